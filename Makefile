@@ -1,0 +1,47 @@
+# Every target sets up .venv by itself, from pyproject.toml and constraints.txt alone,
+# and again only when one of the two changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+FILES := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
+
+setup: $(VENV)/.everything  ## install everything, all extras, into .venv
+
+demo: $(VENV)/.base  ## plan the standard library's sources with every strategy
+	@$(BIN)/quire demo
+
+test: $(VENV)/.everything  ## run all tests
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/.everything  ## lint, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.everything  ## measure against peers, write docs/benchmarks.md
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "quire needs Python 3.11 or newer; say make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: $(FILES) | $(BIN)/python
+	@echo "Installing quire's base into $(VENV) (seconds, once) ..."
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.everything: $(FILES) | $(BIN)/python
+	@echo "Installing quire with all extras into $(VENV) (some minutes, once) ..."
+	@$(INSTALL) --editable '.[dev]'
+	@touch $@ $(VENV)/.base

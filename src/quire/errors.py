@@ -1,0 +1,64 @@
+"""The errors that quire raises for anything a user can cause.
+
+Each message names the item, the two values that disagree and the remedy.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class QuireError(Exception):
+    """The base of all errors that quire raises on purpose."""
+
+
+class InvalidOption(QuireError, ValueError):
+    """An option has a value that it cannot have."""
+
+
+class InvalidLengths(QuireError, ValueError):
+    """Document lengths are not non-negative integers."""
+
+
+class OversizedDocument(QuireError, ValueError):
+    """A document does not fit into a row and may not be cut."""
+
+
+class StrategyError(QuireError):
+    """A registered strategy returned rows that break a rule."""
+
+
+class PlanError(QuireError, ValueError):
+    """A plan contradicts itself or the lengths that it is used with."""
+
+
+class CorruptFile(QuireError):
+    """A file is damaged, or is not what its name promises."""
+
+
+class MissingDependency(QuireError, ImportError):
+    """An optional package is needed and not installed."""
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> InvalidOption:
+    """The error for a name that is in no table, with the nearest known one.
+
+    >>> print(unknown_name("strategy", "bestfit", ["best_fit", "greedy"]))
+    unknown strategy 'bestfit'; did you mean 'best_fit'? known: best_fit, greedy
+    """
+    known = sorted(known)
+    near = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return InvalidOption(f"unknown {kind} {name!r}; {hint}known: {', '.join(known)}")
+
+
+def missing_dependency(package: str, purpose: str, extra: str) -> MissingDependency:
+    """The error for an optional package that is not installed.
+
+    >>> print(missing_dependency("scipy", "strategy='tight'", "solver"))
+    strategy='tight' needs scipy, which is not installed; run: pip install 'quire[solver]'
+    """
+    return MissingDependency(
+        f"{purpose} needs {package}, which is not installed; run: pip install 'quire[{extra}]'"
+    )

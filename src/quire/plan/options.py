@@ -1,0 +1,122 @@
+"""The options of a plan, declared once; they travel whole."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+
+from quire.errors import InvalidOption, unknown_name
+
+OVERLONG = ("split", "truncate", "truncate_left", "drop", "error", "fill")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanOptions:
+    """How documents become rows."""
+
+    capacity: int
+    """Places in a row."""
+    strategy: str = "best_fit"
+    """A name from the table of strategies."""
+    overlong: str = "split"
+    """What happens to a document that is longer than a row; ``fill`` also cuts to close gaps."""
+    stride: int = 0
+    """Tokens of the document repeated at the start of each continuation."""
+    prefix: int = 0
+    """Places kept free before every fragment, for BOS."""
+    min_length: int = 1
+    """Rows with fewer tokens are dropped and counted."""
+    min_fragment: int = 1
+    """The shortest piece that ``fill`` may cut."""
+    min_tail: int = 1
+    """The fewest new tokens in a document's last fragment; 2 keeps EOS from standing alone."""
+    max_documents_per_row: int | None = None
+    """The most fragments in a row."""
+    align: int = 1
+    """The space of every fragment is rounded up to a multiple of this; rows stay dense."""
+    shuffle: bool = False
+    """Whether rows are put in random order."""
+    seed: int | None = 0
+    """Seeds the shuffle; None draws new entropy each time."""
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is None and name in _MAY_BE_NONE:
+                continue
+            object.__setattr__(self, name, require_integer(name, value, least))
+        if not isinstance(self.shuffle, bool):
+            raise InvalidOption(f"shuffle is {self.shuffle!r} but must be True or False")
+        if self.overlong not in OVERLONG:
+            raise unknown_name("overlong policy", self.overlong, OVERLONG)
+        if self.min_length > self.capacity:
+            raise InvalidOption(
+                f"min_length={self.min_length} would drop every row, as a row holds at most "
+                f"{self.capacity} tokens; lower min_length or raise capacity"
+            )
+        self._require_room()
+
+    def _require_room(self) -> None:
+        if self.max_fragment < 1:
+            raise InvalidOption(
+                f"prefix={self.prefix} and align={self.align} leave no room for a token in a row "
+                f"of capacity {self.capacity}; raise capacity or lower prefix or align"
+            )
+        if self.stride and self.max_fragment - self.stride < self.min_tail:
+            raise InvalidOption(
+                f"stride={self.stride} leaves no room for {self.min_tail} new token(s) in a row "
+                f"that holds {self.max_fragment} beside the prefix; "
+                f"use a stride of at most {max(0, self.max_fragment - self.min_tail)}"
+            )
+
+    @property
+    def row_space(self) -> int:
+        """The part of the capacity that aligned fragments can use.
+
+        >>> PlanOptions(capacity=10, align=4).row_space
+        8
+        """
+        return self.capacity // self.align * self.align
+
+    @property
+    def max_fragment(self) -> int:
+        """The longest fragment that fits into an empty row."""
+        return self.row_space - self.prefix
+
+    def space(self, length: int) -> int:
+        """The places that a fragment of this length takes up in a row.
+
+        >>> PlanOptions(capacity=16, align=4, prefix=1).space(4)
+        8
+        """
+        return -(-(length + self.prefix) // self.align) * self.align
+
+
+_LEAST = {
+    "capacity": 1,
+    "stride": 0,
+    "prefix": 0,
+    "min_length": 1,
+    "min_fragment": 1,
+    "min_tail": 1,
+    "max_documents_per_row": 1,
+    "align": 1,
+    "seed": 0,
+}
+_MAY_BE_NONE = ("max_documents_per_row", "seed")
+
+
+def require_integer(name: str, value: object, least: int) -> int:
+    """The value as an int, if it is an integer of at least the given size.
+
+    >>> require_integer("capacity", 0, least=1)
+    Traceback (most recent call last):
+    quire.errors.InvalidOption: capacity is 0 but must be an integer >= 1
+    """
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least or isinstance(value, bool):
+        raise InvalidOption(f"{name} is {value!r} but must be an integer >= {least}")
+    return number
