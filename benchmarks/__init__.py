@@ -1,0 +1,1 @@
+"""Measurements against peers, both sides in one process; `make bench` runs them all."""
