@@ -21,6 +21,10 @@ class InvalidLengths(QuireError, ValueError):
     """Document lengths are not non-negative integers."""
 
 
+class InvalidBoundaries(QuireError, ValueError):
+    """Document boundaries contradict the row that they describe, or each other."""
+
+
 class OversizedDocument(QuireError, ValueError):
     """A document does not fit into a row and may not be cut."""
 
@@ -31,6 +35,10 @@ class StrategyError(QuireError):
 
 class PlanError(QuireError, ValueError):
     """A plan contradicts itself or the lengths that it is used with."""
+
+
+class ModelError(QuireError):
+    """A model cannot be loaded or called, or lacks what was asked of it."""
 
 
 class CorruptFile(QuireError):
