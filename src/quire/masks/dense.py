@@ -1,0 +1,98 @@
+"""Dense masks `[B, 1, T, T]`: bool for SDPA, float for eager attention.
+
+Eager attention *adds* its mask, so a bool one is silently wrong there; hence two functions.
+Padding sees itself and the padding before it, so no query is left without a key: softmax never
+meets an empty row, and no NaN arises. Documents never see padding. Costs B · T² bytes (bool).
+Tensors in give tensors out, on their device; anything else gives numpy.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TypeGuard, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.errors import InvalidOption
+from quire.masks.visibility import Bools, first_visible
+
+if TYPE_CHECKING:
+    import torch
+
+
+@overload
+def bool_mask(segment_ids: torch.Tensor, window: int | None = None) -> torch.Tensor: ...
+@overload
+def bool_mask(segment_ids: npt.ArrayLike, window: int | None = None) -> Bools: ...
+def bool_mask(
+    segment_ids: torch.Tensor | npt.ArrayLike, window: int | None = None
+) -> torch.Tensor | Bools:
+    """True where the query (third axis) sees the key (last axis).
+
+    >>> bool_mask([[1, 1, 2]])[0, 0].astype(int)
+    array([[1, 0, 0],
+           [1, 1, 0],
+           [0, 0, 1]])
+    """
+    if not _is_tensor(segment_ids):
+        return _visible(segment_ids, window)
+    import torch  # noqa: PLC0415 (the caller holds a tensor: it is loaded)
+
+    mask = torch.from_numpy(_visible(segment_ids.numpy(force=True), window))
+    return mask.to(segment_ids.device)
+
+
+@overload
+def float_mask(
+    segment_ids: torch.Tensor, dtype: torch.dtype, window: int | None = None
+) -> torch.Tensor: ...
+@overload
+def float_mask(
+    segment_ids: npt.ArrayLike, dtype: npt.DTypeLike, window: int | None = None
+) -> npt.NDArray[np.floating]: ...
+def float_mask(
+    segment_ids: torch.Tensor | npt.ArrayLike,
+    dtype: torch.dtype | npt.DTypeLike,
+    window: int | None = None,
+) -> torch.Tensor | npt.NDArray[np.floating]:
+    """0 where the query sees the key, the lowest number of `dtype` (the model's) elsewhere.
+
+    >>> float_mask([[1, 2]], np.float16)[0, 0].tolist()
+    [[0.0, -65504.0], [-65504.0, 0.0]]
+    """
+    if not _is_tensor(segment_ids):
+        return np.where(_visible(segment_ids, window), 0, _lowest(dtype))
+    import torch  # noqa: PLC0415 (the caller holds a tensor: it is loaded)
+
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise _not_a_float(dtype)
+    mask = bool_mask(segment_ids, window)
+    floats = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return floats.masked_fill_(~mask, torch.finfo(dtype).min)
+
+
+def _visible(segment_ids: npt.ArrayLike, window: int | None) -> Bools:
+    first = first_visible(segment_ids, window)
+    keys = np.arange(first.shape[1])
+    causal = keys <= keys[:, None]
+    return (causal & (keys >= first[:, :, None]))[:, None]
+
+
+def _lowest(dtype: torch.dtype | npt.DTypeLike) -> np.floating:
+    try:
+        return np.finfo(dtype).min  # type: ignore[no-any-return]
+    except (TypeError, ValueError):
+        raise _not_a_float(dtype) from None
+
+
+def _not_a_float(dtype: object) -> InvalidOption:
+    return InvalidOption(
+        f"a float mask of dtype {dtype} was asked for; give the model's own floating dtype, "
+        "of the same library as segment_ids"
+    )
+
+
+def _is_tensor(value: object) -> TypeGuard[torch.Tensor]:
+    # A tensor cannot exist before its library is loaded, so nothing is imported to find out.
+    return "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)

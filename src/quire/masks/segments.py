@@ -1,0 +1,44 @@
+"""Segment forms: a mask for JAX attention, and the numbers that state-space kernels reset at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.errors import missing_dependency
+from quire.masks.visibility import check_window, fragment_opens
+
+if TYPE_CHECKING:
+    import jax
+
+
+def segment_mask(segment_ids: jax.Array, window: int | None = None) -> jax.Array:
+    """True where a query sees a key, `[B, 1, T, T]`, as `jax.nn.dot_product_attention` takes it.
+
+    Works under `jax.jit`. Values cannot be looked at there, so the order of segments is taken on
+    trust: they must count up, each in one stretch.
+    """
+    try:
+        import jax.numpy as jnp  # noqa: PLC0415 (this function alone is about JAX)
+    except ImportError:
+        raise missing_dependency("jax", "segment_mask", "jax") from None
+    if window is not None:
+        check_window(window)
+    segments = jnp.asarray(segment_ids)
+    age = jnp.arange(segments.shape[-1])[:, None] - jnp.arange(segments.shape[-1])
+    reach = segments.shape[-1] if window is None else window
+    same = segments[:, :, None] == segments[:, None, :]
+    return (same & (age >= 0) & (age < reach))[:, None]
+
+
+def seq_idx(segment_ids: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    """The number of each token's fragment, from 0, `[B, T]`; padding counts as one more.
+
+    State-space kernels start afresh wherever it changes.
+
+    >>> seq_idx([[1, 1, 2, 0, 0]])
+    array([[0, 0, 1, 2, 2]], dtype=int32)
+    """
+    return (np.cumsum(fragment_opens(segment_ids), axis=1) - 1).astype(np.int32)
