@@ -25,6 +25,10 @@ class InvalidBoundaries(QuireError, ValueError):
     """Document boundaries contradict the row that they describe, or each other."""
 
 
+class InvalidRow(QuireError, ValueError):
+    """A row lacks a column, is too long, or its columns disagree."""
+
+
 class OversizedDocument(QuireError, ValueError):
     """A document does not fit into a row and may not be cut."""
 

@@ -1,0 +1,168 @@
+"""What every token is trained to predict, and how much it counts.
+
+Labels here are *unshifted*: the label of a place is the token that stands there, which the place
+before it predicts (transformers shifts by itself). `shift=True` moves them to the place that
+predicts.
+
+A packed loss equals the unpacked one when it is ``(weights * loss).sum() / total``, where `total`
+is the sum of the weights over the whole optimiser step: all rows, micro-batches and ranks. A
+weight depends on its own fragment alone, so it does not matter how rows were cut into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.errors import InvalidOption, InvalidRow, unknown_name
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Number = TypeVar("Number", bound=np.generic)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelOptions:
+    """Which tokens are targets; padding never is."""
+
+    mask_boundary_loss: bool = True
+    """Whether the first token of a fragment is no target, as another document stands before it."""
+    train_on_eos: bool = True
+    """Whether `eos_token_id` is a target."""
+    eos_token_id: int | None = None
+    ignore_index: int = -100
+    """The label of a place that is no target."""
+
+    def __post_init__(self) -> None:
+        if not self.train_on_eos and self.eos_token_id is None:
+            raise InvalidOption(
+                "train_on_eos is False but there is no eos_token_id; say which token is not learnt"
+            )
+
+
+DEFAULT = LabelOptions()
+
+
+def causal_labels(
+    tokens: npt.ArrayLike,
+    segment_ids: npt.ArrayLike,
+    options: LabelOptions = DEFAULT,
+    *,
+    loss_mask: npt.ArrayLike | None = None,
+    shift: bool = False,
+) -> Ints:
+    """The labels of rows `[..., T]`, `ignore_index` where nothing is learnt.
+
+    `tokens` may be input ids or labels that were made before. `loss_mask` is true at the tokens to
+    learn: those of the assistant in a chat.
+
+    >>> causal_labels([10, 11, 2, 20, 2, 0], [1, 1, 1, 2, 2, 0])
+    array([-100,   11,    2, -100,    2, -100])
+    >>> causal_labels([10, 11, 2, 20, 2, 0], [1, 1, 1, 2, 2, 0], shift=True)
+    array([  11,    2, -100,    2, -100, -100])
+    """
+    ids = _require_integers(tokens, "tokens")
+    segments = _require_shape(_require_integers(segment_ids, "segment_ids"), ids, "segment_ids")
+    targets = segments != 0
+    if options.mask_boundary_loss:
+        targets[..., 1:] &= segments[..., 1:] == segments[..., :-1]
+        targets[..., :1] = False
+    if not options.train_on_eos:
+        targets &= ids != options.eos_token_id
+    if loss_mask is not None:
+        targets &= _require_shape(_require_flags(loss_mask), ids, "loss_mask")
+    labels = np.where(targets, ids, options.ignore_index).astype(np.int64, copy=False)
+    return shift_left(labels, options.ignore_index) if shift else labels
+
+
+def shift_left(values: npt.NDArray[Number], fill: Number | float) -> npt.NDArray[Number]:
+    """The values, each at the place that predicts it; the last place of a row gets `fill`.
+
+    Labels are filled with `ignore_index`, weights with 0.
+
+    >>> shift_left(np.array([[1, 2, 3]]), -100)
+    array([[   2,    3, -100]])
+    """
+    shifted = np.empty_like(values)
+    shifted[..., :-1] = values[..., 1:]
+    shifted[..., -1:] = fill
+    return shifted
+
+
+def loss_weights(
+    labels: npt.ArrayLike,
+    segment_ids: npt.ArrayLike,
+    *,
+    averaging: str = "token",
+    ignore_index: int = -100,
+) -> Floats:
+    """What the loss of every label is multiplied with, 0 where there is none; shape `[B, T]`.
+
+    With n targets in a fragment: ``token`` 1 (every token counts alike), ``document`` 1 / n (every
+    document counts alike), ``sqrt`` 1 / sqrt(n) (between the two). Divide the sum over a step by
+    the sum of its weights. Labels may be shifted or not.
+
+    >>> loss_weights([[-100, 7, 7, -100, 7, 0]], [[1, 1, 1, 2, 2, 0]], averaging="document")
+    array([[0. , 0.5, 0.5, 0. , 1. , 0. ]])
+    """
+    if averaging not in AVERAGINGS:
+        raise unknown_name("averaging", averaging, AVERAGINGS)
+    ids = _require_integers(labels, "labels")
+    segments = _require_shape(_require_integers(segment_ids, "segment_ids"), ids, "segment_ids")
+    fragments = _fragment_numbers(segments)
+    targets = (ids != ignore_index) & (segments != 0)
+    num_targets = np.bincount(fragments[targets], minlength=int(fragments.max(initial=0)) + 1)
+    weights = AVERAGINGS[averaging](np.maximum(num_targets, 1).astype(np.float64))
+    return np.where(targets, weights[fragments], 0.0)
+
+
+AVERAGINGS: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType(
+    {
+        "token": np.ones_like,
+        "document": lambda num_targets: 1 / num_targets,
+        "sqrt": lambda num_targets: 1 / np.sqrt(num_targets),
+    }
+)
+
+
+def _fragment_numbers(segments: Ints) -> Ints:
+    """A number for every fragment of the batch, the same on all its places."""
+    per_row = int(segments.max(initial=0)) + 1
+    rows = np.arange(int(np.prod(segments.shape[:-1]))).reshape(*segments.shape[:-1], 1)
+    return segments + rows * per_row
+
+
+def _require_integers(values: npt.ArrayLike, name: str) -> Ints:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" or array.ndim == 0:
+        raise InvalidRow(
+            f"{name} have dtype {array.dtype} and shape {array.shape}, but must be rows of integers"
+        )
+    return array
+
+
+def _require_flags(loss_mask: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    array = np.asarray(loss_mask)
+    flags = array.astype(np.bool_)
+    if array.dtype.kind not in "biu" or not np.array_equal(array, flags):
+        raise InvalidRow(
+            f"loss_mask of dtype {array.dtype} holds other values than 0 and 1, but says of each "
+            "token whether it is learnt; give weights to the loss instead"
+        )
+    return flags
+
+
+def _require_shape(
+    array: npt.NDArray[Number], like: npt.NDArray[np.generic], name: str
+) -> npt.NDArray[Number]:
+    if array.shape != like.shape:
+        raise InvalidRow(
+            f"{name} have shape {array.shape}, but the tokens have {like.shape}; "
+            "give one value per token"
+        )
+    return array

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire.errors import InvalidOption, InvalidRow
+from quire.labels import AVERAGINGS, LabelOptions, causal_labels, loss_weights, shift_left
+
+# Literal cases
+
+
+def test_the_first_token_of_every_fragment_and_padding_are_no_targets():
+    labels = causal_labels([[10, 11, 2, 20, 2, 0, 0]], [[1, 1, 1, 2, 2, 0, 0]])
+    assert labels.tolist() == [[-100, 11, 2, -100, 2, -100, -100]]
+
+
+def test_the_window_of_the_streaming_contract_has_its_golden_labels():
+    window = np.array([1, 10, 11, 12, 13, 14, 2, 1, 20])
+    segments = np.array([1] * 7 + [2] * 2)
+    labels = causal_labels(window, segments, shift=True)[:-1]
+    assert labels.tolist() == [10, 11, 12, 13, 14, 2, -100, 20]
+
+
+def test_padding_with_the_eos_id_is_masked_and_the_real_eos_is_learnt():
+    labels = causal_labels([5, 2, 6, 2, 2, 2], [1, 1, 2, 2, 0, 0])
+    assert labels.tolist() == [-100, 2, -100, 2, -100, -100]
+
+
+def test_padding_is_never_a_target_whatever_the_flags():
+    options = LabelOptions(mask_boundary_loss=False)
+    labels = causal_labels([5, 6, 7, 9], [1, 2, 0, 0], options, loss_mask=[1, 1, 1, 1])
+    assert labels.tolist() == [5, 6, -100, -100]
+
+
+def test_eos_is_not_learnt_when_that_is_asked_for():
+    options = LabelOptions(train_on_eos=False, eos_token_id=2)
+    assert causal_labels([5, 2, 6, 2], [1, 1, 2, 2], options).tolist() == [-100] * 4
+    assert causal_labels([5, 7, 2, 7], [1, 1, 1, 1], options).tolist() == [-100, 7, -100, 7]
+
+
+def test_only_tokens_of_the_loss_mask_are_learnt_and_never_the_first_of_a_fragment():
+    labels = causal_labels([5, 6, 7, 8], [1, 1, 2, 2], loss_mask=[0, 1, 1, 1])
+    assert labels.tolist() == [-100, 6, -100, 8]
+    flags = np.array([True, False, True, True])
+    assert causal_labels([5, 6, 7, 8], [1, 1, 2, 2], loss_mask=flags).tolist() == [*[-100] * 3, 8]
+
+
+def test_labels_made_before_keep_their_ignored_places_and_another_ignore_index_works():
+    assert causal_labels([-100, -100, 7, 8], [1, 1, 1, 1]).tolist() == [-100, -100, 7, 8]
+    options = LabelOptions(ignore_index=-1)
+    assert causal_labels([4, 5, 6], [1, 1, 0], options).tolist() == [-1, 5, -1]
+
+
+def test_padding_inside_a_row_separates_like_padding_at_its_end():
+    labels = causal_labels([5, 6, 0, 7, 8, 0], [1, 1, 0, 2, 2, 0])
+    assert labels.tolist() == [-100, 6, -100, -100, 8, -100]
+
+
+def test_the_weights_of_each_averaging():
+    labels = [[-100, 7, 7, 7, 7, -100, 7, -100, 9]]
+    segments = [[1, 1, 1, 1, 1, 2, 2, 3, 0]]
+    weights = {name: loss_weights(labels, segments, averaging=name)[0] for name in AVERAGINGS}
+    assert weights["token"].tolist() == [0, 1, 1, 1, 1, 0, 1, 0, 0]
+    assert weights["document"].tolist() == [0, 0.25, 0.25, 0.25, 0.25, 0, 1, 0, 0]
+    assert weights["sqrt"].tolist() == [0, 0.5, 0.5, 0.5, 0.5, 0, 1, 0, 0]
+
+
+def test_the_caller_s_arrays_stay_as_they_were():
+    tokens, segments = np.array([5, 6, 7]), np.array([1, 2, 0])
+    causal_labels(tokens, segments, shift=True)
+    loss_weights(tokens, segments)
+    assert tokens.tolist() == [5, 6, 7] and segments.tolist() == [1, 2, 0]
+
+
+# Properties, against loops that say the rule in the plainest way
+
+fragments = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=6), min_size=1, max_size=5)
+
+
+@given(fragments, st.integers(0, 4), st.booleans(), st.booleans(), st.data())
+def test_labels_equal_the_naive_ones(documents, padding, mask_boundary, train_on_eos, data):
+    mask = [data.draw(st.booleans()) for _ in range(sum(map(len, documents)) + padding)]
+    expected: list[int] = []
+    for document in documents:
+        for place, token in enumerate(document):
+            kept = mask[len(expected)] and (place > 0 or not mask_boundary)
+            expected.append(token if kept and (train_on_eos or token != 2) else -100)
+    expected += [-100] * padding
+    tokens = [token for document in documents for token in document] + [2] * padding
+    numbers = [k for k, document in enumerate(documents, 1) for _ in document] + [0] * padding
+    options = LabelOptions(
+        mask_boundary_loss=mask_boundary, train_on_eos=train_on_eos, eos_token_id=2
+    )
+    labels = causal_labels(tokens, numbers, options, loss_mask=mask)
+    assert labels.tolist() == expected
+    shifted = causal_labels(tokens, numbers, options, loss_mask=mask, shift=True)
+    assert shifted.tolist() == [*expected[1:], -100]
+
+
+@given(st.lists(fragments, min_size=1, max_size=4), st.sampled_from(["document", "sqrt", "token"]))
+def test_the_weights_of_a_fragment_depend_on_its_own_targets_alone(rows, averaging):
+    width = max(sum(map(len, row)) for row in rows)
+    labels = np.full((len(rows), width), 7)
+    segments = np.zeros((len(rows), width), dtype=np.int32)
+    for r, row in enumerate(rows):
+        flat = [token for document in row for token in document]
+        labels[r, : len(flat)] = [-100 if token == 0 else token for token in flat]
+        segments[r, : len(flat)] = [k for k, document in enumerate(row, 1) for _ in document]
+    weights = loss_weights(labels, segments, averaging=averaging)
+    for r, row in enumerate(rows):
+        for k, document in enumerate(row, 1):
+            n = sum(token != 0 for token in document)
+            own = {"token": 1, "document": Fraction(1, max(n, 1)), "sqrt": max(n, 1) ** -0.5}
+            found = weights[r, segments[r] == k]
+            assert found.tolist() == [
+                pytest.approx(float(own[averaging])) if token else 0 for token in document
+            ]
+    assert not weights[segments == 0].any()
+    alone = [loss_weights(labels[r], segments[r], averaging=averaging) for r in range(len(rows))]
+    assert np.array_equal(weights, np.stack(alone))
+
+
+@given(fragments)
+def test_shifted_labels_weigh_the_same_as_unshifted_ones(documents):
+    tokens = [token for document in documents for token in document]
+    numbers = [k for k, document in enumerate(documents, 1) for _ in document]
+    labels = causal_labels(tokens, numbers)
+    for averaging in AVERAGINGS:
+        moved = shift_left(loss_weights(labels, numbers, averaging=averaging), 0.0)
+        shifted = loss_weights(shift_left(labels, -100), numbers, averaging=averaging)
+        assert np.array_equal(moved, shifted)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: causal_labels([1, 2], [1]), r"segment_ids have shape \(1,\), .* \(2,\)"),
+        (lambda: causal_labels([1.5], [1]), "tokens have dtype float64"),
+        (lambda: causal_labels([1], [True]), "segment_ids have dtype bool"),
+        (lambda: causal_labels(3, 1), r"shape \(\), but must be rows"),
+        (lambda: causal_labels([1, 2], [1, 1], loss_mask=[1]), r"loss_mask have shape \(1,\)"),
+        (lambda: causal_labels([1], [1], loss_mask=[0.5]), "loss_mask of dtype float64"),
+        (lambda: causal_labels([1], [1], loss_mask=[2]), "other values than 0 and 1"),
+        (lambda: loss_weights([[1, 2]], [[1]]), "segment_ids have shape"),
+    ],
+)
+def test_arrays_that_disagree_are_refused(call, message):
+    with pytest.raises(InvalidRow, match=message):
+        call()
+
+
+def test_an_unknown_averaging_is_refused_with_the_nearest_known_one():
+    with pytest.raises(InvalidOption, match="unknown averaging 'documents'; did you mean 'doc"):
+        loss_weights([1], [1], averaging="documents")
+
+
+def test_a_tokenizer_without_eos_cannot_be_told_not_to_train_on_it():
+    with pytest.raises(InvalidOption, match="train_on_eos is False but there is no eos_token_id"):
+        LabelOptions(train_on_eos=False)
+
+
+def test_labels_need_numpy_alone():
+    program = (
+        "import sys, quire.labels; "
+        "print(sorted({'torch', 'transformers', 'datasets', 'jax'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert result.stdout.strip() == b"[]"
