@@ -121,9 +121,7 @@ class Ledger:
     tokens: TokenTally = field(default_factory=TokenTally)
 
     def __add__(self, other: Ledger) -> Ledger:
-        return Ledger(
-            documents=self.documents + other.documents, tokens=self.tokens + other.tokens
-        )
+        return Ledger(documents=self.documents + other.documents, tokens=self.tokens + other.tokens)
 
     def check(self) -> Ledger:
         """This ledger, if it balances; otherwise an error that says by how much it does not."""

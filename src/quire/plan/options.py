@@ -5,7 +5,10 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 
+import numpy as np
+
 from quire.errors import InvalidOption, unknown_name
+from quire.plan.lengths import IntArray
 
 OVERLONG = ("split", "truncate", "truncate_left", "drop", "error", "fill")
 
@@ -62,11 +65,16 @@ class PlanOptions:
                 f"prefix={self.prefix} and align={self.align} leave no room for a token in a row "
                 f"of capacity {self.capacity}; raise capacity or lower prefix or align"
             )
-        if self.stride and self.max_fragment - self.stride < self.min_tail:
+        most = self.max_fragment - self.stride
+        if self.overlong == "fill" and self.min_fragment > most:
+            raise InvalidOption(
+                f"min_fragment={self.min_fragment} is more than the {most} new tokens that a row "
+                "holds beside prefix and overlap; lower min_fragment or raise capacity"
+            )
+        if most < self.min_tail:
             raise InvalidOption(
                 f"stride={self.stride} leaves no room for {self.min_tail} new token(s) in a row "
-                f"that holds {self.max_fragment} beside the prefix; "
-                f"use a stride of at most {max(0, self.max_fragment - self.min_tail)}"
+                f"that holds {self.max_fragment} beside the prefix; lower stride or raise capacity"
             )
 
     @property
@@ -79,17 +87,24 @@ class PlanOptions:
         return self.capacity // self.align * self.align
 
     @property
+    def cutting_terms(self) -> tuple[object, ...]:
+        """Whatever makes a cut cost space."""
+        return self.stride, self.prefix, self.min_tail, self.max_documents_per_row, self.align
+
+    @property
     def max_fragment(self) -> int:
         """The longest fragment that fits into an empty row."""
         return self.row_space - self.prefix
 
-    def space(self, length: int) -> int:
-        """The places that a fragment of this length takes up in a row.
+    def spaces(self, lengths: IntArray) -> IntArray:
+        """The places that fragments of these lengths take up in a row.
 
-        >>> PlanOptions(capacity=16, align=4, prefix=1).space(4)
-        8
+        >>> PlanOptions(capacity=16, align=4, prefix=1).spaces(np.array([3, 4]))
+        array([4, 8])
         """
-        return -(-(length + self.prefix) // self.align) * self.align
+        if self.prefix:
+            lengths = lengths + self.prefix
+        return lengths if self.align == 1 else -(-lengths // self.align) * self.align
 
 
 _LEAST = {

@@ -1,0 +1,24 @@
+"""Lengths in, a plan out: integer arithmetic, no tokens, no I/O but the plan's own file."""
+
+from quire.plan.bounds import lower_bound
+from quire.plan.options import PlanOptions
+from quire.plan.plan import Fragment, Plan
+from quire.plan.strategies import (
+    keeps_order,
+    make_plan,
+    plan_documents,
+    register_strategy,
+    strategy_names,
+)
+
+__all__ = [
+    "Fragment",
+    "Plan",
+    "PlanOptions",
+    "keeps_order",
+    "lower_bound",
+    "make_plan",
+    "plan_documents",
+    "register_strategy",
+    "strategy_names",
+]

@@ -1,0 +1,63 @@
+"""First-fit decreasing: each fragment into the oldest row that holds it.
+
+Exact, and on the histogram, as `best_fit`: here a tree over the spaces knows the oldest row among
+all that have at least so much space. A row that took a fragment is still the oldest that fits, as
+long as it fits, so it takes r // s of them.
+"""
+
+from __future__ import annotations
+
+from quire.plan.histogram import Histogram, rows_from_runs
+from quire.plan.lengths import IntArray
+from quire.plan.open_rows import deal_all
+from quire.plan.options import PlanOptions
+from quire.plan.rows import Rows
+
+
+def first_fit(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
+    """Rows by first-fit decreasing."""
+    histogram = Histogram.of(sizes)
+    cap = options.max_documents_per_row or len(sizes)
+    index = _OldestRows(capacity, len(sizes))
+    runs, num_rows = deal_all(histogram.sizes, histogram.counts, capacity, cap, index)
+    return rows_from_runs(histogram.order, runs, num_rows)
+
+
+class _OldestRows:
+    """A tournament tree: leaf s holds the oldest row with space s, a node the oldest below it."""
+
+    def __init__(self, capacity: int, never: int) -> None:
+        self._leaves = 1 << capacity.bit_length()
+        self._never = never
+        self._oldest = [never] * (2 * self._leaves)
+
+    def put(self, space: int, oldest_row: int) -> None:
+        tree = self._oldest
+        node = self._leaves + space
+        tree[node] = oldest_row
+        while node > 1:
+            other = tree[node ^ 1]
+            row = min(tree[node], other)
+            node >>= 1
+            if tree[node] == row:
+                break
+            tree[node] = row
+
+    def remove(self, space: int) -> None:
+        self.put(space, self._never)
+
+    def find(self, size: int) -> int:
+        tree = self._oldest
+        node = best = self._leaves + size
+        while node > 1:
+            if not node & 1 and tree[node + 1] < tree[best]:
+                best = node + 1
+            node >>= 1
+        return self._leaf(best) if tree[best] < self._never else 0
+
+    def _leaf(self, node: int) -> int:
+        row = self._oldest[node]
+        while node < self._leaves:
+            node *= 2
+            node += self._oldest[node] != row
+        return node - self._leaves

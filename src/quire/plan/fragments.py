@@ -1,0 +1,119 @@
+"""Documents to fragments: what happens to a document that is longer than a row.
+
+The cuts that close gaps (``wrapped``, ``overlong="fill"``) need rows and live in `fill`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quire.errors import OversizedDocument
+from quire.plan.lengths import IntArray, narrowest_signed
+from quire.plan.options import PlanOptions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fragments:
+    """Parts of documents: fragment i is tokens ``starts[i]:stops[i]`` of ``documents[i]``."""
+
+    documents: IntArray
+    starts: IntArray
+    stops: IntArray
+    one_each: bool = False
+    """Fragment i opens document i, for every i; there are no others."""
+
+    @property
+    def lengths(self) -> IntArray:
+        """Tokens of each fragment, the overlap included."""
+        return self.stops if self.one_each else self.stops - self.starts
+
+    def take(self, which: IntArray) -> Fragments:
+        """Some of the fragments, in the given order."""
+        stops = self.stops[which]
+        if self.one_each:  # spares two of three gathers, which is most of the time
+            documents = which.astype(self.documents.dtype, copy=False)
+            return Fragments(documents=documents, starts=np.zeros_like(stops), stops=stops)
+        return Fragments(documents=self.documents[which], starts=self.starts[which], stops=stops)
+
+    def joined(self, others: Fragments) -> Fragments:
+        """These fragments, then the others."""
+        return Fragments(
+            documents=np.concatenate([self.documents, others.documents]),
+            starts=np.concatenate([self.starts, others.starts]),
+            stops=np.concatenate([self.stops, others.stops]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+
+def whole_documents(lengths: IntArray) -> Fragments:
+    """Every document that has a token, whole."""
+    integer = narrowest_signed(max(len(lengths), int(lengths.max(initial=0))))
+    documents = np.arange(len(lengths), dtype=integer)
+    stops = lengths.astype(integer)
+    has_tokens = lengths > 0
+    if not has_tokens.all():
+        documents, stops = documents[has_tokens], stops[has_tokens]
+    return Fragments(
+        documents=documents,
+        starts=np.zeros_like(documents),
+        stops=stops,
+        one_each=len(documents) == len(lengths),
+    )
+
+
+def apply_overlong(whole: Fragments, options: PlanOptions) -> Fragments:
+    """The fragments that remain when every document longer than a row met the policy."""
+    longest = options.max_fragment
+    overlong = whole.stops > longest
+    if not overlong.any():
+        return whole
+    if options.overlong == "error":
+        raise _oversized(whole, overlong, longest)
+    if options.overlong == "drop":
+        return whole.take(np.flatnonzero(~overlong))
+    if options.overlong == "truncate":
+        stops = np.minimum(whole.stops, longest)
+        return Fragments(
+            documents=whole.documents,
+            starts=whole.starts,
+            stops=stops,
+            one_each=whole.one_each,
+        )
+    if options.overlong == "truncate_left":
+        starts = np.maximum(whole.stops - longest, 0)
+        return Fragments(documents=whole.documents, starts=starts, stops=whole.stops)
+    return _split(whole, np.flatnonzero(overlong), options)
+
+
+def _oversized(whole: Fragments, overlong: IntArray, longest: int) -> OversizedDocument:
+    first = int(np.argmax(overlong))
+    return OversizedDocument(
+        f"document {whole.documents[first]} has {whole.stops[first]} tokens but a row holds "
+        f"{longest}; split it (overlong='split'), cut it (overlong='truncate') or raise capacity"
+    )
+
+
+def _split(whole: Fragments, overlong: IntArray, options: PlanOptions) -> Fragments:
+    """Full fragments from the left; the last one takes ``min_tail`` tokens from the one before."""
+    length = whole.stops[overlong].astype(np.int64)
+    longest, step = options.max_fragment, options.max_fragment - options.stride
+    continuations = -((longest - length) // step)
+    document = np.repeat(np.arange(len(overlong)), continuations)
+    number = np.arange(len(document)) - (np.cumsum(continuations) - continuations)[document]
+    # Continuation j holds the new tokens from cut j to cut j + 1, and the overlap before them.
+    latest_cut = (length - options.min_tail)[document]
+    cuts = np.minimum(longest + number * step, latest_cut)
+    ends = np.minimum(longest + (number + 1) * step, latest_cut)
+    ends[np.cumsum(continuations) - 1] = length
+    first_stops = whole.stops.copy()
+    first_stops[overlong] = cuts[number == 0]
+    behind = overlong[document] + 1
+    return Fragments(
+        documents=np.insert(whole.documents, behind, whole.documents[overlong][document]),
+        starts=np.insert(whole.starts, behind, cuts - options.stride),
+        stops=np.insert(first_stops, behind, ends),
+    )

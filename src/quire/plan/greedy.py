@@ -1,0 +1,29 @@
+"""Next-fit in document order: a new row when the next fragment does not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quire.plan.lengths import IntArray
+from quire.plan.options import PlanOptions
+from quire.plan.rows import Rows
+
+
+def greedy(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
+    """Rows in document order.
+
+    >>> greedy(np.array([3, 4, 2]), 6, PlanOptions(capacity=6)).offsets
+    array([0, 1, 3])
+    """
+    ends = np.cumsum(sizes, dtype=np.int64)
+    # Where the next row begins, were one to begin at each fragment: all at once, then hop along.
+    following = np.searchsorted(ends, ends - sizes + capacity, side="right")
+    if options.max_documents_per_row:
+        limit = np.arange(len(sizes)) + options.max_documents_per_row
+        following = np.minimum(following, limit)
+    hops = memoryview(following)
+    offsets = [0]
+    while offsets[-1] < len(sizes):
+        offsets.append(hops[offsets[-1]])
+    fragments = np.arange(len(sizes))
+    return Rows(fragments=fragments, offsets=np.array(offsets, dtype=np.int64))

@@ -1,0 +1,115 @@
+"""Sizes as a histogram, and rows as runs of equal ones.
+
+Sizes are integers no larger than a row, so a million documents have a few thousand distinct sizes.
+The decreasing strategies decide per distinct size: ``count`` fragments of one size go into a run of
+rows that are all alike, some number to each. What a strategy emits is a list of such runs, over the
+fragments in decreasing order; `rows_from_runs` moves the fragments, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quire.plan.lengths import IntArray, narrowest_signed
+from quire.plan.rows import Rows
+
+_CHUNK = 1 << 17
+"""Fragments moved at a time: the index arrays of a chunk stay in the cache."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Histogram:
+    """Distinct sizes in decreasing order, how many there are, and the fragments in that order."""
+
+    sizes: list[int]
+    counts: list[int]
+    order: IntArray
+    """Fragment numbers, by size descending and then as they came."""
+
+    @classmethod
+    def of(cls, sizes: IntArray) -> Histogram:
+        """The histogram of the sizes; one radix sort for every 16 bits.
+
+        >>> Histogram.of(np.array([3, 5, 3], np.uint16)).order
+        array([1, 0, 2])
+        """
+        counts = count_sizes(sizes)
+        present = np.flatnonzero(counts)[::-1]
+        return cls(
+            sizes=present.tolist(),
+            counts=counts[present].tolist(),
+            order=_decreasing_order(sizes, len(counts) - 1),
+        )
+
+
+def count_sizes(sizes: IntArray) -> IntArray:
+    """How many there are of every size; by chunks, as `bincount` makes a 64-bit copy of its input.
+
+    >>> count_sizes(np.array([3, 1, 3]))
+    array([0, 1, 0, 2])
+    """
+    counts = np.zeros(int(sizes.max(initial=0)) + 1, dtype=np.int64)
+    for first in range(0, len(sizes), _CHUNK):
+        counts += np.bincount(sizes[first : first + _CHUNK], minlength=len(counts))
+    return counts
+
+
+def rows_from_runs(order: IntArray, runs: list[int], num_rows: int) -> Rows:
+    """Rows from runs: consecutive fragments of the order, dealt to consecutive rows.
+
+    A run is four numbers: the first row, how many rows, how many fragments each row gets, and how
+    many it holds already.
+
+    >>> rows = rows_from_runs(np.array([7, 8, 9]), [0, 2, 1, 0, 0, 1, 1, 1], num_rows=2)
+    >>> rows.fragments, rows.offsets
+    (array([7, 9, 8], dtype=int32), array([0, 2, 3]))
+    """
+    table = np.array(runs, dtype=np.int64).reshape(-1, 4)
+    ends = np.cumsum(table[:, 1] * table[:, 2])
+    offsets = _row_offsets(table, num_rows)
+    fragments = np.empty(len(order), dtype=narrowest_signed(len(order)))
+    run = start = 0
+    while start < len(order):
+        last = max(run + 1, int(np.searchsorted(ends, start + _CHUNK, side="right")))
+        stop = int(ends[last - 1])
+        fragments[_places(table[run:last], offsets)] = order[start:stop]
+        run, start = last, stop
+    return Rows(fragments=fragments, offsets=offsets)
+
+
+def _row_offsets(table: IntArray, num_rows: int) -> IntArray:
+    first_row, rows, per_row, _ = table.T
+    offsets = np.zeros(num_rows + 2, dtype=np.int64)
+    np.add.at(offsets, first_row + 1, per_row)
+    np.subtract.at(offsets, first_row + rows + 1, per_row)
+    fragments_per_row = np.cumsum(offsets[:-1], out=offsets[:-1])
+    return np.cumsum(fragments_per_row)
+
+
+def _places(table: IntArray, offsets: IntArray) -> IntArray:
+    first_row, rows, per_row, held = table.T
+    items = rows * per_row
+    within = np.arange(items.sum()) - np.repeat(np.cumsum(items) - items, items)
+    if per_row.max() == 1:
+        row, rank = within, np.repeat(held, items)
+    else:
+        row, rank = np.divmod(within, np.repeat(per_row, items))
+        rank += np.repeat(held, items)
+    row += np.repeat(first_row, items)
+    return offsets[row] + rank
+
+
+def _decreasing_order(sizes: IntArray, largest: int) -> IntArray:
+    order = np.argsort(_digit(sizes, largest, 0), kind="stable")
+    for shift in range(16, int(largest).bit_length(), 16):
+        order = order[np.argsort(_digit(sizes[order], largest, shift), kind="stable")]
+    return order
+
+
+def _digit(sizes: IntArray, largest: int, shift: int) -> IntArray:
+    """Sixteen bits of ``largest - size``: numpy sorts no wider integers by radix."""
+    if largest <= 0xFFFF:
+        return np.uint16(largest) - sizes.astype(np.uint16)
+    return ((largest - sizes) >> shift).astype(np.uint16)

@@ -1,0 +1,188 @@
+"""Plan: which fragments stand in which row, as flat arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from quire.errors import PlanError
+from quire.ledger import Ledger
+from quire.plan.bounds import bound_of_sizes
+from quire.plan.lengths import IntArray, Lengths, as_lengths
+from quire.plan.options import PlanOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Fragment(NamedTuple):
+    """Tokens ``start:stop`` of a document."""
+
+    document: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """Rows of fragments; made by `make_plan`, and checked when it is made.
+
+    Row r holds the fragments ``row_offsets[r]`` to ``row_offsets[r + 1]`` (exclusive). The arrays
+    are read-only, and 32 bits wide where that holds every value.
+    """
+
+    row_offsets: IntArray
+    documents: IntArray
+    starts: IntArray
+    stops: IntArray
+    options: PlanOptions
+    ledger: Ledger
+    fingerprint: str
+    """SHA-256 of the lengths that were planned."""
+
+    def __post_init__(self) -> None:
+        for array in (self.row_offsets, self.documents, self.starts, self.stops):
+            array.flags.writeable = False
+        self._check()
+
+    @property
+    def capacity(self) -> int:
+        """Places in a row."""
+        return self.options.capacity
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.row_offsets) - 1
+
+    @property
+    def num_fragments(self) -> int:
+        """How many fragments stand in all rows."""
+        return len(self.documents)
+
+    @cached_property
+    def row_lengths(self) -> IntArray:
+        """Tokens in each row, prefixes included: the length of the dense row."""
+        return self._row_sums(self.stops - self.starts + self.options.prefix)
+
+    @property
+    def utilization(self) -> float:
+        """Content over rows x capacity; prefixes and alignment are not content."""
+        places = self.num_rows * self.capacity
+        return int((self.stops - self.starts).sum(dtype=np.int64)) / places if places else 0.0
+
+    @cached_property
+    def lower_bound(self) -> int:
+        """The fewest rows in which these same fragments could possibly stand."""
+        return bound_of_sizes(self.options.spaces(self.stops - self.starts), self.options)
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __getitem__(self, row: int) -> list[Fragment]:
+        """The fragments of one row.
+
+        >>> from quire import make_plan
+        >>> make_plan([3, 2, 3], capacity=10)[0]
+        [Fragment(document=0, start=0, stop=3), Fragment(document=2, start=0, stop=3),
+         Fragment(document=1, start=0, stop=2)]
+        """
+        row = range(self.num_rows)[row]
+        part = slice(self.row_offsets[row], self.row_offsets[row + 1])
+        columns = (self.documents[part], self.starts[part], self.stops[part])
+        return [Fragment(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
+
+    def __iter__(self) -> Iterator[list[Fragment]]:
+        return (self[row] for row in range(self.num_rows))
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan({self.num_rows} rows of {self.capacity}, {self.num_fragments} fragments, "
+            f"{self.utilization:.3%} full, {self.options.strategy})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Plan):
+            return NotImplemented
+        mine, theirs = self._arrays(), other._arrays()
+        same = all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+        return same and self.options == other.options and self.fingerprint == other.fingerprint
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def check_lengths(self, lengths: Lengths) -> None:
+        """Raise unless these are the lengths that were planned."""
+        actual = as_lengths(lengths)
+        if fingerprint_of(actual) != self.fingerprint:
+            raise PlanError(
+                f"the plan was made for {self.ledger.documents.input} documents with "
+                f"{self.ledger.tokens.input} tokens, but these are {len(actual)} documents with "
+                f"{int(actual.sum(dtype=np.int64))} tokens (or the same numbers in another order); "
+                "plan again, or use the documents that were planned"
+            )
+
+    def to_arrow(self) -> pa.Table:
+        """One record a row, with lists ``documents``, ``starts`` and ``stops``."""
+        from quire.plan.plan_file import plan_table
+
+        return plan_table(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as an Arrow IPC file that any Arrow reader opens."""
+        from quire.plan.plan_file import save_plan
+
+        save_plan(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], lengths: Lengths | None = None) -> Plan:
+        """The plan in a file, memory-mapped; refused if it was made for other lengths."""
+        from quire.plan.plan_file import load_plan
+
+        plan = load_plan(path)
+        if lengths is not None:
+            plan.check_lengths(lengths)
+        return plan
+
+    def _arrays(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        return self.row_offsets, self.documents, self.starts, self.stops
+
+    def _row_sums(self, values: IntArray) -> IntArray:
+        if not self.num_rows:
+            return np.zeros(0, dtype=np.int64)
+        return np.add.reduceat(values, self.row_offsets[:-1], dtype=np.int64)
+
+    def _check(self) -> None:
+        offsets, counts = self.row_offsets, np.diff(self.row_offsets)
+        if len({len(self.documents), len(self.starts), len(self.stops)}) != 1 or not (
+            len(offsets) and offsets[0] == 0 and offsets[-1] == len(self.documents)
+        ):
+            raise PlanError("row_offsets must run from 0 to the number of fragments; plan again")
+        _refuse("row", counts < 1, counts, "a row has {} fragments but needs at least 1")
+        cap = self.options.max_documents_per_row or len(self.documents)
+        _refuse("row", counts > cap, counts, f"a row has {{}} fragments but may have {cap}")
+        number = self.ledger.documents.input
+        outside = (self.documents < 0) | (self.documents >= number)
+        _refuse("fragment", outside, self.documents, f"document {{}} is not one of {number}")
+        reversed_ = (self.starts < 0) | (self.stops <= self.starts)
+        _refuse("fragment", reversed_, self.starts, "start {} is negative or not below its stop")
+        used = self._row_sums(self.options.spaces(self.stops - self.starts))
+        space = self.options.row_space
+        _refuse("row", used > space, used, f"fragments take up {{}} places but a row has {space}")
+
+
+def fingerprint_of(lengths: IntArray) -> str:
+    """SHA-256 of the lengths as `as_lengths` gives them: the type follows from the values."""
+    little_endian = lengths.astype(lengths.dtype.newbyteorder("<"), copy=False)
+    return hashlib.sha256(np.ascontiguousarray(little_endian)).hexdigest()
+
+
+def _refuse(item: str, wrong: IntArray, values: IntArray, message: str) -> None:
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise PlanError(f"{item} {first}: {message.format(values[first])}; plan again")

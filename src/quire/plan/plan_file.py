@@ -1,0 +1,130 @@
+"""A plan on disk: an Arrow IPC file, one record a row, options and checksum in its metadata."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from quire.errors import CorruptFile, QuireError
+from quire.files import whole_file
+from quire.ledger import Ledger
+from quire.plan.lengths import IntArray
+from quire.plan.options import PlanOptions
+from quire.plan.plan import Plan
+
+VERSION = 1
+COLUMNS = ("documents", "starts", "stops")
+_KEY = b"quire.plan"
+
+
+def plan_table(plan: Plan) -> pa.Table:
+    """One record a row; the lists share the plan's arrays."""
+    many = plan.num_fragments > np.iinfo(np.int32).max
+    list_array = pa.LargeListArray if many else pa.ListArray
+    offsets = pa.array(plan.row_offsets, pa.int64() if many else pa.int32())
+    lists = [list_array.from_arrays(offsets, pa.array(getattr(plan, name))) for name in COLUMNS]
+    return pa.table(dict(zip(COLUMNS, lists, strict=True)))
+
+
+def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+    """Write the file whole or not at all."""
+    about = {
+        "version": VERSION,
+        "options": asdict(plan.options),
+        "ledger": plan.ledger.to_dict(),
+        "lengths_sha256": plan.fingerprint,
+        "arrays_sha256": _checksum(plan.row_offsets, plan.documents, plan.starts, plan.stops),
+    }
+    table = plan_table(plan).replace_schema_metadata({_KEY: json.dumps(about, sort_keys=True)})
+    with (
+        whole_file(path) as temporary,
+        pa.OSFile(str(temporary), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
+        writer.write_table(table)
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """The plan in the file, checked; its arrays stay in mapped memory."""
+    try:
+        with pa.memory_map(os.fspath(path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+        table.validate(full=True)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise CorruptFile(f"{path} is not a readable Arrow file: {error}; save it again") from error
+    about = _about(path, table)
+    if table.column_names != list(COLUMNS):
+        raise CorruptFile(f"{path} has columns {table.column_names}, not {list(COLUMNS)}")
+    offsets, arrays = _flat(path, table)
+    if _checksum(offsets, *arrays) != about["arrays_sha256"]:
+        raise CorruptFile(f"{path}: the arrays do not match their checksum; save the plan again")
+    return _plan(path, offsets, arrays, about)
+
+
+def _plan(
+    path: str | os.PathLike[str], offsets: IntArray, arrays: list[IntArray], about: dict[str, Any]
+) -> Plan:
+    try:
+        return Plan(
+            row_offsets=offsets,
+            documents=arrays[0],
+            starts=arrays[1],
+            stops=arrays[2],
+            options=PlanOptions(**about["options"]),
+            ledger=Ledger.from_dict(about["ledger"]).check(),
+            fingerprint=str(about["lengths_sha256"]),
+        )
+    except (QuireError, TypeError) as error:
+        raise CorruptFile(f"{path} holds no valid plan: {error}") from error
+
+
+def _about(path: str | os.PathLike[str], table: pa.Table) -> dict[str, Any]:
+    try:
+        about = json.loads((table.schema.metadata or {})[_KEY])
+        version = about["version"]
+        missing = {"options", "ledger", "lengths_sha256", "arrays_sha256"} - about.keys()
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise CorruptFile(f"{path} is an Arrow file but not a plan of quire's") from None
+    if version != VERSION:
+        raise CorruptFile(
+            f"{path} has plan format {version!r} but this quire reads {VERSION}; upgrade quire "
+            "or plan again"
+        )
+    if missing:
+        raise CorruptFile(f"{path} lacks {', '.join(sorted(missing))}; save the plan again")
+    return dict(about)
+
+
+def _flat(path: str | os.PathLike[str], table: pa.Table) -> tuple[IntArray, list[IntArray]]:
+    offsets: IntArray = np.zeros(1, dtype=np.int64)
+    arrays: list[IntArray] = []
+    for index, name in enumerate(COLUMNS):
+        lists = table.column(name).combine_chunks()
+        kind = lists.type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(
+            kind.value_type
+        ):
+            raise CorruptFile(f"{path}: column {name} has type {kind}, not lists of integers")
+        if lists.null_count or lists.flatten().null_count:
+            raise CorruptFile(f"{path}: column {name} holds nulls")
+        mine = np.cumsum(np.append(0, lists.value_lengths().to_numpy(zero_copy_only=False)))
+        if index and not np.array_equal(mine, offsets):
+            raise CorruptFile(f"{path}: the rows of {name} are not as long as those of documents")
+        offsets = mine.astype(np.int64)
+        arrays.append(lists.flatten().to_numpy(zero_copy_only=False))
+    return offsets, arrays
+
+
+def _checksum(*arrays: IntArray) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+    return digest.hexdigest()

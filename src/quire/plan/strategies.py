@@ -1,0 +1,223 @@
+"""The table of strategies, and `make_plan`: lengths in, the plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from quire.errors import InvalidOption, StrategyError, unknown_name
+from quire.plan.accounts import settle
+from quire.plan.best_fit import best_fit
+from quire.plan.fill import close_gaps, wrap
+from quire.plan.first_fit import first_fit
+from quire.plan.fragments import Fragments, apply_overlong, whole_documents
+from quire.plan.greedy import greedy
+from quire.plan.lengths import IntArray, Lengths, as_lengths
+from quire.plan.options import PlanOptions
+from quire.plan.plan import Plan, fingerprint_of
+from quire.plan.rows import Rows
+from quire.plan.shuffling import permutation
+
+RowNumbers: TypeAlias = Callable[[IntArray, int, PlanOptions], "IntArray | list[int]"]
+"""What `register_strategy` takes: sizes, capacity and options in, a row number per size out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strategy:
+    """One entry of the table."""
+
+    place: Callable[[IntArray, int, PlanOptions], Rows]
+    keeps_order: bool = False
+    """Rows hold documents in input order; ``fill`` then cuts at row ends instead of moving."""
+    wraps: bool = False
+    """Cuts documents at every row's end, whatever the policy."""
+
+
+def _tight(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
+    from quire.plan.tight import tight  # scipy is an extra
+
+    return tight(sizes, capacity, options)
+
+
+_STRATEGIES: dict[str, Strategy] = {
+    "best_fit": Strategy(place=best_fit),
+    "first_fit": Strategy(place=first_fit),
+    "greedy": Strategy(place=greedy, keeps_order=True),
+    "tight": Strategy(place=_tight),
+    "wrapped": Strategy(place=greedy, keeps_order=True, wraps=True),
+}
+_BUILT_IN = frozenset(_STRATEGIES)
+
+
+def strategy_names() -> list[str]:
+    """All names that ``strategy=`` takes, registered ones included."""
+    return sorted(_STRATEGIES)
+
+
+def keeps_order(name: str) -> bool:
+    """Whether rows of this strategy hold the documents in input order."""
+    return _strategy(name).keeps_order
+
+
+def register_strategy(name: str, function: RowNumbers) -> None:
+    """Add a strategy to the table, or replace one that was registered before.
+
+    The function gets the size of every fragment (prefix and alignment included), the size of a row
+    and the options; it returns a row number for each fragment. Rows that are too full or hold more
+    than ``options.max_documents_per_row`` fragments are refused; gaps in the numbering are not rows.
+
+    >>> register_strategy("alone", lambda sizes, capacity, options: list(range(len(sizes))))
+    >>> make_plan([3, 2], capacity=10, strategy="alone").num_rows
+    2
+    """
+    if name in _BUILT_IN:
+        raise InvalidOption(f"strategy {name!r} is built in; register yours under another name")
+    if not isinstance(name, str) or not name:
+        raise InvalidOption(f"a strategy's name is a non-empty string, not {name!r}")
+
+    def place(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
+        numbers = _row_numbers(name, function(sizes, capacity, options), len(sizes))
+        rows = Rows.of_row_numbers(numbers)
+        _require_fit(name, rows, sizes, capacity, options)
+        return rows
+
+    _STRATEGIES[name] = Strategy(place=place)
+
+
+def make_plan(
+    lengths: Lengths,
+    capacity: int,
+    strategy: str = "best_fit",
+    *,
+    overlong: str = "split",
+    stride: int = 0,
+    prefix: int = 0,
+    min_length: int = 1,
+    min_fragment: int = 1,
+    max_documents_per_row: int | None = None,
+    align: int = 1,
+    shuffle: bool = False,
+    seed: int | None = 0,
+) -> Plan:
+    """The plan that puts documents of these lengths into rows of this capacity.
+
+    Options are explained at `PlanOptions`. Empty documents stand nowhere and are counted.
+
+    >>> plan = make_plan([6, 3, 5, 0], capacity=8)
+    >>> [[fragment.document for fragment in row] for row in plan]
+    [[0], [2, 1]]
+    >>> plan.utilization, plan.ledger.documents.dropped["empty"]
+    (0.875, 1)
+    """
+    options = PlanOptions(
+        capacity=capacity,
+        strategy=strategy,
+        overlong=overlong,
+        stride=stride,
+        prefix=prefix,
+        min_length=min_length,
+        min_fragment=min_fragment,
+        max_documents_per_row=max_documents_per_row,
+        align=align,
+        shuffle=shuffle,
+        seed=seed,
+    )
+    return plan_documents(lengths, options)
+
+
+def plan_documents(lengths: Lengths, options: PlanOptions) -> Plan:
+    """`make_plan`, for callers that have the options in one piece."""
+    chosen = _strategy(options.strategy)
+    lengths = as_lengths(lengths)
+    fragments, offsets = _lay_out(lengths, chosen, options)
+    kept = _long_enough(fragments, offsets, options)
+    short = np.repeat(~kept, np.diff(offsets))
+    ledger = settle(lengths, fragments, short, int(np.count_nonzero(kept)), options)
+    fragments, offsets = _select_rows(fragments, offsets, kept, options)
+    return Plan(
+        row_offsets=offsets,
+        documents=fragments.documents,
+        starts=fragments.starts,
+        stops=fragments.stops,
+        options=options,
+        ledger=ledger,
+        fingerprint=fingerprint_of(lengths),
+    )
+
+
+def _strategy(name: str) -> Strategy:
+    if name not in _STRATEGIES:
+        raise unknown_name("strategy", name, _STRATEGIES)
+    return _STRATEGIES[name]
+
+
+def _lay_out(
+    lengths: IntArray, strategy: Strategy, options: PlanOptions
+) -> tuple[Fragments, IntArray]:
+    """Fragments in row order, and the row offsets."""
+    whole = whole_documents(lengths)
+    fill = options.overlong == "fill"
+    pours = strategy.wraps or (strategy.keeps_order and fill)
+    if pours and options.overlong in ("split", "fill"):
+        return wrap(whole, options)
+    fragments = apply_overlong(whole, options)
+    if not len(fragments):
+        return fragments, np.zeros(1, dtype=np.int64)
+    if pours:
+        return wrap(fragments, options)
+    sizes = options.spaces(fragments.lengths)
+    rows = strategy.place(sizes, options.row_space, options)
+    if fill:
+        return close_gaps(fragments, rows, options)
+    return fragments.take(rows.fragments), rows.offsets
+
+
+def _long_enough(fragments: Fragments, offsets: IntArray, options: PlanOptions) -> IntArray:
+    if options.min_length == 1 or not len(fragments):
+        return np.ones(len(offsets) - 1, dtype=bool)
+    tokens = fragments.lengths + options.prefix
+    return np.add.reduceat(tokens, offsets[:-1], dtype=np.int64) >= options.min_length
+
+
+def _select_rows(
+    fragments: Fragments, offsets: IntArray, kept: IntArray, options: PlanOptions
+) -> tuple[Fragments, IntArray]:
+    """The rows that stay, shuffled if asked."""
+    if kept.all() and not options.shuffle:
+        return fragments, offsets
+    rows = np.flatnonzero(kept)
+    if options.shuffle:
+        rows = rows[permutation(len(rows), options.seed)]
+    counts = np.diff(offsets)[rows]
+    new_offsets = np.append(0, np.cumsum(counts))
+    which = np.arange(new_offsets[-1]) + np.repeat(offsets[:-1][rows] - new_offsets[:-1], counts)
+    return fragments.take(which), new_offsets
+
+
+def _row_numbers(name: str, numbers: IntArray | list[int], expected: int) -> IntArray:
+    array = np.asarray(numbers)
+    if array.shape != (expected,) or (expected and array.dtype.kind not in "iu"):
+        raise StrategyError(
+            f"strategy {name!r} returned {array.dtype} of shape {array.shape} but one integer row "
+            f"number for each of {expected} fragments is needed"
+        )
+    return array.astype(np.int64)
+
+
+def _require_fit(
+    name: str, rows: Rows, sizes: IntArray, capacity: int, options: PlanOptions
+) -> None:
+    if not len(sizes):
+        return
+    used = np.add.reduceat(sizes[rows.fragments], rows.offsets[:-1], dtype=np.int64)
+    cap = options.max_documents_per_row or len(sizes)
+    for what, values, limit in (("tokens", used, capacity), ("fragments", rows.counts, cap)):
+        if (values > limit).any():
+            worst = int(np.argmax(values))
+            raise StrategyError(
+                f"strategy {name!r} put {values[worst]} {what} into a row that holds {limit}; "
+                f"mind `capacity` and `options.max_documents_per_row`"
+            )

@@ -1,0 +1,82 @@
+"""best_fit, first_fit and greedy give the very rows of the textbook."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import quire
+from tests.plan.textbook import decreasing_fit, next_fit
+
+
+def documents(plan: quire.Plan) -> list[list[int]]:
+    return [[fragment.document for fragment in row] for row in plan]
+
+
+def textbook(strategy: str, lengths: list[int], capacity: int, cap: int | None) -> list[list[int]]:
+    cap = cap or len(lengths) or 1
+    if strategy == "greedy":
+        return next_fit(lengths, capacity, cap)
+    return decreasing_fit(lengths, capacity, cap, best=strategy == "best_fit")
+
+
+def test_best_fit_puts_equal_lengths_in_input_order_and_the_short_one_last():
+    plan = quire.make_plan([3, 2, 3], 10)
+    assert documents(plan) == [[0, 2, 1]]
+    assert plan.row_offsets.tolist() == [0, 3]
+    assert plan.stops.tolist() == [3, 3, 2]
+
+
+def test_best_fit_prefers_the_fuller_row_where_first_fit_takes_the_older():
+    lengths = [6, 7, 3]
+    assert documents(quire.make_plan(lengths, 10, "best_fit")) == [[1, 2], [0]]
+    lengths = [6, 5, 5, 4, 3]  # spaces after the first three, of 11: 5, 1 (5 + 5)
+    assert documents(quire.make_plan(lengths, 11, "first_fit")) == [[0, 1], [2, 3], [4]]
+
+
+def test_ties_go_to_the_oldest_row():
+    assert documents(quire.make_plan([8, 8, 2, 2], 10, "best_fit")) == [[0, 2], [1, 3]]
+
+
+def test_greedy_opens_a_row_when_the_next_document_does_not_fit():
+    assert documents(quire.make_plan([3, 4, 2, 6, 1], 7, "greedy")) == [[0, 1], [2], [3, 4]]
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy"])
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_rows_equal_the_textbook(strategy, data):
+    capacity = data.draw(st.integers(1, 40))
+    lengths = data.draw(st.lists(st.integers(1, capacity), max_size=60))
+    cap = data.draw(st.sampled_from([None, 1, 2, 3, 5]))
+    plan = quire.make_plan(lengths, capacity, strategy, max_documents_per_row=cap)
+    assert documents(plan) == textbook(strategy, lengths, capacity, cap)
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit"])
+@pytest.mark.parametrize("capacity", [255, 256, 257, 1000])
+def test_rows_equal_the_textbook_on_a_thousand_random_instances(strategy, capacity):
+    rng = random.Random(capacity)
+    for _ in range(125):
+        largest = rng.choice([capacity, capacity // 2, capacity // 3, 9])
+        lengths = [rng.randint(1, largest) for _ in range(rng.randint(1, 120))]
+        cap = rng.choice([None, None, 2, 4])
+        plan = quire.make_plan(lengths, capacity, strategy, max_documents_per_row=cap)
+        assert documents(plan) == textbook(strategy, lengths, capacity, cap)
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit"])
+def test_lengths_over_sixteen_bits_sort_right(strategy):
+    rng = random.Random(5)
+    lengths = [rng.choice([rng.randint(1, 200_000), 65_535, 65_536, 65_537]) for _ in range(150)]
+    plan = quire.make_plan(lengths, 200_000, strategy)
+    assert documents(plan) == textbook(strategy, lengths, 200_000, None)
+
+
+@pytest.mark.parametrize("capacity", [8191, 8192, 8193, 16385])
+def test_capacities_around_powers_of_two_pack_alike(capacity):
+    plan = quire.make_plan([capacity // 4] * 400, capacity)
+    assert plan.num_rows == 100

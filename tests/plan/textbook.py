@@ -1,0 +1,33 @@
+"""First-fit and best-fit decreasing as the textbooks have them: one item, all bins, again."""
+
+from __future__ import annotations
+
+
+def decreasing_fit(lengths: list[int], capacity: int, cap: int, *, best: bool) -> list[list[int]]:
+    """Rows of document numbers; ties go to the earlier document and to the older row."""
+    rows: list[list[int]] = []
+    space: list[int] = []
+    for document in sorted(range(len(lengths)), key=lambda d: -lengths[d]):
+        size = lengths[document]
+        fitting = [r for r in range(len(rows)) if space[r] >= size and len(rows[r]) < cap]
+        if not fitting:
+            rows.append([])
+            space.append(capacity)
+            fitting = [len(rows) - 1]
+        row = min(fitting, key=lambda r: space[r]) if best else fitting[0]
+        rows[row].append(document)
+        space[row] -= size
+    return rows
+
+
+def next_fit(lengths: list[int], capacity: int, cap: int) -> list[list[int]]:
+    """Rows in document order."""
+    rows: list[list[int]] = []
+    space = 0
+    for document, size in enumerate(lengths):
+        if size > space or len(rows[-1]) == cap:
+            rows.append([])
+            space = capacity
+        rows[-1].append(document)
+        space -= size
+    return rows
