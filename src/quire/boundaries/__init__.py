@@ -16,7 +16,7 @@ position_ids     0 1 2 0 1             0 1, a segment of its own
 `row` is about one row, `batch` about all rows of a batch at once. numpy in, numpy out.
 """
 
-from quire.boundaries.batch import Boundaries
+from quire.boundaries.batch import Boundaries, require_multiple
 from quire.boundaries.row import (
     check_starts,
     cu_seqlens,
@@ -42,6 +42,7 @@ __all__ = [
     "lengths_from_starts",
     "padded_cu_seqlens",
     "position_ids",
+    "require_multiple",
     "segment_ids",
     "seq_idx",
     "starts_from_cu_seqlens",

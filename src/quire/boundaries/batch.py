@@ -85,6 +85,11 @@ class Boundaries:
         return _gaps(self.starts, self.size, -1)
 
     @property
+    def is_dense(self) -> bool:
+        """Whether padding stands at the right ends of rows alone."""
+        return bool((self.numbers[1:] <= 1)[self.numbers[:-1] == 0].all())
+
+    @property
     def max_length(self) -> int:
         """The places of the longest segment."""
         return int(self.lengths.max())

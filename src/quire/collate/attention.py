@@ -1,0 +1,83 @@
+"""What each attention backend must be told, so that documents do not see each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from quire.boundaries import Boundaries
+from quire.collate.tensors import Batch
+
+
+def transformers_arguments(boundaries: Boundaries) -> Batch:
+    """No cache: with one, transformers does not look for packed rows in `position_ids`."""
+    return {"use_cache": False}
+
+
+def sdpa_arguments(boundaries: Boundaries) -> Batch:
+    """A bool mask `[B, 1, T, T]`."""
+    from quire.masks.dense import bool_mask
+
+    return {"attention_mask": bool_mask(boundaries.segment_ids())}
+
+
+def eager_arguments(boundaries: Boundaries) -> Batch:
+    """A float mask `[B, 1, T, T]`, which eager attention adds; 32-bit, as its softmax is."""
+    from quire.masks.dense import float_mask
+
+    return {"attention_mask": float_mask(boundaries.segment_ids(), np.float32)}
+
+
+def flex_arguments(boundaries: Boundaries) -> Batch:
+    """A `BlockMask`."""
+    from quire.masks.flex import block_mask
+
+    return {"attention_mask": block_mask(boundaries.segment_ids())}
+
+
+def varlen_arguments(boundaries: Boundaries) -> Batch:
+    """Bounds in the flattened batch under transformers' names; padding is a segment there.
+
+    Where fragments are padded inside the row, also the pair that context-parallel kernels take.
+    It has names of its own: a kernel that knows no padding must never be given it.
+    """
+    bounds, longest = boundaries.cu_seqlens(), boundaries.max_length
+    return {
+        "cu_seq_lens_q": bounds,
+        "cu_seq_lens_k": bounds,
+        "max_length_q": longest,
+        "max_length_k": longest,
+    }
+
+
+def padded_varlen_arguments(boundaries: Boundaries) -> Batch:
+    """The pair that context-parallel kernels take: tokens before each fragment, and its place.
+
+    Under names of its own, as a kernel that knows nothing of padding must not take it for bounds.
+    """
+    true, padded = boundaries.true_cu_seqlens(), boundaries.padded_cu_seqlens()
+    return {
+        "cu_seq_lens_q_true": true,
+        "cu_seq_lens_k_true": true,
+        "cu_seq_lens_q_padded": padded,
+        "cu_seq_lens_k_padded": padded,
+    }
+
+
+def segment_arguments(boundaries: Boundaries) -> Batch:
+    """Numbers of segments for JAX (0 on padding) and for state-space kernels (from 0)."""
+    return {"segment_ids": boundaries.segment_ids(), "seq_idx": boundaries.seq_idx()}
+
+
+ATTENTION: Mapping[str, Callable[[Boundaries], Batch]] = MappingProxyType(
+    {
+        "transformers": transformers_arguments,
+        "sdpa": sdpa_arguments,
+        "eager": eager_arguments,
+        "flex": flex_arguments,
+        "varlen": varlen_arguments,
+        "segments": segment_arguments,
+    }
+)

@@ -1,0 +1,180 @@
+"""Packed rows, stacked and padded, with the labels and the mask form that a model needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy.typing as npt
+
+from quire.boundaries import Boundaries, require_multiple, starts_from_tokens
+from quire.collate.attention import ATTENTION, padded_varlen_arguments
+from quire.collate.layout import fit, place, places_needed
+from quire.collate.rows import Feature, Ints, Rows, one_document, read_rows
+from quire.collate.special_tokens import (
+    SpecialTokens,
+    bos_token_id,
+    eos_token_id,
+    pad_token_id,
+)
+from quire.collate.tensors import Batch, as_batch, require_return_tensors
+from quire.errors import InvalidOption, InvalidRow, unknown_name
+from quire.labels import LabelOptions, causal_labels
+
+PADDING = ("longest", "max_length", "do_not_pad")
+
+
+@dataclass(frozen=True)
+class DataCollatorForCausalLM:
+    """Makes `{input_ids, labels, position_ids, …}` of rows; ``model(**batch)`` is isolated.
+
+    Labels are unshifted: transformers shifts them. Rows are padded at the right.
+
+    >>> class Tokenizer:
+    ...     pad_token_id = eos_token_id = 2
+    >>> collator = DataCollatorForCausalLM(Tokenizer(), return_tensors="np")
+    >>> batch = collator(
+    ...     [
+    ...         {"input_ids": [5, 6, 2, 7, 2], "document_starts": [0, 3]},
+    ...         {"input_ids": [8, 9, 2], "document_starts": [0]},
+    ...     ]
+    ... )
+    >>> batch["position_ids"]
+    array([[0, 1, 2, 0, 1],
+           [0, 1, 2, 0, 1]])
+    >>> batch["labels"]
+    array([[-100,    6,    2, -100,    2],
+           [-100,    9,    2, -100, -100]])
+    """
+
+    tokenizer: SpecialTokens
+    truncation: bool = False
+    """Whether rows longer than `max_length` are cut; else they are an error."""
+    ignore_index: int = -100
+    input_name: str = "input_ids"
+    """The name of the tokens in the batch; rows have `input_ids`."""
+    labels_name: str = "labels"
+    """The name of the labels in the batch; rows have `labels`, or none."""
+    packed_sequences: bool | None = None
+    """Whether positions restart: None if any row has starts; True always, found from tokens where
+    a row has none; False never, but labels are masked by starts all the same."""
+    padding: str | bool = "longest"
+    """``longest`` (or True), ``max_length``, or ``do_not_pad`` (or False): rows of one length."""
+    max_length: int | None = None
+    """The most places in a row."""
+    return_tensors: str = "pt"
+    """``pt`` or ``np``."""
+    attention: str | None = "transformers"
+    """The backend whose mask form is added; None adds nothing."""
+    mask_boundary_loss: bool = True
+    train_on_eos: bool = True
+    pad_documents_to: int = 1
+    """Every fragment is padded inside its row to a multiple of this."""
+
+    def __post_init__(self) -> None:
+        require_return_tensors(self.return_tensors)
+        if self.attention is not None and self.attention not in ATTENTION:
+            raise unknown_name("attention", self.attention, ATTENTION)
+        if not isinstance(self.padding, bool) and self.padding not in PADDING:
+            raise unknown_name("padding", self.padding, PADDING)
+        if self.packed_sequences not in (None, True, False):
+            raise InvalidOption(
+                f"packed_sequences is {self.packed_sequences!r} but must be None, True or False"
+            )
+        if self.attention == "flex" and self.return_tensors == "np":
+            raise InvalidOption("attention='flex' makes a torch BlockMask; use return_tensors='pt'")
+        self._require_lengths()
+        _ = self._label_options
+
+    def __call__(self, features: Sequence[Feature]) -> Batch:
+        """The batch of these rows, which stay as they were."""
+        rows = read_rows(features, self._missing_starts)
+        if self.max_length is not None:
+            rows = fit(rows, self.max_length, self.pad_documents_to, truncation=self.truncation)
+        boundaries = self._boundaries(rows, rows.starts)
+        batch: Batch = {
+            self.input_name: place(rows.tokens, boundaries, pad_token_id(self.tokenizer)),
+            self.labels_name: self._labels(rows, boundaries),
+        }
+        packed = rows.came_with_starts if self.packed_sequences is None else self.packed_sequences
+        if packed:
+            batch["position_ids"] = boundaries.position_ids()
+            batch |= self._attention_arguments(boundaries)
+        elif self.attention not in (None, "transformers"):
+            whole_rows = [one_document(row) for row in rows.tokens]
+            batch |= self._attention_arguments(self._boundaries(rows, whole_rows))
+        return as_batch(batch, self.return_tensors)
+
+    def _missing_starts(self, tokens: Ints) -> npt.ArrayLike:
+        if not self.packed_sequences:
+            return one_document(tokens)
+        if (eos := eos_token_id(self.tokenizer)) is not None:
+            return starts_from_tokens(tokens, eos)
+        if (bos := bos_token_id(self.tokenizer)) is not None:
+            return starts_from_tokens(tokens, bos, ends=False)
+        raise InvalidRow(
+            "packed_sequences=True, but a row has no document_starts and the tokenizer has neither "
+            "EOS nor BOS to find them by; pack the data again, or leave packed_sequences at None"
+        )
+
+    def _boundaries(self, rows: Rows, starts: Sequence[npt.ArrayLike]) -> Boundaries:
+        if self.padding in (False, "do_not_pad"):
+            self._require_one_width(places_needed(rows, self.pad_documents_to))
+        width = self.max_length if self.padding == "max_length" else None
+        return Boundaries.of_rows(starts, rows.lengths, width, self.pad_documents_to)
+
+    def _require_one_width(self, needed: list[int]) -> None:
+        if len(set(needed)) > 1:
+            other = next(row for row, places in enumerate(needed) if places != needed[0])
+            raise InvalidRow(
+                f"row {other} needs {needed[other]} places and row 0 needs {needed[0]}, but "
+                f"padding={self.padding!r} stacks rows as they are; use padding='longest'"
+            )
+
+    def _labels(self, rows: Rows, boundaries: Boundaries) -> Ints:
+        given = rows.tokens if rows.labels is None else rows.labels
+        mask = None if rows.loss_mask is None else place(rows.loss_mask, boundaries, 0)
+        return causal_labels(
+            place(given, boundaries, self.ignore_index),
+            boundaries.segment_ids(),
+            self._label_options,
+            loss_mask=mask,
+        )
+
+    def _attention_arguments(self, boundaries: Boundaries) -> Batch:
+        if self.attention is None:
+            return {}
+        arguments = ATTENTION[self.attention](boundaries)
+        if self.attention == "varlen" and self.pad_documents_to > 1:
+            arguments |= padded_varlen_arguments(boundaries)
+        return arguments
+
+    @property
+    def _label_options(self) -> LabelOptions:
+        return LabelOptions(
+            mask_boundary_loss=self.mask_boundary_loss,
+            train_on_eos=self.train_on_eos,
+            eos_token_id=eos_token_id(self.tokenizer),
+            ignore_index=self.ignore_index,
+        )
+
+    def _require_lengths(self) -> None:
+        multiple = require_multiple(self.pad_documents_to)
+        if self.max_length is None:
+            if self.truncation or self.padding == "max_length":
+                raise InvalidOption(
+                    f"truncation={self.truncation} and padding={self.padding!r} need max_length, "
+                    "which is None; say how many places a row has"
+                )
+        elif not isinstance(self.max_length, int) or self.max_length < 1:
+            raise InvalidOption(f"max_length is {self.max_length!r} but must be an integer >= 1")
+        elif self.max_length % multiple:
+            raise InvalidOption(
+                f"max_length={self.max_length} is no multiple of pad_documents_to={multiple}, so "
+                f"a full row has no room; use {self.max_length // multiple * multiple or multiple}"
+            )
+        if multiple > 1 and self.packed_sequences is False:
+            raise InvalidOption(
+                f"pad_documents_to={multiple} pads documents inside a row, but "
+                "packed_sequences=False takes a row as one; leave one of them out"
+            )

@@ -1,0 +1,165 @@
+"""The rows of a batch as arrays, read from what a dataset gives and checked once."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.boundaries import starts_from_lengths
+from quire.errors import InvalidRow
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Feature: TypeAlias = Mapping[str, Any]
+
+LOSS_MASKS = ("loss_mask", "assistant_masks", "completion_mask")
+"""1 at tokens to learn, 0 elsewhere: our name, and those of transformers and TRL."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """Per-token columns of every row, and where its documents start."""
+
+    tokens: list[Ints]
+    starts: list[npt.ArrayLike]
+    labels: list[Ints] | None
+    loss_mask: list[Ints] | None
+    came_with_starts: bool
+    """Whether any row did; the others were given some."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens in each row."""
+        return [len(row) for row in self.tokens]
+
+    def cut(self, lengths: Sequence[int]) -> Rows:
+        """Each row's first tokens, this many; starts are cut by value."""
+
+        def shorten(column: list[Ints]) -> list[Ints]:
+            return [row[:length] for row, length in zip(column, lengths, strict=True)]
+
+        starts = [np.asarray(row) for row in self.starts]
+        return replace(
+            self,
+            tokens=shorten(self.tokens),
+            starts=[row[row < length] for row, length in zip(starts, lengths, strict=True)],
+            labels=None if self.labels is None else shorten(self.labels),
+            loss_mask=None if self.loss_mask is None else shorten(self.loss_mask),
+        )
+
+
+def one_document(tokens: Ints) -> npt.ArrayLike:
+    """The starts of a row that is one document."""
+    return [0]
+
+
+def read_rows(
+    features: Sequence[Feature], missing_starts: Callable[[Ints], npt.ArrayLike] = one_document
+) -> Rows:
+    """The rows of these features; `missing_starts` is asked for the starts of rows without.
+
+    Errors name the row and the column.
+    """
+    if isinstance(features, Mapping) or len(features) == 0:
+        raise InvalidRow(
+            f"a batch is a list of at least one row, not a {type(features).__name__} of "
+            f"{len(features)}; give a list of dicts"
+        )
+    tokens = [_read_tokens(feature, row) for row, feature in enumerate(features)]
+    starts = [_read_starts(feature, row) for row, feature in enumerate(features)]
+    masks = [_read_everywhere(features, tokens, name) for name in LOSS_MASKS]
+    given = [mask for mask in masks if mask is not None]
+    return Rows(
+        tokens=tokens,
+        starts=[
+            missing_starts(ids) if own is None else own
+            for own, ids in zip(starts, tokens, strict=True)
+        ],
+        labels=_read_everywhere(features, tokens, "labels"),
+        loss_mask=[np.minimum.reduce(row) for row in zip(*given, strict=True)] if given else None,
+        came_with_starts=any(own is not None for own in starts),
+    )
+
+
+def _read_tokens(feature: Feature, row: int) -> Ints:
+    if not isinstance(feature, Mapping) or feature.get("input_ids") is None:
+        found = sorted(feature) if isinstance(feature, Mapping) else type(feature).__name__
+        raise InvalidRow(f"row {row} has no input_ids, only {found}; a row is a dict with them")
+    tokens = _read_column(feature, "input_ids", row)
+    if len(tokens) == 0:
+        raise InvalidRow(f"row {row} has no tokens; leave empty rows out")
+    if tokens.min() < 0:
+        place = int(tokens.argmin())
+        raise InvalidRow(
+            f"row {row}: input_ids[{place}] is {tokens[place]}, but token ids start at 0"
+        )
+    _refuse_padding(feature, row)
+    return tokens
+
+
+def _refuse_padding(feature: Feature, row: int) -> None:
+    """Padding is known from lengths alone, so a row must not bring its own."""
+    if feature.get("attention_mask") is None:
+        return
+    num_padding = int(np.count_nonzero(_read_column(feature, "attention_mask", row) == 0))
+    if num_padding:
+        raise InvalidRow(
+            f"row {row} is padded already: its attention_mask has {num_padding} zeros; "
+            "give rows without padding, the collator adds it"
+        )
+
+
+def _read_everywhere(
+    features: Sequence[Feature], tokens: list[Ints], name: str
+) -> list[Ints] | None:
+    """A per-token column of all rows, or None if no row has it."""
+    present = [feature.get(name) is not None for feature in features]
+    if not any(present):
+        return None
+    if not all(present):
+        raise InvalidRow(
+            f"row {present.index(False)} has no {name}, but row {present.index(True)} has; "
+            "give them to all rows of a batch or to none"
+        )
+    column = [_read_column(feature, name, row) for row, feature in enumerate(features)]
+    for row, (values, ids) in enumerate(zip(column, tokens, strict=True)):
+        if len(values) != len(ids):
+            raise InvalidRow(
+                f"row {row} has {len(values)} {name} but {len(ids)} input_ids; "
+                "give one value per token"
+            )
+    return column
+
+
+def _read_starts(feature: Feature, row: int) -> npt.ArrayLike | None:
+    """The row's starts as given, or from TRL's lengths of its documents."""
+    starts: npt.ArrayLike | None = feature.get("document_starts")
+    if starts is not None or feature.get("seq_lengths") is None:
+        return starts
+    lengths = _read_column(feature, "seq_lengths", row)
+    if lengths.sum() != len(feature["input_ids"]):
+        raise InvalidRow(
+            f"row {row}: seq_lengths sum to {lengths.sum()}, but the row has "
+            f"{len(feature['input_ids'])} input_ids; pack it again"
+        )
+    return starts_from_lengths(lengths)
+
+
+def _read_column(feature: Feature, name: str, row: int) -> Ints:
+    values = feature[name]
+    try:
+        # A third faster than numpy on lists, and as strict: it takes integers alone.
+        read = np.frombuffer(array("q", values), np.int64) if type(values) is list else values
+        column = np.asarray(read)
+    except Exception as error:  # tensors on a device, ragged lists: each library has its own kind
+        raise InvalidRow(f"row {row}: {name} cannot be read as integers: {error}") from error
+    if column.ndim != 1 or column.dtype.kind not in "iub":
+        raise InvalidRow(
+            f"row {row}: {name} have dtype {column.dtype} and shape {column.shape}, but are a flat "
+            "list of integers"
+        )
+    return column.astype(np.int64, copy=False)
