@@ -37,7 +37,7 @@ def bool_mask(
     """
     if not _is_tensor(segment_ids):
         return _visible(segment_ids, window)
-    import torch  # noqa: PLC0415 (the caller holds a tensor: it is loaded)
+    import torch  # the caller holds a tensor: it is loaded
 
     mask = torch.from_numpy(_visible(segment_ids.numpy(force=True), window))
     return mask.to(segment_ids.device)
@@ -63,7 +63,7 @@ def float_mask(
     """
     if not _is_tensor(segment_ids):
         return np.where(_visible(segment_ids, window), 0, _lowest(dtype))
-    import torch  # noqa: PLC0415 (the caller holds a tensor: it is loaded)
+    import torch  # the caller holds a tensor: it is loaded
 
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise _not_a_float(dtype)

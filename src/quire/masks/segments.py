@@ -21,7 +21,7 @@ def segment_mask(segment_ids: jax.Array, window: int | None = None) -> jax.Array
     trust: they must count up, each in one stretch.
     """
     try:
-        import jax.numpy as jnp  # noqa: PLC0415 (this function alone is about JAX)
+        import jax.numpy as jnp  # this function alone is about JAX
     except ImportError:
         raise missing_dependency("jax", "segment_mask", "jax") from None
     if window is not None:

@@ -1,0 +1,148 @@
+"""Calling a model the way its user does, and taking logits and gradients from the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from quire.errors import ModelError, QuireError
+from quire.verify.layout import Batch, as_numpy
+from quire.verify.report import Document
+
+Model: TypeAlias = Callable[..., object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """A model and where its token embeddings come out, if that is known."""
+
+    model: Model
+    embedding: torch.nn.Module | None
+
+    def logits(self, batch: Batch) -> torch.Tensor:
+        """The logits `[B, T, …]` of `model(**batch)`, on the host, without gradients."""
+        with torch.no_grad():
+            return self._run(batch).detach().cpu()
+
+    def gradients(self, batch: Batch, documents: tuple[Document, ...]) -> list[torch.Tensor]:
+        """Per document the gradient `[B, T]` of its logits at every token's embedding, the
+        largest over the embedding's width; raises ModelError where there is none."""
+        with self._tapped() as taps, torch.enable_grad():
+            logits = self._run(batch)
+            embeddings = [tap for tap in taps if tap.shape[:2] == logits.shape[:2]]
+            if not embeddings:
+                raise ModelError("the embedding's output is not [rows, tokens, width]")
+            return [_gradient(logits, document, embeddings) for document in documents]
+
+    def _run(self, batch: Batch) -> torch.Tensor:
+        try:
+            output = self.model(**batch)
+        except QuireError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"the model failed when called with {', '.join(batch)}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return _logits_of(output, as_numpy(batch["input_ids"]).shape)
+
+    @contextmanager
+    def _tapped(self) -> Iterator[list[torch.Tensor]]:
+        """The embedding's outputs, each cut off from the weights so that gradients end there."""
+        taps: list[torch.Tensor] = []
+
+        def tap(module: object, arguments: object, output: torch.Tensor) -> torch.Tensor:
+            taps.append(output.detach().requires_grad_())
+            return taps[-1]
+
+        if self.embedding is None:
+            raise ModelError("no token embedding was found; pass embedding=… to check_isolation")
+        handle = self.embedding.register_forward_hook(tap)
+        try:
+            yield taps
+        finally:
+            handle.remove()
+
+
+def make_call(model: Model, embedding: torch.nn.Module | None = None) -> Call:
+    """A call of this model; the embedding is looked for where none is given."""
+    return Call(model=model, embedding=embedding or _find_embedding(model))
+
+
+@contextmanager
+def evaluating(model: Model) -> Iterator[None]:
+    """The model without dropout, and afterwards in the mode that it had."""
+    modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
+    training = [module for module in modules if module.training]
+    for module in modules:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def with_ids(batch: Batch, input_ids: npt.NDArray[np.generic]) -> dict[str, object]:
+    """The same batch with other tokens, in the library, dtype and place of its own."""
+    return {**batch, "input_ids": like(batch["input_ids"], input_ids)}
+
+
+def like(original: object, values: npt.NDArray[np.generic]) -> object:
+    """The values as the original is: a tensor on its device, or an array, of its dtype."""
+    if isinstance(original, torch.Tensor):
+        return torch.as_tensor(values).to(original.device, original.dtype)
+    return values.astype(np.asarray(original).dtype)
+
+
+def _find_embedding(model: Model) -> torch.nn.Module | None:
+    find = getattr(model, "get_input_embeddings", None)
+    if callable(find):
+        found = find()
+        return found if isinstance(found, torch.nn.Module) else None
+    if not isinstance(model, torch.nn.Module):
+        return None
+    tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+    return tables[0] if len(tables) == 1 else None
+
+
+def _logits_of(output: object, shape: tuple[int, ...]) -> torch.Tensor:
+    if isinstance(output, Mapping):
+        output = output.get("logits", output)
+    output = getattr(output, "logits", output)
+    if isinstance(output, tuple | list):
+        output = output[0]
+    if not isinstance(output, torch.Tensor):
+        output = torch.from_numpy(np.array(output))
+    if output.ndim < 2 or output.shape[:2] != shape:
+        raise ModelError(
+            f"the model returned logits of shape {tuple(output.shape)} for input_ids of shape "
+            f"{shape}; the check needs one vector for each token"
+        )
+    return output
+
+
+def _gradient(
+    logits: torch.Tensor, document: Document, embeddings: list[torch.Tensor]
+) -> torch.Tensor:
+    mine = logits[document.row, document.start : document.stop]
+    # Random weights, because a plain sum can be constant (softmax) and hide a gradient.
+    generator = torch.Generator().manual_seed(document.start)
+    weights = torch.randn(mine.shape, generator=generator, dtype=torch.float64)
+    try:
+        found = torch.autograd.grad(
+            (mine * weights.to(mine)).sum(), embeddings, retain_graph=True, allow_unused=True
+        )
+    except (RuntimeError, NotImplementedError) as error:
+        raise ModelError(f"this backend gives no gradients here: {error}") from error
+    sizes = [grad.abs().amax(dim=-1).cpu() for grad in found if grad is not None]
+    total = torch.stack(sizes).amax(dim=0) if sizes else torch.zeros(logits.shape[:2])
+    if not total[document.row, document.start : document.stop].any():
+        raise ModelError("the embedding is not connected to the logits")
+    return total.nan_to_num(nan=float("inf"))

@@ -1,0 +1,144 @@
+"""One call of a model under examination: perturbed, differentiated, and document by document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+
+from quire.errors import ModelError
+from quire.verify.alone import alone
+from quire.verify.calls import Call, Model
+from quire.verify.causes import attention_backend
+from quire.verify.layout import Batch, Layout
+from quire.verify.perturbation import largest_difference, perturbed
+from quire.verify.report import Altered, Document, Kind, Pair
+
+Gradients: TypeAlias = dict[Document, torch.Tensor]
+Differences: TypeAlias = dict[tuple[Document, Document], float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IsolationOptions:
+    """How the check is made."""
+
+    tolerance: float | None = None
+    """Differences up to this part of the largest logit may be rounding. None: 32 times the dtype's
+    epsilon, at least float32's, because models compute softmax and norms in float32 whatever their
+    dtype is."""
+    gradients: bool = True
+    """Whether gradients are looked at: one backward pass for each document."""
+    keep_token_ids: tuple[int, ...] = ()
+    """Ids that are neither changed nor used as a change, such as image placeholders."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Examination:
+    """A call, and the logits and tolerance that everything is compared with."""
+
+    call: Call
+    batch: Batch
+    layout: Layout
+    options: IsolationOptions
+    base: torch.Tensor
+    tolerance: float
+
+    def gradients(self) -> Gradients:
+        """Gradients `[B, T]` by target; raises ModelError where the backend has none."""
+        documents = self.layout.documents
+        return dict(zip(documents, self.call.gradients(self.batch, documents), strict=True))
+
+    def differences(self, sources: Sequence[Document]) -> Differences:
+        """By how much each document's logits move when one of the sources changes."""
+        return {
+            (source, target): largest_difference(_part(self.base, target), _part(moved, target))
+            for source, moved in ((source, self._moved_by(source)) for source in sources)
+            for target in self.layout.documents
+            if target != source
+        }
+
+    def pairs(self, differences: Differences, gradients: Gradients) -> list[Pair]:
+        """The pairs that are not independent, bit for bit."""
+        found = []
+        for (source, target), difference in differences.items():
+            gradient = _gradient_at(source, gradients.get(target))
+            if difference or gradient:
+                found.append(
+                    Pair(
+                        source=source,
+                        target=target,
+                        difference=difference,
+                        gradient=gradient,
+                        kind=self._kind(difference, gradient),
+                    )
+                )
+        return found
+
+    def altered(self, documents: Sequence[Document]) -> list[Altered]:
+        """Those of the documents that are something else alone."""
+        sizes = {document: self._distance_from_alone(document) for document in documents}
+        return [
+            Altered(document=document, difference=size)
+            for document, size in sizes.items()
+            if size > self.tolerance
+        ]
+
+    def _moved_by(self, source: Document) -> torch.Tensor:
+        return self.call.logits(perturbed(self.batch, source, self.options.keep_token_ids))
+
+    def _kind(self, difference: float, gradient: float | None) -> Kind:
+        if gradient or difference > self.tolerance:
+            return "leak"
+        return "unproven" if gradient is None else "noise"
+
+    def _distance_from_alone(self, document: Document) -> float:
+        single = alone(self.batch, document, attention_backend(self.call.model) is not None)
+        return largest_difference(_part(self.base, document), self.call.logits(single)[0])
+
+
+def examine(call: Call, batch: Batch, layout: Layout, options: IsolationOptions) -> Examination:
+    """The examination of a call that can be repeated and gives finite logits."""
+    base = call.logits(batch)
+    _require_finite(base, layout)
+    tolerance = _tolerance(call.model, base, options)
+    drift = largest_difference(base, call.logits(batch))
+    if drift > tolerance:
+        raise ModelError(
+            f"two identical calls differ by {drift:.3g}, where rounding explains {tolerance:.3g}; "
+            "switch off dropout and other randomness (model.eval())"
+        )
+    return Examination(
+        call=call, batch=batch, layout=layout, options=options, base=base, tolerance=tolerance
+    )
+
+
+def _require_finite(logits: torch.Tensor, layout: Layout) -> None:
+    for document in layout.documents:
+        if not torch.isfinite(_part(logits, document)).all():
+            raise ModelError(
+                f"the logits of {document} are not finite, so nothing can be compared; "
+                "try dtype float32 and look at the weights"
+            )
+
+
+def _tolerance(model: Model, logits: torch.Tensor, options: IsolationOptions) -> float:
+    scale = float(logits.double().abs().nan_to_num(nan=0.0, posinf=0.0).amax())
+    if options.tolerance is not None:
+        return options.tolerance * scale
+    dtypes = {torch.float32, logits.dtype}
+    if isinstance(model, torch.nn.Module):
+        dtypes |= {parameter.dtype for parameter in model.parameters()}
+    epsilon = max(torch.finfo(dtype).eps for dtype in dtypes if dtype.is_floating_point)
+    return 32 * epsilon * scale
+
+
+def _gradient_at(source: Document, gradient: torch.Tensor | None) -> float | None:
+    if gradient is None:
+        return None
+    return float(_part(gradient, source).amax())
+
+
+def _part(values: torch.Tensor, document: Document) -> torch.Tensor:
+    return values[document.row, document.start : document.stop]

@@ -1,0 +1,120 @@
+"""What the isolation check found, as plain values that go into JSON as they are."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Verdict = Literal["isolated", "noise", "leak", "altered", "disagreement", "unproven"]
+Kind = Literal["leak", "noise", "unproven"]
+
+MEANINGS: dict[Verdict, str] = {
+    "isolated": "no document changes another, bit for bit",
+    "noise": "differences within the dtype's rounding and no gradient: kernel noise, not a leak",
+    "leak": "documents see each other",
+    "altered": "no document sees another, but in the row they are not what they are alone",
+    "disagreement": "the parts of the batch contradict each other about where documents start",
+    "unproven": "differences within rounding, and no gradients to tell noise from a leak",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Document:
+    """A fragment of a row: number 1..k, or 0 for a stretch of padding."""
+
+    row: int
+    number: int
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        """Row, number and tokens, as messages name them."""
+        name = f"document {self.number}" if self.number else "padding"
+        return f"row {self.row} {name} (tokens {self.start}..{self.stop - 1})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """One document that another one is not independent of."""
+
+    source: Document
+    """The document whose tokens were changed."""
+    target: Document
+    """The document whose logits should not have noticed."""
+    difference: float
+    """The largest change of the target's logits."""
+    gradient: float | None
+    """The largest gradient of the target's logits at the source's embeddings, if taken."""
+    kind: Kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Altered:
+    """A document whose logits in the row are not those that it has alone."""
+
+    document: Document
+    difference: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disagreement:
+    """A part of the batch that tells of other documents than the boundaries do."""
+
+    form: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """Why documents leak, and what to do about it."""
+
+    cause: str
+    remedy: str
+    confirmed: bool
+    """Whether the remedy was tried on this model and this batch, and worked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IsolationReport:
+    """The answer of `check_isolation`."""
+
+    verdict: Verdict
+    num_documents: int
+    num_pairs: int
+    """Ordered pairs of documents (padding included as a source) that were compared."""
+    dtype: str
+    tolerance: float
+    """Differences of logits up to this may be rounding."""
+    pairs: tuple[Pair, ...]
+    altered: tuple[Altered, ...]
+    disagreements: tuple[Disagreement, ...]
+    skipped: dict[str, str]
+    """Checks that could not be made, and why."""
+    diagnosis: Diagnosis | None
+
+    @property
+    def isolated(self) -> bool:
+        """Whether training on this call keeps documents apart."""
+        return self.verdict in ("isolated", "noise")
+
+    @property
+    def meaning(self) -> str:
+        """The verdict as a sentence."""
+        return MEANINGS[self.verdict]
+
+    def to_json(self) -> str:
+        """The whole report; numbers that JSON does not know are written as text."""
+        fields = {"isolated": self.isolated, "meaning": self.meaning, **asdict(self)}
+        return json.dumps(_finite(fields), indent=2)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
