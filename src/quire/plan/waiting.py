@@ -1,0 +1,95 @@
+"""The documents that wait for a row, found by age and by size."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Generic, NamedTuple, TypeVar
+
+Key = TypeVar("Key")
+
+
+class Waiter(NamedTuple, Generic[Key]):
+    """A document that waits: its age (lower is older), its key, the places it takes."""
+
+    age: int
+    key: Key
+    size: int
+
+
+class Waiting(Generic[Key]):
+    """A queue that also gives up documents by size, of equal ones the first in the queue.
+
+    Adding and taking cost O(log n) plus a move inside the list of distinct sizes, of which
+    there are few: n documents, or about sqrt(2 * total) where that is less.
+    """
+
+    def __init__(self) -> None:
+        self._queue: OrderedDict[int, Waiter[Key]] = OrderedDict()
+        self._ages: dict[int, deque[int]] = {}
+        self._sizes: list[int] = []
+        self.total = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def __iter__(self) -> Iterator[Waiter[Key]]:
+        return iter(self._queue.values())
+
+    @property
+    def first(self) -> Waiter[Key]:
+        """The document at the head of the queue."""
+        return next(iter(self._queue.values()))
+
+    @property
+    def smallest(self) -> int:
+        """The smallest size that waits."""
+        return self._sizes[0]
+
+    def append(self, document: Waiter[Key]) -> None:
+        """Puts a document at the end of the queue."""
+        age, _, size = document
+        self._queue[age] = document
+        self.total += size
+        if size in self._ages:
+            self._ages[size].append(age)
+        else:
+            self._ages[size] = deque((age,))
+            insort(self._sizes, size)
+
+    def take(self, size: int) -> Waiter[Key]:
+        """Removes the first document of this size."""
+        ages = self._ages[size]
+        age = ages.popleft()
+        if not ages:
+            del self._ages[size]
+            del self._sizes[bisect_left(self._sizes, size)]
+        self.total -= size
+        return self._queue.pop(age)
+
+    def first_sizes(self, number: int, largest: int) -> list[int]:
+        """The sizes of the first documents in the queue, without those that are too large."""
+        heads = islice(self._queue.values(), number)
+        return [size for _, _, size in heads if size <= largest]
+
+    def largest_fit(self, space: int, picks: int, reserve: int = 0) -> list[int]:
+        """Sizes to take, each the largest that fits, at most `picks` of them.
+
+        Each pick leaves `reserve` places for every pick that can still follow.
+        """
+        chosen: list[int] = []
+        sizes, least, end = self._sizes, self._sizes[0], len(self._sizes)
+        while picks and space >= least:
+            room = space - reserve * (min(picks, space // least) - 1)
+            end = bisect_right(sizes, room, 0, end) - 1
+            if end < 0:
+                break
+            size = sizes[end]
+            repeats = min(picks, space // size, 1 + (room - size) // max(1, size - reserve))
+            taken = [size] * min(repeats, len(self._ages[size]))
+            chosen += taken
+            picks -= len(taken)
+            space -= len(taken) * size
+        return chosen
