@@ -84,7 +84,8 @@ class Tally:
     @classmethod
     def from_dict(cls, plain: object) -> Self:
         """The tally that `to_dict` gave."""
-        return cls(**_known_items(cls.__name__, plain, {part.name for part in fields(cls)}))
+        items = _known_items(cls.__name__, plain, {part.name for part in fields(cls)})
+        return cls(**items)  # type: ignore[arg-type]
 
     def _counts(self) -> dict[str, int]:
         return {part.name: getattr(self, part.name) for part in fields(self) if part.type == "int"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 
 import quire
@@ -45,7 +46,7 @@ def assert_follows_the_rules(lengths: list[int], plan: quire.Plan) -> None:
             continue
         assert fragments[0].start == span[0]
         assert fragments[-1].stop == span[1]
-        for before, after in zip(fragments, fragments[1:], strict=False):
+        for before, after in itertools.pairwise(fragments):
             assert after.start == max(span[0], before.stop - options.stride)
             assert after.stop > before.stop, "a continuation carries at least one new token"
             overlap_total += before.stop - after.start

@@ -1,5 +1,6 @@
 """Lengths in, a plan out: integer arithmetic, no tokens, no I/O but the plan's own file."""
 
+from quire.plan.balance import Balance, attention_costs, balance
 from quire.plan.bounds import lower_bound
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Fragment, Plan
@@ -12,9 +13,12 @@ from quire.plan.strategies import (
 )
 
 __all__ = [
+    "Balance",
     "Fragment",
     "Plan",
     "PlanOptions",
+    "attention_costs",
+    "balance",
     "keeps_order",
     "lower_bound",
     "make_plan",

@@ -8,7 +8,7 @@ import numpy as np
 
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan.fragments import Fragments
-from quire.plan.lengths import IntArray
+from quire.plan.lengths import BoolArray, IntArray
 from quire.plan.options import PlanOptions
 
 
@@ -23,7 +23,7 @@ class _Count(NamedTuple):
 def settle(
     lengths: IntArray,
     planned: Fragments,
-    short: IntArray,
+    short: BoolArray,
     num_rows: int,
     options: PlanOptions,
 ) -> Ledger:
@@ -31,7 +31,7 @@ def settle(
 
     ``short`` marks the planned fragments whose rows were too short to stay; ``num_rows`` stayed.
     """
-    overlap = overlaps(planned, options)
+    overlap = planned.overlaps(options.stride)
     every = stayed = _count(planned, overlap, len(lengths))
     if short.any():
         stays = np.flatnonzero(~short)
@@ -60,18 +60,6 @@ def settle(
             padding=num_rows * options.capacity - stayed.tokens - special,
         ),
     ).check()
-
-
-def overlaps(fragments: Fragments, options: PlanOptions) -> IntArray:
-    """Tokens of each fragment that an earlier fragment of its document holds already."""
-    overlap = np.zeros(len(fragments), dtype=np.int32)
-    if options.stride and len(fragments):
-        order = np.lexsort((fragments.stops, fragments.documents))
-        inside = fragments.take(order)
-        continues = np.diff(inside.documents, prepend=-1) == 0
-        repeated = np.maximum(0, np.roll(inside.stops, 1) - inside.starts)
-        overlap[order] = np.where(continues, repeated, 0)
-    return overlap
 
 
 def _count(fragments: Fragments, overlap: IntArray, num_documents: int) -> _Count:

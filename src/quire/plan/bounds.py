@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from quire.errors import OversizedDocument
+from quire.plan.histogram import distinct_sizes
 from quire.plan.lengths import IntArray, Lengths, as_lengths
 from quire.plan.options import PlanOptions
 
-_FEKETE_SCHEPERS = range(1, 33)
+_FEKETE_SCHEPERS = range(33)
 
 
 def lower_bound(
@@ -48,51 +49,51 @@ def bound_of_sizes(sizes: IntArray, options: PlanOptions) -> int:
     """The bound for fragments that take up these spaces, none larger than a row."""
     if not len(sizes):
         return 0
-    counts = np.bincount(sizes // options.align, minlength=options.row_space // options.align + 1)
-    bounds = [_martello_toth(counts), *(_fekete_schepers(counts, k) for k in _FEKETE_SCHEPERS)]
+    distinct, counts = distinct_sizes(sizes // options.align)
+    capacity = options.row_space // options.align
+    bounds = [_martello_toth(distinct, counts, capacity)]
+    bounds += [_fekete_schepers(distinct, counts, capacity, k) for k in _FEKETE_SCHEPERS]
     if options.max_documents_per_row:
         bounds.append(-(-len(sizes) // options.max_documents_per_row))
     return max(bounds)
 
 
-def _martello_toth(counts: IntArray) -> int:
+def _martello_toth(sizes: IntArray, counts: IntArray, capacity: int) -> int:
     """L2: fragments over half a row stand apart; the middle ones fill what those leave.
 
-    For each threshold k <= capacity / 2, fragments smaller than k are left out, and those over
-    capacity - k count as a whole row. k = 0 gives the plain sum over the capacity.
+    For a threshold k <= capacity / 2, fragments smaller than k are left out, and those over
+    capacity - k leave room for none of the rest. Only the sizes themselves need to be tried as k:
+    up to the next size the middle stays the same while the room shrinks.
     """
-    capacity = len(counts) - 1
-    sizes = np.arange(capacity + 1)
-    number, tokens = np.cumsum(counts), np.cumsum(counts * sizes)
     half = capacity // 2
-    k = np.arange(half + 1)
-    below = np.maximum(k - 1, 0)
-    middle_tokens = tokens[half] - tokens[below]  # sizes k .. half
-    large_number = number[capacity - k] - number[half]  # sizes over half, up to capacity - k
-    large_tokens = tokens[capacity - k] - tokens[half]
-    room = large_number * capacity - large_tokens
-    extra = np.maximum(0, -((room - middle_tokens) // capacity))
-    return int((number[capacity] - number[half] + extra).max())
+    k = np.append(sizes[sizes <= half], half)
+    number = np.append(0, np.cumsum(counts))
+    tokens = np.append(0, np.cumsum(counts * sizes))
+    from_k = np.searchsorted(sizes, k)
+    over_half = np.searchsorted(sizes, half, side="right")
+    over_rest = np.searchsorted(sizes, capacity - k, side="right")
+    middle = tokens[over_half] - tokens[from_k]
+    room = (number[over_rest] - number[over_half]) * capacity
+    room -= tokens[over_rest] - tokens[over_half]
+    extra = np.maximum(0, -((room - middle) // capacity))
+    return int((number[-1] - number[over_half] + extra).max())
 
 
-def _fekete_schepers(counts: IntArray, k: int) -> int:
+def _fekete_schepers(sizes: IntArray, counts: IntArray, capacity: int, k: int) -> int:
     """u(k): a size x of capacity C weighs floor((k + 1) x / C) / k, or x / C where that divides.
 
-    In integers, times k * C.
+    In integers, times k * C. k = 0 is the plain sum over the capacity.
     """
-    capacity = len(counts) - 1
-    scaled = (k + 1) * np.arange(capacity + 1)
-    weights = np.where(
-        scaled % capacity == 0, k * np.arange(capacity + 1), scaled // capacity * capacity
-    )
-    return -(-int(_exact_dot(counts, weights)) // (k * capacity))
+    if not k:
+        return -(-_exact_dot(counts, sizes) // capacity)
+    scaled = (k + 1) * sizes
+    weights = np.where(scaled % capacity == 0, k * sizes, scaled // capacity * capacity)
+    return -(-_exact_dot(counts, weights) // (k * capacity))
 
 
 def _exact_dot(counts: IntArray, weights: IntArray) -> int:
-    """The dot product in Python integers where 64 bits might not hold it."""
-    present = np.flatnonzero(counts)
+    """The dot product, in Python integers where 64 bits might not hold it."""
     if float(counts.sum()) * float(weights.max()) < 2**62:
-        return int(counts[present] @ weights[present])
-    return sum(
-        c * w for c, w in zip(counts[present].tolist(), weights[present].tolist(), strict=True)
-    )
+        return int(counts @ weights)
+    pairs = zip(counts.tolist(), weights.tolist(), strict=True)
+    return sum(count * weight for count, weight in pairs)

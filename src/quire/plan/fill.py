@@ -26,7 +26,8 @@ def wrap(fragments: Fragments, options: PlanOptions) -> tuple[Fragments, IntArra
     plain = PlanOptions(capacity=options.capacity)
     if min_piece == 1 and options.cutting_terms == plain.cutting_terms:
         return _wrap_plain(fragments, options.capacity)
-    poured, row = pour(fragments, _empty_rows(options), options, min_piece)
+    none = np.zeros(len(fragments), dtype=np.int32)
+    poured, row = pour(fragments, none, _empty_rows(options), options, min_piece)
     return poured, Rows.of_row_numbers(row).offsets
 
 
@@ -60,14 +61,16 @@ def close_gaps(
     gaps = np.argsort(used, kind="stable")[len(dissolved) :]
     slots = (options.max_documents_per_row or len(fragments)) - rows.counts[gaps]
     spaces = zip((options.row_space - used[gaps]).tolist(), slots.tolist(), strict=True)
+    leaves = np.flatnonzero(~stays)
     poured, space = pour(
-        in_rows.take(np.flatnonzero(~stays)),
+        in_rows.take(leaves),
+        in_rows.overlaps(options.stride)[leaves],
         chain(spaces, _empty_rows(options)),
         options,
         options.min_fragment,
     )
     new_rows = len(used) + np.arange(max(0, int(space.max()) + 1 - len(gaps)))
-    if len(new_rows) > len(dissolved):
+    if len(new_rows) >= len(dissolved):
         return in_rows, rows.offsets
     landed = np.concatenate([gaps, new_rows])[space]
     merged = Rows.of_row_numbers(np.concatenate([row[stays], landed]))
@@ -88,21 +91,24 @@ def _empty_rows(options: PlanOptions) -> Iterator[tuple[int, int]]:
 
 def pour(
     fragments: Fragments,
+    overlap: IntArray,
     spaces: Iterator[tuple[int, int]],
     options: PlanOptions,
     min_piece: int,
 ) -> tuple[Fragments, IntArray]:
     """Pieces of the fragments in order, and the number of the space that each stands in.
 
+    ``overlap`` says how many tokens of each fragment are repeated, as `Fragments.overlaps` does.
     ``spaces`` gives (places, most fragments) and must not end before the fragments do. Both sides
     of a cut have at least ``min_piece`` new tokens; where that is impossible the space stays open,
     unless it is an empty row and the rest of the document is longer than any row.
     """
     out: list[int] = []
     number, (room, slots) = 0, next(spaces)
-    triples = (fragments.documents, fragments.starts, fragments.stops)
-    for document, first, stop in zip(*(column.tolist() for column in triples), strict=True):
-        start = reached = first
+    columns = (fragments.documents, fragments.starts, fragments.stops, overlap)
+    for document, first, stop, repeated in zip(*(c.tolist() for c in columns), strict=True):
+        start, reached = first, first + repeated
+        earliest = 0 if repeated else first
         while True:
             need = options.prefix + stop - start
             need += -need % options.align
@@ -114,7 +120,7 @@ def pour(
             if slots and new_tokens:
                 reached += new_tokens
                 out += (number, document, start, reached)
-                start = max(first, reached - options.stride)
+                start = max(earliest, reached - options.stride)
             number, (room, slots) = number + 1, next(spaces)
     table = np.array(out, dtype=np.int64).reshape(-1, 4)
     documents, starts, stops = table[:, 1:].T.astype(fragments.documents.dtype)

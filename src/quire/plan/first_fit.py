@@ -7,11 +7,18 @@ long as it fits, so it takes r // s of them.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from typing import TypeAlias
+
 from quire.plan.histogram import Histogram, rows_from_runs
 from quire.plan.lengths import IntArray
 from quire.plan.open_rows import deal_all
 from quire.plan.options import PlanOptions
 from quire.plan.rows import Rows
+
+_Nodes: TypeAlias = "list[int] | defaultdict[int, int]"
+_SPARSE_FROM = 1 << 22
+"""From this capacity on, only the nodes that are in use are kept."""
 
 
 def first_fit(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
@@ -29,7 +36,9 @@ class _OldestRows:
     def __init__(self, capacity: int, never: int) -> None:
         self._leaves = 1 << capacity.bit_length()
         self._never = never
-        self._oldest = [never] * (2 * self._leaves)
+        self._oldest: _Nodes = defaultdict(lambda: never)
+        if capacity < _SPARSE_FROM:
+            self._oldest = [never] * (2 * self._leaves)
 
     def put(self, space: int, oldest_row: int) -> None:
         tree = self._oldest

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quire.errors import OversizedDocument
-from quire.plan.lengths import IntArray, narrowest_signed
+from quire.plan.lengths import BoolArray, IntArray, narrowest_signed
 from quire.plan.options import PlanOptions
 
 
@@ -45,6 +45,23 @@ class Fragments:
             stops=np.concatenate([self.stops, others.stops]),
         )
 
+    def overlaps(self, stride: int) -> IntArray:
+        """Tokens of each fragment that an earlier fragment of its document holds already.
+
+        >>> cut = Fragments(documents=np.zeros(2, int), starts=np.array([0, 3]),
+        ...                 stops=np.array([5, 8]))
+        >>> cut.overlaps(stride=2)
+        array([0, 2], dtype=int32)
+        """
+        overlap = np.zeros(len(self), dtype=np.int32)
+        if stride and len(self):
+            order = np.lexsort((self.stops, self.documents))
+            inside = self.take(order)
+            continues = np.diff(inside.documents, prepend=-1) == 0
+            repeated = np.maximum(0, np.roll(inside.stops, 1) - inside.starts)
+            overlap[order] = np.where(continues, repeated, 0)
+        return overlap
+
     def __len__(self) -> int:
         return len(self.documents)
 
@@ -52,8 +69,8 @@ class Fragments:
 def whole_documents(lengths: IntArray) -> Fragments:
     """Every document that has a token, whole."""
     integer = narrowest_signed(max(len(lengths), int(lengths.max(initial=0))))
-    documents = np.arange(len(lengths), dtype=integer)
-    stops = lengths.astype(integer)
+    documents: IntArray = np.arange(len(lengths), dtype=integer)
+    stops: IntArray = lengths.astype(integer)
     has_tokens = lengths > 0
     if not has_tokens.all():
         documents, stops = documents[has_tokens], stops[has_tokens]
@@ -89,7 +106,7 @@ def apply_overlong(whole: Fragments, options: PlanOptions) -> Fragments:
     return _split(whole, np.flatnonzero(overlong), options)
 
 
-def _oversized(whole: Fragments, overlong: IntArray, longest: int) -> OversizedDocument:
+def _oversized(whole: Fragments, overlong: BoolArray, longest: int) -> OversizedDocument:
     first = int(np.argmax(overlong))
     return OversizedDocument(
         f"document {whole.documents[first]} has {whole.stops[first]} tokens but a row holds "

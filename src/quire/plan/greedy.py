@@ -21,7 +21,7 @@ def greedy(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
     if options.max_documents_per_row:
         limit = np.arange(len(sizes)) + options.max_documents_per_row
         following = np.minimum(following, limit)
-    hops = memoryview(following)
+    hops = memoryview(following)  # type: ignore[arg-type]
     offsets = [0]
     while offsets[-1] < len(sizes):
         offsets.append(hops[offsets[-1]])

@@ -35,25 +35,30 @@ class Histogram:
         >>> Histogram.of(np.array([3, 5, 3], np.uint16)).order
         array([1, 0, 2])
         """
-        counts = count_sizes(sizes)
-        present = np.flatnonzero(counts)[::-1]
+        distinct, counts = distinct_sizes(sizes)
+        largest = int(distinct[-1]) if len(distinct) else 0
         return cls(
-            sizes=present.tolist(),
-            counts=counts[present].tolist(),
-            order=_decreasing_order(sizes, len(counts) - 1),
+            sizes=distinct[::-1].tolist(),
+            counts=counts[::-1].tolist(),
+            order=_decreasing_order(sizes, largest),
         )
 
 
-def count_sizes(sizes: IntArray) -> IntArray:
-    """How many there are of every size; by chunks, as `bincount` makes a 64-bit copy of its input.
+def distinct_sizes(sizes: IntArray) -> tuple[IntArray, IntArray]:
+    """The distinct sizes in increasing order, and how many there are of each.
 
-    >>> count_sizes(np.array([3, 1, 3]))
-    array([0, 1, 0, 2])
+    >>> distinct_sizes(np.array([3, 1, 3]))
+    (array([1, 3]), array([1, 2]))
     """
-    counts = np.zeros(int(sizes.max(initial=0)) + 1, dtype=np.int64)
-    for first in range(0, len(sizes), _CHUNK):
-        counts += np.bincount(sizes[first : first + _CHUNK], minlength=len(counts))
-    return counts
+    largest = int(sizes.max(initial=0))
+    if largest > max(len(sizes), _CHUNK):
+        values, counts = np.unique(sizes, return_counts=True)
+        return values.astype(np.int64), counts
+    counts = np.zeros(largest + 1, dtype=np.int64)
+    for first in range(0, len(sizes), _CHUNK):  # bincount makes a 64-bit copy of its input
+        counts += np.bincount(sizes[first : first + _CHUNK], minlength=largest + 1)
+    present = np.flatnonzero(counts)
+    return present, counts[present]
 
 
 def rows_from_runs(order: IntArray, runs: list[int], num_rows: int) -> Rows:
@@ -98,7 +103,8 @@ def _places(table: IntArray, offsets: IntArray) -> IntArray:
         row, rank = np.divmod(within, np.repeat(per_row, items))
         rank += np.repeat(held, items)
     row += np.repeat(first_row, items)
-    return offsets[row] + rank
+    places: IntArray = offsets[row] + rank
+    return places
 
 
 def _decreasing_order(sizes: IntArray, largest: int) -> IntArray:
@@ -111,5 +117,7 @@ def _decreasing_order(sizes: IntArray, largest: int) -> IntArray:
 def _digit(sizes: IntArray, largest: int, shift: int) -> IntArray:
     """Sixteen bits of ``largest - size``: numpy sorts no wider integers by radix."""
     if largest <= 0xFFFF:
-        return np.uint16(largest) - sizes.astype(np.uint16)
-    return ((largest - sizes) >> shift).astype(np.uint16)
+        keys: IntArray = np.subtract(largest, sizes, dtype=np.uint16, casting="unsafe")
+        return keys
+    digits: IntArray = np.right_shift(largest - sizes, shift).astype(np.uint16)
+    return digits

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 IntArray: TypeAlias = npt.NDArray[np.integer]
+BoolArray: TypeAlias = npt.NDArray[np.bool]
 Lengths: TypeAlias = "Sequence[int] | IntArray | pa.Array | pa.ChunkedArray | torch.Tensor"
 
 

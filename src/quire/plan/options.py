@@ -5,8 +5,6 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 
-import numpy as np
-
 from quire.errors import InvalidOption, unknown_name
 from quire.plan.lengths import IntArray
 
@@ -99,6 +97,7 @@ class PlanOptions:
     def spaces(self, lengths: IntArray) -> IntArray:
         """The places that fragments of these lengths take up in a row.
 
+        >>> import numpy as np
         >>> PlanOptions(capacity=16, align=4, prefix=1).spaces(np.array([3, 4]))
         array([4, 8])
         """

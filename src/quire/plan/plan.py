@@ -14,7 +14,7 @@ import numpy as np
 from quire.errors import PlanError
 from quire.ledger import Ledger
 from quire.plan.bounds import bound_of_sizes
-from quire.plan.lengths import IntArray, Lengths, as_lengths
+from quire.plan.lengths import BoolArray, IntArray, Lengths, as_lengths
 from quire.plan.options import PlanOptions
 
 if TYPE_CHECKING:
@@ -179,10 +179,10 @@ class Plan:
 def fingerprint_of(lengths: IntArray) -> str:
     """SHA-256 of the lengths as `as_lengths` gives them: the type follows from the values."""
     little_endian = lengths.astype(lengths.dtype.newbyteorder("<"), copy=False)
-    return hashlib.sha256(np.ascontiguousarray(little_endian)).hexdigest()
+    return hashlib.sha256(memoryview(little_endian)).hexdigest()  # type: ignore[arg-type]
 
 
-def _refuse(item: str, wrong: IntArray, values: IntArray, message: str) -> None:
+def _refuse(item: str, wrong: BoolArray, values: IntArray, message: str) -> None:
     if wrong.any():
         first = int(np.argmax(wrong))
         raise PlanError(f"{item} {first}: {message.format(values[first])}; plan again")

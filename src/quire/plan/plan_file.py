@@ -39,8 +39,8 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         "options": asdict(plan.options),
         "ledger": plan.ledger.to_dict(),
         "lengths_sha256": plan.fingerprint,
-        "arrays_sha256": _checksum(plan.row_offsets, plan.documents, plan.starts, plan.stops),
     }
+    about["sha256"] = _checksum(about, plan.row_offsets, plan.documents, plan.starts, plan.stops)
     table = plan_table(plan).replace_schema_metadata({_KEY: json.dumps(about, sort_keys=True)})
     with (
         whole_file(path) as temporary,
@@ -64,8 +64,8 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     if table.column_names != list(COLUMNS):
         raise CorruptFile(f"{path} has columns {table.column_names}, not {list(COLUMNS)}")
     offsets, arrays = _flat(path, table)
-    if _checksum(offsets, *arrays) != about["arrays_sha256"]:
-        raise CorruptFile(f"{path}: the arrays do not match their checksum; save the plan again")
+    if _checksum(about, offsets, *arrays) != about["sha256"]:
+        raise CorruptFile(f"{path} does not match its checksum; save the plan again")
     return _plan(path, offsets, arrays, about)
 
 
@@ -90,7 +90,7 @@ def _about(path: str | os.PathLike[str], table: pa.Table) -> dict[str, Any]:
     try:
         about = json.loads((table.schema.metadata or {})[_KEY])
         version = about["version"]
-        missing = {"options", "ledger", "lengths_sha256", "arrays_sha256"} - about.keys()
+        missing = {"options", "ledger", "lengths_sha256", "sha256"} - about.keys()
     except (KeyError, ValueError, TypeError, AttributeError):
         raise CorruptFile(f"{path} is an Arrow file but not a plan of quire's") from None
     if version != VERSION:
@@ -123,8 +123,10 @@ def _flat(path: str | os.PathLike[str], table: pa.Table) -> tuple[IntArray, list
     return offsets, arrays
 
 
-def _checksum(*arrays: IntArray) -> str:
-    digest = hashlib.sha256()
+def _checksum(about: dict[str, Any], *arrays: IntArray) -> str:
+    """SHA-256 over the metadata (but itself) and the arrays."""
+    said = {key: value for key, value in about.items() if key != "sha256"}
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
     for array in arrays:
         digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
     return digest.hexdigest()

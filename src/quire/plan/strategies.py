@@ -15,7 +15,7 @@ from quire.plan.fill import close_gaps, wrap
 from quire.plan.first_fit import first_fit
 from quire.plan.fragments import Fragments, apply_overlong, whole_documents
 from quire.plan.greedy import greedy
-from quire.plan.lengths import IntArray, Lengths, as_lengths
+from quire.plan.lengths import BoolArray, IntArray, Lengths, as_lengths
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Plan, fingerprint_of
 from quire.plan.rows import Rows
@@ -67,7 +67,7 @@ def register_strategy(name: str, function: RowNumbers) -> None:
 
     The function gets the size of every fragment (prefix and alignment included), the size of a row
     and the options; it returns a row number for each fragment. Rows that are too full or hold more
-    than ``options.max_documents_per_row`` fragments are refused; gaps in the numbering are not rows.
+    than ``options.max_documents_per_row`` fragments are refused; a number left out is no row.
 
     >>> register_strategy("alone", lambda sizes, capacity, options: list(range(len(sizes))))
     >>> make_plan([3, 2], capacity=10, strategy="alone").num_rows
@@ -175,7 +175,7 @@ def _lay_out(
     return fragments.take(rows.fragments), rows.offsets
 
 
-def _long_enough(fragments: Fragments, offsets: IntArray, options: PlanOptions) -> IntArray:
+def _long_enough(fragments: Fragments, offsets: IntArray, options: PlanOptions) -> BoolArray:
     if options.min_length == 1 or not len(fragments):
         return np.ones(len(offsets) - 1, dtype=bool)
     tokens = fragments.lengths + options.prefix
@@ -183,7 +183,7 @@ def _long_enough(fragments: Fragments, offsets: IntArray, options: PlanOptions) 
 
 
 def _select_rows(
-    fragments: Fragments, offsets: IntArray, kept: IntArray, options: PlanOptions
+    fragments: Fragments, offsets: IntArray, kept: BoolArray, options: PlanOptions
 ) -> tuple[Fragments, IntArray]:
     """The rows that stay, shuffled if asked."""
     if kept.all() and not options.shuffle:

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import quire
+from quire.errors import OversizedDocument
+from tests.contracts.test_plan_rules import fewest_rows
+
+
+@pytest.mark.parametrize(
+    ("lengths", "capacity", "options", "expected"),
+    [
+        ([], 10, {}, 0),
+        ([0, 0], 10, {}, 0),
+        ([5] * 4, 10, {}, 2),
+        ([6] * 7, 10, {}, 7),  # no two fit: L2
+        ([4] * 9, 10, {}, 5),  # two a row: u(2)
+        ([26] * 8, 100, {}, 3),  # three a row: u(3)
+        ([51] * 3 + [49] * 3, 100, {}, 3),
+        ([51] * 3 + [50] * 3, 100, {}, 5),
+        ([1] * 10, 10, {"max_documents_per_row": 3}, 4),
+        ([3] * 4, 8, {"align": 4}, 2),
+        ([3] * 4, 8, {"prefix": 2}, 4),
+        ([2**40] * 3, 2**41 - 1, {}, 3),
+    ],
+)
+def test_the_bound_sees_what_arithmetic_allows(lengths, capacity, options, expected):
+    assert quire.lower_bound(lengths, capacity, **options) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_the_bound_never_passes_the_optimum(data):
+    capacity = data.draw(st.integers(1, 30))
+    lengths = data.draw(st.lists(st.integers(1, capacity), max_size=9))
+    cap = data.draw(st.sampled_from([None, 1, 2, 3]))
+    bound = quire.lower_bound(lengths, capacity, max_documents_per_row=cap)
+    assert bound >= -(-sum(lengths) // capacity)
+    assert bound <= fewest_rows(tuple(sorted(lengths)), capacity, cap or len(lengths))
+
+
+def test_a_document_that_fits_no_row_has_no_bound():
+    with pytest.raises(OversizedDocument, match="has 11 tokens but a row holds 10"):
+        quire.lower_bound([11], 10)

@@ -1,0 +1,139 @@
+"""What happens to documents that are longer than a row, and how gaps are closed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import quire
+from quire.plan import PlanOptions, plan_documents
+from quire.plan.fill import _wrap_plain, pour, wrap
+from quire.plan.fragments import whole_documents
+
+
+def spans(plan: quire.Plan, document: int = 0) -> list[tuple[int, int]]:
+    return sorted((f.start, f.stop) for row in plan for f in row if f.document == document)
+
+
+@pytest.mark.parametrize(
+    ("length", "options", "expected"),
+    [
+        (12, {"capacity": 5}, [(0, 5), (5, 10), (10, 12)]),
+        (8, {"capacity": 5, "stride": 2}, [(0, 5), (3, 8)]),
+        (9, {"capacity": 5, "stride": 2}, [(0, 5), (3, 8), (6, 9)]),
+        (10, {"capacity": 5}, [(0, 5), (5, 10)]),
+        (11, {"capacity": 5, "prefix": 1}, [(0, 4), (4, 8), (8, 11)]),
+        (11, {"capacity": 10, "align": 4}, [(0, 8), (8, 11)]),
+        (11, {"capacity": 5, "overlong": "truncate"}, [(0, 5)]),
+        (11, {"capacity": 5, "overlong": "truncate_left"}, [(6, 11)]),
+        (11, {"capacity": 5, "overlong": "drop"}, []),
+        (3, {"capacity": 1}, [(0, 1), (1, 2), (2, 3)]),
+    ],
+)
+def test_a_long_document_meets_its_policy(length, options, expected):
+    assert spans(quire.make_plan([length], **options)) == expected
+
+
+@pytest.mark.parametrize(
+    ("length", "stride", "expected"),
+    [
+        (9, 0, [(0, 7), (7, 9)]),
+        (17, 0, [(0, 8), (8, 15), (15, 17)]),
+        (16, 0, [(0, 8), (8, 16)]),
+        (9, 3, [(0, 7), (4, 9)]),
+        (14, 3, [(0, 8), (5, 12), (9, 14)]),
+    ],
+)
+def test_the_last_fragment_keeps_its_tail(length, stride, expected):
+    plan = plan_documents([length], PlanOptions(capacity=8, min_tail=2, stride=stride))
+    assert spans(plan) == expected
+
+
+def test_wrapped_fills_rows_to_the_brim_in_order():
+    plan = quire.make_plan([3, 4, 5, 6], 8, "wrapped")
+    assert [[tuple(f) for f in row] for row in plan] == [
+        [(0, 0, 3), (1, 0, 4), (2, 0, 1)],
+        [(2, 1, 5), (3, 0, 4)],
+        [(3, 4, 6)],
+    ]
+
+
+def test_wrapped_repeats_the_overlap_and_reserves_the_prefix():
+    plan = quire.make_plan([6, 6], 8, "wrapped", stride=2, prefix=1)
+    assert [[tuple(f) for f in row] for row in plan] == [[(0, 0, 6)], [(1, 0, 6)]]
+    plan = quire.make_plan([4, 6], 8, "wrapped", stride=2, prefix=1)
+    assert [[tuple(f) for f in row] for row in plan] == [[(0, 0, 4), (1, 0, 2)], [(1, 0, 6)]]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 20))
+def test_the_arithmetic_way_to_wrap_equals_pouring(lengths, capacity):
+    whole = whole_documents(np.array(lengths))
+    options = PlanOptions(capacity=capacity)
+    fast, offsets = _wrap_plain(whole, capacity)
+    rows = iter(lambda: (capacity, capacity), None)
+    slow, row = pour(whole, np.zeros(len(whole), int), rows, options, 1)
+    assert np.array_equal(np.diff(offsets), np.bincount(row))
+    for name in ("documents", "starts", "stops"):
+        assert np.array_equal(getattr(fast, name), getattr(slow, name))
+    assert np.array_equal(wrap(whole, options)[1], offsets)
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "wrapped"])
+@pytest.mark.parametrize("low", [1, 1365, 2049])
+def test_fill_reaches_999_per_mille_where_best_fit_does_not(strategy, low):
+    lengths = np.random.default_rng(low).integers(low, 4097 if low != 1365 else 2049, 20_000)
+    filled = quire.make_plan(lengths, 4096, strategy, overlong="fill")
+    assert filled.utilization >= 0.999
+    assert filled.ledger.tokens.emitted == lengths.sum()
+
+
+def test_fill_cuts_few_documents():
+    lengths = np.random.default_rng(0).integers(1, 4097, 100_000)
+    plain = quire.make_plan(lengths, 4096)
+    filled = quire.make_plan(lengths, 4096, overlong="fill")
+    assert plain.utilization < 0.999 <= filled.utilization
+    assert filled.num_fragments - len(lengths) < 0.007 * len(lengths)
+
+
+def test_fill_cuts_nothing_where_nothing_is_gained():
+    lengths = [4] * 100
+    assert quire.make_plan(lengths, 8, overlong="fill").num_fragments == 100
+    filled = quire.make_plan([5, 5], 8, overlong="fill")
+    assert filled.num_fragments == filled.num_rows == 2
+
+
+def test_fill_closes_a_gap_with_part_of_a_document():
+    plan = quire.make_plan([5, 5, 5], 8, overlong="fill")
+    assert plan.num_rows == 2
+    assert sorted(plan.row_lengths) == [7, 8]
+
+
+def test_fill_cuts_no_piece_shorter_than_min_fragment():
+    lengths = np.random.default_rng(1).integers(40, 90, 400)
+    for strategy in ("best_fit", "wrapped"):
+        plan = quire.make_plan(lengths, 128, strategy, overlong="fill", min_fragment=16)
+        assert (plan.stops - plan.starts).min() >= 16
+        assert plan.num_rows < quire.make_plan(lengths, 128).num_rows
+
+
+def test_fill_that_cannot_shorten_the_plan_leaves_it_alone():
+    plain = quire.make_plan([5] * 9, 8, max_documents_per_row=1)
+    filled = quire.make_plan([5] * 9, 8, max_documents_per_row=1, overlong="fill")
+    assert list(filled) == list(plain)
+
+
+def test_a_ten_million_token_document_is_split_by_arithmetic():
+    plan = quire.make_plan([10_000_000, 7], 4096)
+    assert plan.num_rows == -(-10_000_007 // 4096)
+    assert plan.ledger.tokens.emitted == 10_000_007
+
+
+@pytest.mark.parametrize("capacity", [7, 8, 9, 4095, 4096, 4097])
+@pytest.mark.parametrize("multiple", [1, 2, 5])
+def test_lengths_at_the_edge_of_a_row_split_exactly(capacity, multiple):
+    for length in (multiple * capacity - 1, multiple * capacity, multiple * capacity + 1):
+        plan = quire.make_plan([length], capacity)
+        assert plan.num_rows == plan.num_fragments == -(-length // capacity)
