@@ -1,0 +1,113 @@
+"""Qwen3's and GPT-2's own tokenizers through collation."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from quire.boundaries import starts_from_lengths
+from quire.collate import DataCollatorForCausalLM, PaddingFreeCollator
+
+TOKENIZERS = Path(__file__).resolve().parents[2].parent / "shared" / "tokenizers"
+TEXTS = [
+    ["A quire is a gathering of sheets.", "Folded.", "Bound together, they make a book."],
+    ["One short text.", "Ende."],
+]
+
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+@cache
+def load(name: str, **special):
+    if not (TOKENIZERS / name).is_dir():
+        pytest.skip(f"the tokenizer of {name} is not at ../shared/tokenizers")
+    return AutoTokenizer.from_pretrained(TOKENIZERS / name, **special)
+
+
+@pytest.fixture(params=["qwen3", "qwen3-base", "gpt2"])
+def tokenizer(request):
+    """Qwen3 as shipped, with EOS `<|im_end|>`; its base form, where EOS is PAD; GPT-2."""
+    if request.param != "qwen3-base":
+        return load(request.param)
+    tokenizer = load("qwen3", eos_token=END_OF_TEXT)
+    assert tokenizer.eos_token_id == tokenizer.pad_token_id == 151643
+    return tokenizer
+
+
+def pack(texts: list[str], tokenizer) -> tuple[list[list[int]], dict[str, list[int]]]:
+    documents = [
+        [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        for text in texts
+    ]
+    return documents, {
+        "input_ids": [token for document in documents for token in document],
+        "document_starts": starts_from_lengths([len(ids) for ids in documents]).tolist(),
+    }
+
+
+@pytest.mark.parametrize("packed_sequences", [None, True])
+def test_documents_keep_their_positions_and_learn_their_eos(tokenizer, packed_sequences):
+    rows = [pack(texts, tokenizer) for texts in TEXTS]
+    collator = DataCollatorForCausalLM(
+        tokenizer, packed_sequences=packed_sequences, return_tensors="np"
+    )
+    batch = collator([row for _, row in rows])
+    assert len({len(row["input_ids"]) for _, row in rows}) > 1, "no row would be padded"
+    for r, (documents, row) in enumerate(rows):
+        length = len(row["input_ids"])
+        positions, labels = batch["position_ids"][r], batch["labels"][r]
+        expected = [place for document in documents for place in range(len(document))]
+        assert positions[:length].tolist() == expected
+        assert labels[:length].tolist() == [
+            token for document in documents for token in [-100, *document[1:]]
+        ]
+        num_learnt = np.count_nonzero(labels == tokenizer.eos_token_id)
+        assert num_learnt == len(documents)
+        padding = len(positions) - length
+        assert positions[length:].tolist() == list(range(padding)), "nothing resets on padding"
+        assert labels[length:].tolist() == [-100] * padding
+
+
+def test_old_rows_without_starts_are_read_from_their_eos(tokenizer):
+    rows = [pack(texts, tokenizer)[1] for texts in TEXTS]
+    collator = DataCollatorForCausalLM(tokenizer, packed_sequences=True, return_tensors="np")
+    old = collator([{"input_ids": row["input_ids"]} for row in rows])
+    new = collator(rows)
+    for name in ("input_ids", "labels", "position_ids"):
+        assert np.array_equal(old[name], new[name]), name
+
+
+def test_a_conversation_is_one_document_whatever_its_messages_end_with():
+    tokenizer = load("qwen3")
+    messages = [{"role": "user", "content": "What is a quire?"}] * 3
+    text = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert ids.count(tokenizer.eos_token_id) == 3
+    row = {"input_ids": ids + ids, "document_starts": [0, len(ids)]}
+    for collator in (
+        DataCollatorForCausalLM(tokenizer, packed_sequences=True, return_tensors="np"),
+        PaddingFreeCollator(tokenizer, return_tensors="np"),
+    ):
+        assert collator([row])["position_ids"].tolist() == [[*range(len(ids))] * 2]
+
+
+def test_gpt2_pads_with_eos_as_it_has_no_pad():
+    tokenizer = load("gpt2")
+    assert tokenizer.pad_token_id is None and tokenizer.bos_token_id == tokenizer.eos_token_id
+    batch = DataCollatorForCausalLM(tokenizer, return_tensors="np")(
+        [{"input_ids": [5, 6, 7]}, {"input_ids": [5]}]
+    )
+    assert batch["input_ids"][1].tolist() == [5, 50256, 50256]
+    assert batch["labels"][1].tolist() == [-100] * 3
+
+
+def test_rows_that_the_tokenizer_itself_made_are_taken_as_they_are(tokenizer):
+    rows = [tokenizer(text) for texts in TEXTS for text in texts]
+    batch = DataCollatorForCausalLM(tokenizer)(rows)
+    assert list(batch) == ["input_ids", "labels"]
+    assert batch["input_ids"].shape[0] == len(rows)
