@@ -70,11 +70,11 @@ def _dropped(plan: Plan, kept: int) -> Ledger:
     """The ledger when only the first rows are used."""
     content, special, padding = _contents(plan, np.arange(kept, plan.num_rows))
     fragments = Fragments(documents=plan.documents, starts=plan.starts, stops=plan.stops)
-    overlap = fragments.overlaps(plan.options.stride)[plan.row_offsets[kept] :]
-    new = content - int(overlap.sum())
-    lost = np.setdiff1d(
-        plan.documents[plan.row_offsets[kept] :], plan.documents[: plan.row_offsets[kept]]
-    )
+    edge = plan.row_offsets[kept]
+    new = content - int(fragments.overlaps(plan.options.stride)[edge:].sum())
+    stays = np.zeros(plan.ledger.documents.input, dtype=bool)
+    stays[plan.documents[:edge]] = True
+    lost = np.unique(plan.documents[edge:][~stays[plan.documents[edge:]]])
     documents, tokens = plan.ledger.documents, plan.ledger.tokens
     return Ledger(
         documents=replace(

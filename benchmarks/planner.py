@@ -1,0 +1,171 @@
+"""Planning is timed from a numpy array of int64 lengths to a checked `Plan` with its ledger,
+against a stable argsort of the same array, the least that any decreasing strategy must do. Lengths
+over the capacity are split. Distributions: web log-normal(6.345, 1.092), chat log-normal(7.0, 0.42),
+instructions log-normal(4.7, 0.85), uniform on 1..capacity.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+import numpy as np
+import pyarrow as pa
+from trl.data_utils import _pack_bfd
+
+import quire
+from benchmarks.harness import (
+    Table,
+    best_of,
+    best_of_interleaved,
+    draw_lengths,
+    milliseconds,
+    peak_bytes,
+    percent,
+    ratio,
+)
+
+TITLE = "Planner"
+KINDS = ("web", "chat", "instructions", "uniform")
+
+
+def run() -> list[Table]:
+    return [speed(), capacities(), peers(), memory(), policies()]
+
+
+def argsort(lengths: np.ndarray):
+    return lambda: np.argsort(lengths, kind="stable")
+
+
+def planning(lengths: np.ndarray, capacity: int = 4096, strategy: str = "best_fit", **options):
+    return lambda: quire.make_plan(lengths, capacity, strategy, **options)
+
+
+def speed() -> Table:
+    table = Table(
+        "best_fit at 4,096 against argsort",
+        ["lengths", "documents", "plan", "argsort", "plan / argsort", "rows over bound", "full"],
+    )
+    for kind in KINDS:
+        for count, repeats in ((10_000, 20), (100_000, 10), (1_000_000, 7), (10_000_000, 3)):
+            lengths = draw_lengths(kind, count, 4096)
+            plan_time, sort_time = best_of_interleaved(repeats, planning(lengths), argsort(lengths))
+            plan = planning(lengths)()
+            table.add(
+                kind,
+                f"{count:,}",
+                milliseconds(plan_time),
+                milliseconds(sort_time),
+                ratio(plan_time / sort_time),
+                plan.num_rows - plan.lower_bound,
+                percent(plan.utilization),
+            )
+    return table
+
+
+def capacities() -> Table:
+    table = Table(
+        "How planning time grows (best_fit)",
+        ["lengths", "1M at 4,096", "10M / 1M at 4,096", "131,072 / 4,096 at 1M"],
+        note="Goals: 10M in at most 16 times the 1M time, 131,072 in at most 6 times the 4,096 time.",
+    )
+    for kind in KINDS:
+        million, wide = draw_lengths(kind, 10**6, 4096), draw_lengths(kind, 10**6, 131_072)
+        ten = draw_lengths(kind, 10**7, 4096)
+        base, large, high = best_of_interleaved(
+            4, planning(million), planning(ten), planning(wide, 131_072)
+        )
+        table.add(kind, milliseconds(base), ratio(large / base), ratio(high / base))
+    return table
+
+
+def peers() -> Table:
+    table = Table(
+        "Against trl 1.16 and a textbook, 1,000,000 documents at 4,096",
+        [
+            "lengths",
+            "quire best_fit",
+            "trl 1.16 bfd",
+            "trl / quire",
+            "textbook",
+            "textbook / quire",
+        ],
+        note=(
+            "trl's `_pack_bfd` gets lists of nulls, so that its time is planning and no tokens are "
+            "moved; lengths are cut to the capacity first. The textbook is best-fit decreasing with "
+            "a sorted list and bisect. All three give the same number of rows."
+        ),
+    )
+    for kind in KINDS:
+        lengths = np.minimum(draw_lengths(kind, 10**6, 4096), 4096)
+        ours = best_of(5, planning(lengths))
+        lists = lists_of_nulls(lengths)
+        theirs = best_of(1, lambda lists=lists: _pack_bfd(lists, 4096, "split"))
+        textbook = best_of(1, lambda lengths=lengths: textbook_best_fit(lengths, 4096))
+        rows = planning(lengths)().num_rows
+        assert rows == _pack_bfd(lists, 4096, "split").num_rows == textbook_best_fit(lengths, 4096)
+        table.add(
+            kind,
+            milliseconds(ours),
+            f"{theirs:.1f} s",
+            ratio(theirs / ours),
+            f"{textbook:.1f} s",
+            ratio(textbook / ours),
+        )
+    return table
+
+
+def lists_of_nulls(lengths: np.ndarray) -> pa.Table:
+    offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
+    return pa.table({"input_ids": pa.ListArray.from_arrays(offsets, pa.nulls(int(offsets[-1])))})
+
+
+def textbook_best_fit(lengths: np.ndarray, capacity: int) -> int:
+    """The number of rows by best-fit decreasing with one sorted list of open rows."""
+    spaces: list[tuple[int, int]] = []
+    rows = 0
+    for length in np.sort(lengths)[::-1].tolist():
+        at = bisect_left(spaces, (length, -1))
+        if at < len(spaces):
+            space, row = spaces.pop(at)
+        else:
+            space, row, rows = capacity, rows, rows + 1
+        insort(spaces, (space - length, row))
+    return rows
+
+
+def memory() -> Table:
+    table = Table(
+        "Peak memory, 10,000,000 documents at 4,096 (best_fit)",
+        ["lengths", "bytes a document beyond the input", "of which the plan"],
+        note="Goal: at most 48. Resident memory, sampled every millisecond.",
+    )
+    for kind in KINDS:
+        lengths = draw_lengths(kind, 10**7, 4096)
+        planning(lengths[:1000])()
+        plan = planning(lengths)()
+        held = sum(array.nbytes for array in plan._arrays())
+        del plan
+        table.add(kind, f"{peak_bytes(planning(lengths)) / 10**7:.1f}", f"{held / 10**7:.1f}")
+    return table
+
+
+def policies() -> Table:
+    table = Table(
+        "Strategies and policies, 1,000,000 web documents at 4,096",
+        ["strategy", "overlong", "time", "rows", "full", "fragments more than documents", "lost"],
+    )
+    lengths = draw_lengths("web", 10**6, 4096)
+    for strategy in ("best_fit", "first_fit", "greedy", "wrapped"):
+        for overlong in ("split", "truncate", "fill", "drop"):
+            make = planning(lengths, strategy=strategy, overlong=overlong)
+            plan = make()
+            table.add(
+                strategy,
+                overlong,
+                milliseconds(best_of(3, make)),
+                f"{plan.num_rows:,}",
+                percent(plan.utilization),
+                f"{plan.num_fragments - plan.ledger.documents.emitted:,}",
+                percent(plan.ledger.tokens.num_dropped / plan.ledger.tokens.input, 2),
+            )
+    return table

@@ -1,0 +1,1 @@
+"""The command line: arguments only, one file a command."""

@@ -1,0 +1,51 @@
+"""`quire`: the commands, and what they share."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import quire
+from quire.cli.demo import demo
+from quire.errors import QuireError
+
+app = typer.Typer(
+    help="Pack variable-length documents into fixed-length training sequences.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"quire {quire.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    del debug  # read by `main`, which must know it before anything is parsed
+
+
+app.command()(demo)
+
+
+def main() -> None:
+    """Run the command line; an error that quire raises on purpose becomes two lines, exit code 2."""
+    try:
+        app()
+    except QuireError as error:
+        if "--debug" in sys.argv:
+            raise
+        Console(stderr=True).print("[bold red]error[/]", style=None, end=" ")
+        Console(stderr=True).print(str(error), markup=False, highlight=False)
+        sys.exit(2)

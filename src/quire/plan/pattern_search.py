@@ -1,0 +1,157 @@
+"""Column generation: the patterns that a cheapest fractional plan uses.
+
+The linear program has one kind of demand per class of sizes. Its prices say what a place costs; a
+knapsack at these prices finds the rows that are worth more than a row. They join the program, until
+there are none: then no pattern at all could lower the value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quire.plan.lengths import IntArray
+from quire.plan.pattern_prices import Knapsack
+from quire.plan.pattern_program import Floats, Relaxed, solve_relaxed
+
+_TOLERANCE = 1e-7
+_GAP = 1e-5
+"""The search ends when value and bound are as near as this, relative to the value."""
+_KEPT_COLUMNS = 4
+"""Columns kept from round to round, per class; with many more the program gets slow."""
+
+
+class Work:
+    """A budget of elementary steps, counted and not timed: the same on every machine."""
+
+    def __init__(self, budget: int) -> None:
+        self.left = budget
+
+    def spend(self, steps: int) -> None:
+        """Take steps from the budget, which may end below zero."""
+        self.left -= steps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """Fragments to be packed, as the linear program sees them."""
+
+    sizes: IntArray
+    """Decreasing."""
+    demands: IntArray
+    capacity: int
+    cap: int | None
+    """The most fragments in a row; None where the sizes themselves are limit enough."""
+    sand: float
+    """Total size of fragments so small that they fill any space: they count as a liquid."""
+
+    def columns(self, numbers: IntArray) -> Floats:
+        """Patterns as the program takes them: with the share of the row that is left for sand."""
+        share_left = 1 - numbers @ self.sizes / self.capacity
+        return np.column_stack([numbers.astype(float), share_left])
+
+    def needs(self) -> Floats:
+        """Demands as the program takes them, sand last, in rows."""
+        return np.append(self.demands.astype(float), self.sand / self.capacity)
+
+    def knapsack(self, prices: Floats) -> Knapsack:
+        """Rows at these prices, the last of which is for a row of sand."""
+        price_of_space = float(prices[-1]) / self.capacity
+        return Knapsack.solve(self.sizes, prices[:-1], self.capacity, self.cap, price_of_space)
+
+    def knapsack_steps(self) -> int:
+        """About what one knapsack costs, in the unit of `Work`."""
+        layers = self.cap or 1
+        return len(self.sizes) * (layers * (self.capacity + 2000) // 8 + 4 * len(self.sizes))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """Where a search ended."""
+
+    numbers: IntArray
+    """Patterns: ``numbers[j, i]`` fragments of size i."""
+    relaxed: Relaxed
+    bound: float
+    """No fractional plan of the problem has fewer rows (up to rounding errors)."""
+
+
+def search_patterns(
+    problem: Problem, numbers: IntArray, work: Work, max_rounds: int = 1000
+) -> Found | None:
+    """Patterns for the problem, from some that can serve all of it; None if work runs out first."""
+    found, bound, needs = None, 0.0, problem.needs()
+    for _ in range(max_rounds):
+        columns = problem.columns(numbers)
+        relaxed = solve_relaxed(columns, needs, len(problem.sizes), work.left // len(needs))
+        if relaxed is None:
+            break
+        knapsack = problem.knapsack(relaxed.prices)
+        work.spend(relaxed.pivots * len(needs) + problem.knapsack_steps())
+        bound = max(bound, float(needs @ relaxed.prices) / max(1.0, knapsack.best))
+        found = Found(numbers=numbers, relaxed=relaxed, bound=bound)
+        if relaxed.value - bound <= _GAP * relaxed.value or work.left <= 0:
+            break
+        better = _worth_more_than_a_row(problem, knapsack, relaxed)
+        if not len(better):
+            break
+        numbers = np.concatenate([_cheapest(numbers, columns, relaxed), better])
+    return found
+
+
+def whole_rows(problem: Problem, found: Found, work: Work) -> tuple[IntArray, IntArray]:
+    """Patterns, and whole numbers of rows of each, that together serve nearly all demands.
+
+    Whole parts are taken, the program is solved again for what they leave, and where there is no
+    whole part the largest fractions are rounded up. What is left when work runs out, is left.
+    """
+    taken_numbers, taken_rows = [], []
+    while True:
+        rows = _rounded(found.relaxed.rows)
+        used = rows > 0
+        taken_numbers.append(found.numbers[used])
+        taken_rows.append(rows[used])
+        problem = _without(problem, found.numbers[used], rows[used])
+        if work.left <= 0 or not problem.demands.any():
+            break
+        following = search_patterns(problem, found.numbers, work, max_rounds=2)
+        if following is None:
+            break
+        found = following
+    return np.concatenate(taken_numbers), np.concatenate(taken_rows)
+
+
+def _worth_more_than_a_row(problem: Problem, knapsack: Knapsack, relaxed: Relaxed) -> IntArray:
+    numbers = knapsack.rows_with_each_size()
+    worth = problem.columns(numbers) @ relaxed.prices
+    return np.unique(numbers[worth > 1 + _TOLERANCE], axis=0)
+
+
+def _cheapest(numbers: IntArray, columns: Floats, relaxed: Relaxed) -> IntArray:
+    """The columns in use, and those nearest to being of use."""
+    most = _KEPT_COLUMNS * numbers.shape[1]
+    if len(numbers) <= most:
+        return numbers
+    cost = np.where(relaxed.rows > 0, -1.0, 1 - columns @ relaxed.prices)
+    return numbers[np.sort(np.argsort(cost, kind="stable")[:most])]
+
+
+def _rounded(rows: Floats) -> IntArray:
+    whole = np.floor(rows + 1e-6).astype(np.int64)
+    if whole.any() or not len(rows):
+        return whole
+    return (rows >= min(0.75, float(rows.max()))).astype(np.int64)
+
+
+def _without(problem: Problem, numbers: IntArray, rows: IntArray) -> Problem:
+    """What is left of a problem; places that a size does not need go to the next smaller one."""
+    served = rows @ numbers
+    left = problem.demands.tolist()
+    surplus = 0
+    for index, places in enumerate(served.tolist()):
+        places_here = places + surplus
+        surplus = max(0, places_here - left[index])
+        left[index] = max(0, left[index] - places_here)
+    space = float(rows @ (problem.capacity - numbers @ problem.sizes))
+    return replace(problem, demands=np.array(left), sand=max(0.0, problem.sand - space))
