@@ -48,7 +48,7 @@ class Call:
         except Exception as error:
             raise ModelError(
                 f"the model failed when called with {', '.join(batch)}: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {_first_line(error)}"
             ) from error
         return _logits_of(output, as_numpy(batch["input_ids"]).shape)
 
@@ -140,9 +140,14 @@ def _gradient(
             (mine * weights.to(mine)).sum(), embeddings, retain_graph=True, allow_unused=True
         )
     except (RuntimeError, NotImplementedError) as error:
-        raise ModelError(f"this backend gives no gradients here: {error}") from error
+        message = f"this backend gives no gradients here: {_first_line(error)}"
+        raise ModelError(message) from error
     sizes = [grad.abs().amax(dim=-1).cpu() for grad in found if grad is not None]
     total = torch.stack(sizes).amax(dim=0) if sizes else torch.zeros(logits.shape[:2])
     if not total[document.row, document.start : document.stop].any():
         raise ModelError("the embedding is not connected to the logits")
     return total.nan_to_num(nan=float("inf"))
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")

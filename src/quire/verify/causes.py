@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from quire.errors import ModelError
@@ -42,7 +43,9 @@ def diagnose(
 ) -> Diagnosis:
     """The smallest change that restores isolation: one suspect, or all up to one of them."""
     suspects = list(_suspects(model, batch, layout))
-    for chosen in [[suspect] for suspect in suspects] + _growing(suspects):
+    backend = list(_of_backend(model, batch, layout))  # last: a dense mask cures almost anything
+    singly = [[suspect] for suspect in suspects]
+    for chosen in [*singly, *_growing(suspects), backend]:
         changed = dict(batch)
         for suspect in chosen:
             changed = suspect.change(changed)
@@ -52,7 +55,7 @@ def diagnose(
                 remedy="; and ".join(suspect.remedy for suspect in chosen),
                 confirmed=True,
             )
-    return _unresolved(model, suspects)
+    return _unresolved(model, suspects + backend)
 
 
 def attention_backend(model: Model) -> str | None:
@@ -92,7 +95,6 @@ def _suspects(model: Model, batch: Batch, layout: Layout) -> Iterator[Suspect]:
     yield from _of_cache(model, batch)
     yield from _of_positions(model, batch, layout)
     yield from _of_state(model, layout)
-    yield from _of_backend(model, batch, layout)
 
 
 def _of_masks(model: Model, batch: Batch, layout: Layout) -> Iterator[Suspect]:
@@ -143,28 +145,34 @@ def _of_cache(model: Model, batch: Batch) -> Iterator[Suspect]:
 
 def _of_positions(model: Model, batch: Batch, layout: Layout) -> Iterator[Suspect]:
     given = batch.get("position_ids")
-    shape = None if given is None else as_numpy(given).shape
-    if shape is not None and len(shape) == 3 and shape[0] == 3:
+    if given is None and "cu_seq_lens_q" in batch:
         yield Suspect(
-            cause="position_ids have mRoPE's three rows; transformers finds documents only in a "
-            "text row before them",
-            remedy="pass four rows, the text positions first (VisionPaddingFreeCollator does)",
-            change=lambda batch: {**batch, "position_ids": _with_text_row(given, layout)},
-        )
-    elif given is None and "cu_seq_lens_q" in batch:
-        yield Suspect(
-            cause=f"only flash kernels read cu_seq_lens_q; this call runs "
+            cause="only flash kernels read cu_seq_lens_q; this call runs "
             f"{attention_backend(model) or 'something else'}",
             remedy="collate with attention='transformers', or load the model with flash attention",
             change=lambda batch: _default_call(batch, layout),
         )
-    elif shape is None or not _restart(given, layout):
+    elif given is None or not _restart(given, layout):
         yield Suspect(
             cause="position_ids do not restart at every document",
             remedy="pass position_ids that restart (DataCollatorForCausalLM, or rows with "
             "document_starts)",
             change=lambda batch: {**batch, "position_ids": _positions(batch, layout)},
         )
+    if given is not None and _lacks_text_row(model, as_numpy(given)):
+        yield Suspect(
+            cause="position_ids have mRoPE's three rows (or one, which the model makes three of); "
+            "transformers finds documents only in a text row before them",
+            remedy="pass four rows, the text positions first, as VisionPaddingFreeCollator does",
+            change=lambda batch: {**batch, "position_ids": _with_text_row(given, layout)},
+        )
+
+
+def _lacks_text_row(model: Model, positions: npt.NDArray[np.generic]) -> bool:
+    if positions.ndim == 3:
+        return bool(positions.shape[0] == 3)
+    config = getattr(model, "config", None)
+    return "mrope_section" in str(config)
 
 
 def _of_state(model: Model, layout: Layout) -> Iterator[Suspect]:
@@ -222,14 +230,15 @@ def _positions(batch: Batch, layout: Layout) -> object:
 
 def _restart(given: object, layout: Layout) -> bool:
     positions = as_numpy(given)
-    if positions.ndim == 3:
-        positions = positions[0]
+    if positions.ndim == 3:  # the rows of images do not count one by one: they are no evidence
+        return True
     return bool(((positions == layout.position_ids()) | ~layout.is_document).all())
 
 
 def _with_text_row(given: object, layout: Layout) -> object:
-    rows = as_numpy(given)
-    return like(given, np.concatenate([layout.position_ids()[None], rows]))
+    rows, text = as_numpy(given), layout.position_ids()[None]
+    rows = rows if rows.ndim == 3 else np.broadcast_to(rows, (3, *rows.shape))
+    return like(given, np.concatenate([text, rows]))
 
 
 def _seq_idx(batch: Batch, layout: Layout) -> object:

@@ -1,0 +1,51 @@
+"""Small models of our own, each with one property that the check must see."""
+
+from __future__ import annotations
+
+import torch
+
+from quire.masks.dense import bool_mask
+
+WIDTH = 8
+
+
+class Averager(torch.nn.Module):
+    """Each token's logits are a mean over its past: within its document, if told where that is.
+
+    `leak` is a constant times the mean of the first token of each row, for all tokens of the batch.
+    """
+
+    def __init__(self, leak: float = 0.0, detached: bool = False, dropout: float = 0.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(64, WIDTH)
+        self.dropout = torch.nn.Dropout(dropout)
+        self.leak, self.detached = leak, detached
+
+    def forward(self, input_ids, segment_ids):
+        embedded = self.table(input_ids)
+        weights = bool_mask(segment_ids)[:, 0].to(embedded.dtype)
+        mean = (weights / weights.sum(-1, keepdim=True)) @ embedded
+        first = embedded[:, :1].mean()
+        return self.dropout(mean) + self.leak * (first.detach() if self.detached else first)
+
+
+class RunningSSM(torch.nn.Module):
+    """A state that decays from token to token, and starts afresh where `seq_idx` changes."""
+
+    def __init__(self, reads_seq_idx: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(64, WIDTH)
+        self.reads_seq_idx = reads_seq_idx
+
+    def forward(self, input_ids, position_ids=None, seq_idx=None):
+        embedded, states = self.table(input_ids), []
+        state = torch.zeros_like(embedded[:, 0])
+        for token in range(input_ids.shape[1]):
+            if token and seq_idx is not None and self.reads_seq_idx:
+                goes_on = seq_idx[:, token] == seq_idx[:, token - 1]
+                state = torch.where(goes_on[:, None], state, torch.zeros_like(state))
+            state = 0.5 * state + embedded[:, token]
+            states.append(state)
+        return torch.stack(states, dim=1)
