@@ -74,14 +74,10 @@ def test_every_strategy_honours_every_parameter(strategy, parameter):
 
 
 def test_strategies_differ_from_each_other():
-    plans = [quire.make_plan(LENGTHS, strategy=name, **BASE) for name in BUILT_IN]
-    pairs = [(a, b) for i, a in enumerate(plans) for b in plans[:i]]
-    alike = [
-        (a.options.strategy, b.options.strategy)
-        for a, b in pairs
-        if [list(row) for row in a] == [list(row) for row in b]
-    ]
-    assert not {frozenset(pair) for pair in alike} - {frozenset(("best_fit", "tight"))}
+    lengths = [7, 12, 6, 3, 4, 5, 3, 1]
+    plans = {name: list(quire.make_plan(lengths, 14, name)) for name in BUILT_IN}
+    alike = {(a, b) for a, b in itertools.combinations(BUILT_IN, 2) if plans[a] == plans[b]}
+    assert alike <= {("best_fit", "tight")}  # where best-fit is optimal, tight has nothing to add
 
 
 def test_the_options_of_make_plan_are_those_of_plan_options():

@@ -2,84 +2,99 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan.fragments import Fragments
-from quire.plan.lengths import BoolArray, IntArray
+from quire.plan.lengths import IntArray
 from quire.plan.options import PlanOptions
 
+FATES = ("emitted", "row_too_short", "unsupervised")
+"""What can become of a fragment, best first."""
 
-class _Count(NamedTuple):
-    """What stands in some fragments."""
 
-    documents: int
-    tokens: int
-    new_tokens: int
+@dataclass(kw_only=True, slots=True)
+class _Count:
+    """What met one fate."""
+
+    fragments: int = 0
+    documents: int = 0
+    tokens: int = 0
+    new_tokens: int = 0
 
 
 def settle(
     lengths: IntArray,
-    planned: Fragments,
-    short: BoolArray,
+    fragments: Fragments,
+    fate: npt.NDArray[np.int8],
     num_rows: int,
     options: PlanOptions,
 ) -> Ledger:
-    """What became of every document and token.
-
-    ``short`` marks the planned fragments whose rows were too short to stay; ``num_rows`` stayed.
-    """
-    overlap = planned.overlaps(options.stride)
-    every = stayed = _count(planned, overlap, len(lengths))
-    if short.any():
-        stays = np.flatnonzero(~short)
-        stayed = _count(planned.take(stays), overlap[stays], len(lengths))
-    overlong = _overlong_drops(lengths, options)
-    special = options.prefix * int(len(planned) - np.count_nonzero(short))
+    """What became of every document and token; ``fate`` of each fragment is a place in `FATES`."""
+    counts = _by_fate(fragments, fate, len(lengths), options)
+    emitted, short, unsupervised = (counts[name] for name in FATES)
+    long_documents, long_tokens = _overlong_drops(lengths, options)
+    special = options.prefix * emitted.fragments
     return Ledger(
         documents=Tally(
             input=len(lengths),
-            emitted=stayed.documents,
+            emitted=emitted.documents,
             dropped={
                 "empty": len(lengths) - int(np.count_nonzero(lengths)),
-                "too_long": overlong.documents,
-                "row_too_short": every.documents - stayed.documents,
+                "too_long": long_documents,
+                "row_too_short": short.documents,
+                "unsupervised": unsupervised.documents,
             },
         ),
         tokens=TokenTally(
             input=int(lengths.sum(dtype=np.int64)),
-            emitted=stayed.new_tokens,
+            emitted=emitted.new_tokens,
             dropped={
-                "too_long" if options.overlong == "drop" else "truncated": overlong.tokens,
-                "row_too_short": every.new_tokens - stayed.new_tokens,
+                "too_long" if options.overlong == "drop" else "truncated": long_tokens,
+                "row_too_short": short.new_tokens,
+                "unsupervised": unsupervised.new_tokens,
             },
-            overlap=stayed.tokens - stayed.new_tokens,
+            overlap=emitted.tokens - emitted.new_tokens,
             special=special,
-            padding=num_rows * options.capacity - stayed.tokens - special,
+            padding=num_rows * options.capacity - emitted.tokens - special,
         ),
     ).check()
 
 
-def _count(fragments: Fragments, overlap: IntArray, num_documents: int) -> _Count:
-    present = np.zeros(num_documents, dtype=bool)
-    present[fragments.documents] = True
-    tokens = int(fragments.stops.sum(dtype=np.int64) - fragments.starts.sum(dtype=np.int64))
-    return _Count(
-        documents=int(np.count_nonzero(present)),
-        tokens=tokens,
-        new_tokens=tokens - int(overlap.sum(dtype=np.int64)),
-    )
+def _by_fate(
+    fragments: Fragments, fate: npt.NDArray[np.int8], num_documents: int, options: PlanOptions
+) -> dict[str, _Count]:
+    """A document meets the best fate that any of its fragments met."""
+    counts = {name: _Count() for name in FATES}
+    overlap = fragments.overlaps(options.stride)
+    seen = np.zeros(num_documents, dtype=bool)
+    num_seen = 0
+    for code, name in enumerate(FATES):
+        which = fate == code
+        met = fragments if which.all() else fragments.take(np.flatnonzero(which))
+        seen[met.documents] = True
+        tokens = int(met.stops.sum(dtype=np.int64) - met.starts.sum(dtype=np.int64))
+        counts[name] = _Count(
+            fragments=len(met),
+            documents=int(np.count_nonzero(seen)) - num_seen,
+            tokens=tokens,
+            new_tokens=tokens - int(overlap[which].sum(dtype=np.int64)),
+        )
+        num_seen += counts[name].documents
+        if met is fragments:
+            break
+    return counts
 
 
-def _overlong_drops(lengths: IntArray, options: PlanOptions) -> _Count:
+def _overlong_drops(lengths: IntArray, options: PlanOptions) -> tuple[int, int]:
     """Documents that the policy dropped, and the tokens that it dropped or cut off."""
     overlong = lengths[lengths > options.max_fragment]
     tokens = int(overlong.sum(dtype=np.int64))
     if options.overlong == "drop":
-        return _Count(len(overlong), tokens, tokens)
+        return len(overlong), tokens
     if options.overlong in ("truncate", "truncate_left"):
-        tokens -= len(overlong) * options.max_fragment
-        return _Count(0, tokens, tokens)
-    return _Count(0, 0, 0)
+        return 0, tokens - len(overlong) * options.max_fragment
+    return 0, 0

@@ -24,6 +24,9 @@ from quire.plan.shuffling import permutation
 RowNumbers: TypeAlias = Callable[[IntArray, int, PlanOptions], "IntArray | list[int]"]
 """What `register_strategy` takes: sizes, capacity and options in, a row number per size out."""
 
+Supervised: TypeAlias = Callable[[Fragments], BoolArray]
+"""Says of each fragment whether any of its labels is trained."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Strategy:
@@ -128,14 +131,24 @@ def make_plan(
     return plan_documents(lengths, options)
 
 
-def plan_documents(lengths: Lengths, options: PlanOptions) -> Plan:
-    """`make_plan`, for callers that have the options in one piece."""
+def plan_documents(
+    lengths: Lengths, options: PlanOptions, supervised: Supervised | None = None
+) -> Plan:
+    """`make_plan`, for callers that have the options in one piece.
+
+    ``supervised`` says of fragments whether the model learns anything from them; those that teach
+    nothing stand nowhere and are counted.
+    """
     chosen = _strategy(options.strategy)
     lengths = as_lengths(lengths)
-    fragments, offsets = _lay_out(lengths, chosen, options)
+    fragments, offsets, unsupervised = _lay_out(lengths, chosen, options, supervised)
     kept = _long_enough(fragments, offsets, options)
-    short = np.repeat(~kept, np.diff(offsets))
-    ledger = settle(lengths, fragments, short, int(np.count_nonzero(kept)), options)
+    fate = np.repeat(~kept, np.diff(offsets)).view(np.int8)
+    settled = fragments
+    if len(unsupervised):
+        settled = fragments.joined(unsupervised)
+        fate = np.append(fate, np.full(len(unsupervised), 2, dtype=np.int8))
+    ledger = settle(lengths, settled, fate, int(np.count_nonzero(kept)), options)
     fragments, offsets = _select_rows(fragments, offsets, kept, options)
     return Plan(
         row_offsets=offsets,
@@ -155,24 +168,43 @@ def _strategy(name: str) -> Strategy:
 
 
 def _lay_out(
-    lengths: IntArray, strategy: Strategy, options: PlanOptions
-) -> tuple[Fragments, IntArray]:
-    """Fragments in row order, and the row offsets."""
+    lengths: IntArray, strategy: Strategy, options: PlanOptions, supervised: Supervised | None
+) -> tuple[Fragments, IntArray, Fragments]:
+    """Fragments in row order, the row offsets, and the fragments that were left out."""
     whole = whole_documents(lengths)
     fill = options.overlong == "fill"
     pours = strategy.wraps or (strategy.keeps_order and fill)
-    if pours and options.overlong in ("split", "fill"):
-        return wrap(whole, options)
-    fragments = apply_overlong(whole, options)
+    cuts_itself = pours and options.overlong in ("split", "fill")
+    fragments = whole if cuts_itself else apply_overlong(whole, options)
+    fragments, left_out = _divide(fragments, supervised)
     if not len(fragments):
-        return fragments, np.zeros(1, dtype=np.int64)
-    if pours:
-        return wrap(fragments, options)
-    sizes = options.spaces(fragments.lengths)
-    rows = strategy.place(sizes, options.row_space, options)
-    if fill:
-        return close_gaps(fragments, rows, options)
-    return fragments.take(rows.fragments), rows.offsets
+        return fragments, np.zeros(1, dtype=np.int64), left_out
+    if not pours:
+        sizes = options.spaces(fragments.lengths)
+        rows = strategy.place(sizes, options.row_space, options)
+        if not fill:
+            return fragments.take(rows.fragments), rows.offsets, left_out
+    in_rows, offsets = wrap(fragments, options) if pours else close_gaps(fragments, rows, options)
+    return _without_new_pieces(in_rows, offsets, left_out, supervised)
+
+
+def _divide(fragments: Fragments, supervised: Supervised | None) -> tuple[Fragments, Fragments]:
+    """The fragments that teach something, and the others."""
+    nothing = fragments.take(np.zeros(0, dtype=np.int64))
+    if supervised is None or not len(fragments) or (wanted := supervised(fragments)).all():
+        return fragments, nothing
+    return fragments.take(np.flatnonzero(wanted)), fragments.take(np.flatnonzero(~wanted))
+
+
+def _without_new_pieces(
+    in_rows: Fragments, offsets: IntArray, left_out: Fragments, supervised: Supervised | None
+) -> tuple[Fragments, IntArray, Fragments]:
+    """A cut that closes a gap may leave a piece that teaches nothing: that goes, too."""
+    if supervised is None or (wanted := supervised(in_rows)).all():
+        return in_rows, offsets, left_out
+    row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[wanted]
+    left_out = left_out.joined(in_rows.take(np.flatnonzero(~wanted)))
+    return in_rows.take(np.flatnonzero(wanted)), Rows.of_row_numbers(row).offsets, left_out
 
 
 def _long_enough(fragments: Fragments, offsets: IntArray, options: PlanOptions) -> BoolArray:
