@@ -13,25 +13,12 @@ from quire.verify.alone import alone
 from quire.verify.calls import Call, Model
 from quire.verify.causes import attention_backend
 from quire.verify.layout import Batch, Layout
+from quire.verify.options import IsolationOptions
 from quire.verify.perturbation import largest_difference, perturbed
 from quire.verify.report import Altered, Document, Kind, Pair
 
 Gradients: TypeAlias = dict[Document, torch.Tensor]
 Differences: TypeAlias = dict[tuple[Document, Document], float]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IsolationOptions:
-    """How the check is made."""
-
-    tolerance: float | None = None
-    """Differences up to this part of the largest logit may be rounding. None: 32 times the dtype's
-    epsilon, at least float32's, because models compute softmax and norms in float32 whatever their
-    dtype is."""
-    gradients: bool = True
-    """Whether gradients are looked at: one backward pass for each document."""
-    keep_token_ids: tuple[int, ...] = ()
-    """Ids that are neither changed nor used as a change, such as image placeholders."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -11,18 +11,18 @@ Four questions are asked of the very call that the user makes:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy.typing as npt
 import torch
 
-from quire.collate import DataCollatorForCausalLM
 from quire.errors import InvalidOption, ModelError
 from quire.verify.agreement import disagreements
 from quire.verify.calls import Model, evaluating, make_call
 from quire.verify.causes import attention_backend, diagnose
-from quire.verify.examination import Examination, Gradients, IsolationOptions, examine
+from quire.verify.examination import Examination, Gradients, examine
 from quire.verify.layout import Batch, Layout, find_layout
+from quire.verify.options import IsolationOptions
 from quire.verify.report import (
     Altered,
     Diagnosis,
@@ -31,6 +31,7 @@ from quire.verify.report import (
     Pair,
     Verdict,
 )
+from quire.verify.rows import collate
 
 Found = TypeVar("Found")
 
@@ -54,8 +55,8 @@ def check_isolation(
     each document.
     """
     if not isinstance(batch_or_rows, Mapping):
-        segment_ids = _collate(batch_or_rows, "segments")["segment_ids"]
-        batch_or_rows = _collate(batch_or_rows, "transformers")
+        segment_ids = collate(batch_or_rows, "segments")["segment_ids"]
+        batch_or_rows = collate(batch_or_rows, "transformers")
     batch = dict(batch_or_rows)
     layout = find_layout(batch, document_starts, segment_ids)
     _require_packing(layout)
@@ -63,18 +64,6 @@ def check_isolation(
     with evaluating(model):
         call = make_call(model, embedding)
         return _report(examine(call, batch, layout, options or IsolationOptions()))
-
-
-class _NoSpecialTokens:
-    """A tokenizer without special tokens: rows bring their boundaries, and padding is 0."""
-
-    pad_token_id: int | None = None
-    eos_token_id: int | None = None
-    bos_token_id: int | None = None
-
-
-def _collate(rows: Sequence[Mapping[str, object]], attention: str) -> dict[str, Any]:
-    return dict(DataCollatorForCausalLM(_NoSpecialTokens(), attention=attention)(rows))
 
 
 def _require_packing(layout: Layout) -> None:
