@@ -9,7 +9,7 @@ from typing import Generic
 from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
 from quire.plan.next_row import take_row
 from quire.plan.options import require_integer
-from quire.plan.waiting import Key, Waiter, Waiting
+from quire.plan.waiting import Key, Waiting
 
 STATE_VERSION = 1
 _OPTIONS = ("capacity", "buffer_size", "max_documents_per_row", "align")
@@ -86,20 +86,20 @@ class OnlinePacker(Generic[Key]):
         largest first, and the one with fewer rows is kept.
         """
         largest_first: Waiting[Key] = Waiting()
-        for document in sorted(self._waiting, key=lambda document: -document.size):
+        for document in sorted(self._waiting, key=lambda document: -document[2]):
             largest_first.append(document)
         rows, other = self._drain(self._waiting), self._drain(largest_first)
         return other if len(other) < len(rows) else rows
 
     def state(self) -> dict[str, object]:
         """Everything that decides the rows to come, for JSON; keys must be ints or strings."""
-        for document in self._waiting:
-            _require_json_key(document.key)
+        for _, key, _ in self._waiting:
+            _require_json_key(key)
         return {
             "version": STATE_VERSION,
             **{name: getattr(self, name) for name in _OPTIONS},
-            "keys": [document.key for document in self._waiting],
-            "spaces": [document.size * self.align for document in self._waiting],
+            "keys": [key for _, key, _ in self._waiting],
+            "spaces": [size * self.align for _, _, size in self._waiting],
         }
 
     @classmethod
@@ -125,7 +125,7 @@ class OnlinePacker(Generic[Key]):
         )
 
     def _append(self, key: Key, size: int) -> None:
-        self._waiting.append(Waiter(self._num_added, key, size))
+        self._waiting.append((self._num_added, key, size))
         self._num_added += 1
 
     def _drain(self, waiting: Waiting[Key]) -> list[list[Key]]:

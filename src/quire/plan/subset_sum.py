@@ -1,55 +1,69 @@
-"""Which of a few sizes fill a space best: subset sums as the bits of one integer."""
+"""Which of some sizes fill a space best: subset sums as the bits of one integer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from math import gcd
 
-# Wider spaces are measured in coarser units: at most one unit in 131,072 is lost per size, and
-# a capacity of billions still costs microseconds.
+# Wider spaces are measured in coarser units: at most one place in 131,072 is lost for a size
+# that is used, and a capacity of billions costs no more than this one.
 MAX_BITS = 1 << 17
 
 
-def fullest_subset(sizes: Sequence[int], space: int) -> list[int]:
+def fullest_subset(sizes: Iterable[int], space: int) -> list[int]:
     """The sizes, each used once at most, whose sum comes closest to the space from below.
 
-    Sizes are tried in the order given, up to the first exact fill, so the early ones are
-    preferred. No size may exceed the space. The cost is a shift and an `or` of `space` bits per
-    size tried.
+    Sizes are read one by one, up to the first exact fill, so early ones are preferred. None may
+    exceed the space. The cost is a shift and an `or` of `space` bits for every size read.
 
     >>> fullest_subset([5, 4, 3, 9], space=7)
     [4, 3]
-    >>> fullest_subset([6, 4, 3], space=8)
-    [4, 3]
+    >>> fullest_subset([6, 4, 2], space=9)
+    [6, 2]
     """
-    if not sizes:
-        return []
-    # In units of the greatest common divisor the best fill is exact, and the search ends at it;
-    # without this, sizes that are all even would never fill an odd space and always cost most.
-    unit = max(gcd(*sizes), -(-space // MAX_BITS))
+    unit, unread = _unit(iter(sizes), space)
     if unit == 1:
-        return [sizes[index] for index in _search(sizes, space)]
-    coarse = [-(-size // unit) for size in sizes]
-    return [sizes[index] for index in _search(coarse, space // unit)]
+        read, chosen = _search(unread, space)
+    else:
+        read = list(unread)
+        _, chosen = _search((-(-size // unit) for size in read), space // unit)
+    return [read[index] for index in chosen]
 
 
-def _search(sizes: Sequence[int], space: int) -> list[int]:
+def _unit(sizes: Iterator[int], space: int) -> tuple[int, Iterator[int]]:
+    """The unit to measure in, and the sizes, of which no more are read than it takes.
+
+    In units of the common divisor the best fill is exact and the search ends there; else sizes
+    that are all even would never fill an odd space, and every row would be searched to the end.
+    """
+    read = list(islice(sizes, 4))
+    unit = gcd(*read)
+    if unit != 1:
+        read += sizes
+        unit = gcd(*read)
+    return max(1, unit, -(-space // MAX_BITS)), chain(read, sizes)
+
+
+def _search(sizes: Iterable[int], space: int) -> tuple[list[int], list[int]]:
+    """The sizes that were read, and the indices, rising, of those that fill the space best."""
     # Bit g of `gaps` is set when some subset leaves g places free. Counted from the full end, a
-    # size moves gaps to the right and those below zero fall off by themselves.
+    # size moves gaps to the right, and those below zero fall off by themselves.
     gaps = 1 << space
-    before = []
+    read, before = [], []
     for size in sizes:
+        read.append(size)
         before.append(gaps)
         gaps |= gaps >> size
         if gaps & 1:
             break
-    return _trace_back(sizes, before, gaps & -gaps)
+    return read, _trace_back(read, before, gaps & -gaps)
 
 
-def _trace_back(sizes: Sequence[int], before: list[int], gap: int) -> list[int]:
+def _trace_back(sizes: list[int], before: list[int], gap: int) -> list[int]:
     """The indices, rising, of the sizes that lead to a gap (given as its bit)."""
     chosen = []
-    for index in range(len(before) - 1, -1, -1):
+    for index in range(len(sizes) - 1, -1, -1):
         if not before[index] & gap:
             chosen.append(index)
             gap <<= sizes[index]

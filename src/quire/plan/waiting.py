@@ -6,17 +6,13 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 Key = TypeVar("Key")
 
-
-class Waiter(NamedTuple, Generic[Key]):
-    """A document that waits: its age (lower is older), its key, the places it takes."""
-
-    age: int
-    key: Key
-    size: int
+# A document's age (its number in the stream), its key, the places it takes. A bare tuple, as a
+# named one takes a quarter of a microsecond more to make.
+Waiter: TypeAlias = tuple[int, Key, int]
 
 
 class Waiting(Generic[Key]):
@@ -39,9 +35,9 @@ class Waiting(Generic[Key]):
         return iter(self._queue.values())
 
     @property
-    def first(self) -> Waiter[Key]:
-        """The document at the head of the queue."""
-        return next(iter(self._queue.values()))
+    def first_size(self) -> int:
+        """The size of the document at the head of the queue."""
+        return next(iter(self._queue.values()))[2]
 
     @property
     def smallest(self) -> int:
@@ -69,10 +65,10 @@ class Waiting(Generic[Key]):
         self.total -= size
         return self._queue.pop(age)
 
-    def first_sizes(self, number: int, largest: int) -> list[int]:
+    def first_sizes(self, number: int, largest: int) -> Iterator[int]:
         """The sizes of the first documents in the queue, without those that are too large."""
         heads = islice(self._queue.values(), number)
-        return [size for _, _, size in heads if size <= largest]
+        return (size for _, _, size in heads if size <= largest)
 
     def largest_fit(self, space: int, picks: int, reserve: int = 0) -> list[int]:
         """Sizes to take, each the largest that fits, at most `picks` of them.

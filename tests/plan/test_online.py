@@ -1,0 +1,432 @@
+"""OnlinePacker: nothing lost, nothing late, exact after any restart."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
+from quire.plan.online import OnlinePacker
+
+Rows = list[list[Any]]
+
+
+def feed(packer: OnlinePacker, lengths: Iterable[int], first: int = 0) -> Rows:
+    return [row for key, n in enumerate(lengths, first) for row in packer.add(key, n)]
+
+
+def through_json(packer: OnlinePacker) -> OnlinePacker:
+    return OnlinePacker.from_state(json.loads(json.dumps(packer.state())))
+
+
+# ---- literal rows
+
+
+def test_a_row_is_the_oldest_document_and_what_fills_it_exactly():
+    packer = OnlinePacker(10, buffer_size=4)
+    assert [packer.add(key, n) for key, n in zip("abcd", [6, 7, 3, 4], strict=True)] == [
+        [], [], [], [["a", "d"]],
+    ]  # fmt: skip
+    assert packer.flush() == [["b", "c"]]
+    assert packer.flush() == []
+
+
+def test_subset_sums_find_the_fill_that_largest_fit_misses():
+    packer = OnlinePacker(20, buffer_size=7)
+    # After 5, largest-fit takes 12 and leaves 3 places; 8 + 7 leaves none.
+    assert feed(packer, [5, 8, 12, 7, 4, 4, 4]) == [[0, 1, 3]]
+
+
+def test_keys_stand_in_a_row_in_the_order_in_which_they_were_added():
+    packer = OnlinePacker(12, buffer_size=4)
+    assert feed(packer, [2, 4, 6, 12]) == [[0, 1, 2]]
+
+
+def test_of_equal_lengths_the_oldest_leaves():
+    packer = OnlinePacker(10, buffer_size=5)
+    assert feed(packer, [6, 4, 4, 4, 4]) == [[0, 1]]
+
+
+def test_documents_that_fill_a_row_leave_alone():
+    packer = OnlinePacker(8, buffer_size=2)
+    assert feed(packer, [8, 8, 8]) == [[0], [1]]
+
+
+def test_a_small_buffer_waits_for_two_rows_of_tokens():
+    packer = OnlinePacker(100, buffer_size=2)
+    assert feed(packer, [10] * 19) == []
+    assert packer.num_waiting == 19
+    assert packer.add(19, 10) == [list(range(10))]
+
+
+def test_a_capped_row_waits_for_two_rows_of_documents():
+    packer = OnlinePacker(100, buffer_size=2, max_documents_per_row=3)
+    assert feed(packer, [1] * 5) == []
+    assert packer.add(5, 1) == [[0, 1, 2]]
+
+
+def test_a_row_that_its_cap_ends_takes_as_many_documents_as_it_may():
+    packer = OnlinePacker(20, buffer_size=8, max_documents_per_row=3)
+    # 16 would leave with 4 as a full row, and cost a place for a third document.
+    assert feed(packer, [4, 3, 16, 3, 12, 2, 2, 2]) == [[0, 1, 4]]
+
+
+def test_space_is_rounded_up_to_align():
+    packer = OnlinePacker(11, buffer_size=3, align=4)  # two places of four
+    assert feed(packer, [1, 5, 4, 3]) == [[0, 2]]
+    assert packer.flush() == [[1], [3]]
+
+
+def test_flush_packs_by_size_where_that_takes_fewer_rows():
+    packer = OnlinePacker(10, buffer_size=99)
+    feed(packer, [3, 3, 4, 6, 7, 7])  # oldest first: 3 + 3 + 4, and three rows more
+    assert packer.flush() == [[0, 4], [1, 5], [2, 3]]
+
+
+def test_keys_may_be_anything_until_a_state_is_asked_for():
+    packer = OnlinePacker(4, buffer_size=1)
+    assert packer.add(("file", 1), 3) == []
+    assert packer.add(None, 1) == []
+    assert packer.add([1], 4) == [[("file", 1), None]]
+
+
+# ---- properties
+
+OPTIONS = st.fixed_dictionaries(
+    {
+        "capacity": st.sampled_from([1, 2, 7, 8, 9, 31, 32, 33, 128]),
+        "buffer_size": st.integers(1, 12),
+        "max_documents_per_row": st.none() | st.integers(1, 5),
+        "align": st.sampled_from([1, 1, 2, 4]),
+    }
+).filter(lambda options: options["align"] <= options["capacity"])
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[dict, list[int]]:
+    options = draw(OPTIONS)
+    usable = options["capacity"] // options["align"] * options["align"]
+    near_half = st.sampled_from([usable // 2, usable // 2 + 1, usable // 3, usable, 1])
+    one = st.integers(1, usable) | near_half.map(lambda n: max(1, min(n, usable)))
+    return options, draw(st.lists(one, max_size=80))
+
+
+def space(length: int, align: int) -> int:
+    return -(-length // align) * align
+
+
+@settings(max_examples=300, deadline=None)
+@given(streams())
+def test_every_document_leaves_once_in_a_row_that_holds_it(stream):
+    options, lengths = stream
+    packer = OnlinePacker(**options)
+    rows = feed(packer, lengths) + packer.flush()
+    assert sorted(key for row in rows for key in row) == list(range(len(lengths)))
+    for row in rows:
+        assert row == sorted(row)
+        assert sum(space(lengths[key], options["align"]) for key in row) <= options["capacity"]
+        assert 1 <= len(row) <= (options["max_documents_per_row"] or len(row))
+    assert packer.num_waiting == 0
+
+
+def assert_waiting_is_bounded(options: dict, lengths: list[int]) -> int:
+    """The bounds of OnlinePacker's docstring, checked call by call; gives the longest wait."""
+    packer = OnlinePacker(**options)
+    most = options["capacity"] // options.get("align", 1)  # D, the documents that a row can hold
+    most = min(most, options.get("max_documents_per_row") or most)
+    bound = max(options["buffer_size"], 2 * most)  # W
+    waiting: dict[int, int] = {}  # key -> rows that left before it was added
+    num_rows = longest = 0
+    for key, length in enumerate(lengths):
+        waiting[key] = num_rows
+        for row in packer.add(key, length):
+            num_rows += 1
+            assert row[0] == min(waiting)
+            for left in row:
+                assert num_rows - waiting.pop(left) <= bound
+                longest = max(longest, key - left)
+        assert len(waiting) == packer.num_waiting < bound
+        assert not waiting or key - min(waiting) < bound * most
+    assert longest <= bound * most
+    return longest
+
+
+@settings(max_examples=300, deadline=None)
+@given(streams())
+def test_the_oldest_document_always_leaves_and_none_waits_longer_than_stated(stream):
+    assert_waiting_is_bounded(*stream)
+
+
+def large_then_tiny(capacity: int, num_large: int) -> list[int]:
+    """Large documents, each of which leaves with many tiny ones that came long after it."""
+    return [capacity // 2 + 1] * num_large + [1] * (capacity * num_large)
+
+
+@pytest.mark.parametrize("cap", [None, 1, 2, 5])
+@pytest.mark.parametrize("buffer_size", [1, 8, 40])
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        large_then_tiny(32, 40),
+        [*large_then_tiny(32, 40), 16, *large_then_tiny(32, 40)],
+        [17] * 300,
+        [1] * 600,
+        [15, 17] * 150,
+        [31, 2] * 150,
+        [*[16] * 50, *[32, 1] * 200],
+    ],
+    ids=["large-tiny", "middle", "halves", "ones", "pairs", "misfits", "full"],
+)
+def test_no_adversary_makes_a_document_wait_longer_than_stated(lengths, buffer_size, cap):
+    options = {"capacity": 32, "buffer_size": buffer_size, "max_documents_per_row": cap}
+    assert_waiting_is_bounded(options, lengths)
+
+
+def test_an_adversary_can_make_a_document_wait_longer_than_the_buffer():
+    """The control of the two tests above: their longest wait is not trivially the buffer."""
+    options = {"capacity": 32, "buffer_size": 40, "max_documents_per_row": None}
+    assert assert_waiting_is_bounded(options, large_then_tiny(32, 40)) > 40
+
+
+@settings(max_examples=200, deadline=None)
+@given(streams())
+def test_no_document_that_goes_on_waiting_fits_into_a_row_that_leaves(stream):
+    options, lengths = stream
+    align, cap = options["align"], options["max_documents_per_row"]
+    packer = OnlinePacker(**options)
+    for key, length in enumerate(lengths):
+        for row in packer.add(key, length)[-1:]:
+            left = options["capacity"] // align * align - sum(space(lengths[k], align) for k in row)
+            still = [n for n in packer.state()["spaces"] if n <= left]  # type: ignore[attr-defined]
+            assert not still or len(row) == cap
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams())
+def test_a_packer_restored_at_any_step_goes_on_alike(stream):
+    options, lengths = stream
+    whole = OnlinePacker(**options)
+    expected = [whole.add(key, n) for key, n in enumerate(lengths)] + [whole.flush()]
+    chained = OnlinePacker(**options)
+    for step in range(len(lengths) + 1):
+        restored = through_json(chained)
+        assert restored.state() == chained.state()
+        rest = [restored.add(k, n) for k, n in enumerate(lengths[step:], step)]
+        assert [*rest, restored.flush()] == expected[step:]
+        chained = through_json(chained)  # as many restarts as steps
+        if step < len(lengths):
+            assert chained.add(step, lengths[step]) == expected[step]
+
+
+def test_a_packer_of_real_size_restored_at_any_step_goes_on_alike():
+    lengths = np.random.default_rng(3).lognormal(5, 1.2, 400).astype(int).clip(1, 1024).tolist()
+    whole, chained = OnlinePacker(1024, 32), OnlinePacker(1024, 32)
+    for step, length in enumerate(lengths):
+        chained = through_json(chained)
+        assert chained.add(str(step), length) == [
+            [str(key) for key in row] for row in whole.add(step, length)
+        ]
+    assert [[int(key) for key in row] for row in through_json(chained).flush()] == whole.flush()
+
+
+@settings(max_examples=50, deadline=None)
+@given(streams())
+def test_keys_do_not_influence_rows(stream):
+    options, lengths = stream
+    plain, named = OnlinePacker(**options), OnlinePacker(**options)
+    for key, n in enumerate(lengths):
+        expected = [[f"document {-k}" for k in row] for row in plain.add(key, n)]
+        assert named.add(f"document {-key}", n) == expected
+
+
+# ---- how full
+
+
+def fill_of(packer: OnlinePacker, lengths: list[int]) -> float:
+    rows = feed(packer, lengths)
+    return sum(lengths[key] for row in rows for key in row) / (len(rows) * packer.capacity)
+
+
+def test_sixty_four_documents_of_buffer_fill_web_rows_to_999_per_mille():
+    lengths = np.random.default_rng(0).lognormal(6.345, 1.092, 6000).astype(int).clip(1, 4096)
+    assert fill_of(OnlinePacker(4096, 64), lengths.tolist()) > 0.999
+    assert fill_of(OnlinePacker(4096, 2), lengths.tolist()) < 0.99  # control
+
+
+def test_small_buffers_do_not_starve_long_rows():
+    lengths = np.random.default_rng(0).lognormal(4.7, 0.85, 9000).astype(int).clip(1, 32768)
+    assert fill_of(OnlinePacker(32768, 16), lengths.tolist()) > 0.9999
+
+
+def test_documents_of_half_a_row_are_paired():
+    lengths = np.random.default_rng(0).normal(1024, 100, 4000).astype(int).clip(1, 2048)
+    assert fill_of(OnlinePacker(2048, 1000), lengths.tolist()) > 0.99
+
+
+def test_lengths_that_never_fill_a_row_exactly_come_as_close_as_they_can():
+    lengths = (7 * np.random.default_rng(0).integers(1, 200, 3000)).tolist()
+    assert fill_of(OnlinePacker(4096, 64), lengths) == pytest.approx(4095 / 4096)  # 4095 = 7 * 585
+
+
+def test_a_cap_that_ends_rows_first_is_used_up():
+    lengths = np.random.default_rng(0).integers(1, 100, 3000).tolist()
+    rows = feed(OnlinePacker(1000, 64, max_documents_per_row=6), lengths)
+    assert {len(row) for row in rows} == {6}
+
+
+def test_a_cap_near_the_mean_is_met_by_few_large_documents():
+    lengths = np.random.default_rng(0).lognormal(6.345, 1.092, 6000).astype(int).clip(1, 4096)
+    packer = OnlinePacker(4096, 64, max_documents_per_row=6)  # 4.4 fill a row in the mean
+    assert fill_of(packer, lengths.tolist()) > 0.985
+
+
+def test_flush_leaves_at_most_one_row_half_empty():
+    packer = OnlinePacker(100, buffer_size=500)
+    lengths = np.random.default_rng(1).integers(1, 60, 300).tolist()
+    rows = feed(packer, lengths) + packer.flush()
+    assert sum(sum(lengths[key] for key in row) <= 50 for row in rows) <= 1
+    assert len(rows) <= -(-sum(lengths) // 100) + 1
+
+
+def test_a_capacity_of_a_billion_is_packed_in_bounded_memory():
+    lengths = np.random.default_rng(2).integers(10**8, 4 * 10**8, 200).tolist()
+    assert fill_of(OnlinePacker(10**9, 64), lengths) > 0.98
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize("length", [0, -1, True, 1.0, "3", None, float("nan"), np.float32(2)])
+def test_a_length_that_is_no_positive_integer_is_refused_by_name(length):
+    packer = OnlinePacker(10, buffer_size=2)
+    packer.add("a", 3)
+    before = packer.state()
+    with pytest.raises(InvalidLengths, match=r"document 'b' has length .* but a length is"):
+        packer.add("b", length)
+    assert packer.state() == before
+
+
+def test_a_document_longer_than_a_row_is_refused_with_both_values():
+    packer = OnlinePacker(10, buffer_size=2)
+    packer.add("a", 10)
+    before = packer.state()
+    with pytest.raises(
+        OversizedDocument, match=r"document 'b' has 11 tokens but a row holds 10; split it"
+    ):
+        packer.add("b", 11)
+    assert packer.state() == before
+
+
+def test_a_document_longer_than_a_row_after_rounding_up_is_refused():
+    packer = OnlinePacker(10, buffer_size=2, align=4)
+    packer.add("a", 8)
+    with pytest.raises(
+        OversizedDocument, match=r"'b' has 9 tokens but a row holds 8 \(of capacity 10 at align=4\)"
+    ):
+        packer.add("b", 9)
+
+
+def test_lengths_may_be_numpy_integers():
+    packer = OnlinePacker(10, buffer_size=1)
+    for length in (np.int64(4), np.uint8(6)):
+        assert packer.add("x", length) == []
+    assert json.dumps(packer.state()["spaces"]) == "[4, 6]"
+
+
+@pytest.mark.parametrize("name", ["capacity", "buffer_size", "max_documents_per_row", "align"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "4"])
+def test_an_option_that_is_no_positive_integer_is_refused(name, value):
+    options = {"capacity": 8, "buffer_size": 2, name: value}
+    with pytest.raises(InvalidOption, match=f"{name} is {value!r} but must be an integer >= 1"):
+        OnlinePacker(**options)
+
+
+def test_an_alignment_beyond_the_capacity_is_refused():
+    with pytest.raises(InvalidOption, match=r"align=16 leaves no room .* capacity 8; lower align"):
+        OnlinePacker(8, 2, align=16)
+
+
+# ---- bad states
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+@pytest.mark.parametrize("key", [("a", 1), None, 1.5, True, b"x", np.int64(1), Number.ONE])
+def test_a_key_that_json_would_change_is_refused_when_a_state_is_asked_for(key):
+    packer = OnlinePacker(8, buffer_size=3)
+    packer.add(key, 1)
+    with pytest.raises(InvalidOption, match="only int and str come back from JSON unchanged"):
+        packer.state()
+    assert packer.flush() == [[key]]
+
+
+def good_state() -> dict[str, Any]:
+    packer = OnlinePacker(10, buffer_size=3, align=2)
+    feed(packer, [3, 9])
+    return json.loads(json.dumps(packer.state()))
+
+
+def test_a_state_says_everything_in_plain_json():
+    assert good_state() == {
+        "version": 1,
+        "capacity": 10,
+        "buffer_size": 3,
+        "max_documents_per_row": None,
+        "align": 2,
+        "keys": [0, 1],
+        "spaces": [4, 10],
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"version": 2}, InvalidOption, "version 2 but this quire reads version 1; upgrade"),
+        ({"version": 0}, InvalidOption, "version 0 but"),
+        ({"version": True}, InvalidOption, "version True but"),
+        ({"version": None}, InvalidOption, "version None but"),
+        ({"more": 1}, InvalidOption, "fields .*'more'.* but must have"),
+        ({"keys": [0]}, InvalidOption, "two lists of one length"),
+        ({"keys": "ab"}, InvalidOption, "two lists of one length"),
+        ({"keys": [0, None]}, InvalidOption, "key None is a NoneType"),
+        ({"keys": [0, [1]]}, InvalidOption, r"key \[1\] is a list"),
+        ({"spaces": [4, 12]}, OversizedDocument, "document 1 has 12 tokens but a row holds 10"),
+        ({"spaces": [0, 4]}, InvalidLengths, "document 0 has length 0"),
+        ({"spaces": [4, 1.0]}, InvalidLengths, "document 1 has length 1.0"),
+        ({"spaces": [4, "4"]}, InvalidLengths, "document 1 has length '4'"),
+        ({"capacity": 0}, InvalidOption, "capacity is 0"),
+        ({"buffer_size": None}, InvalidOption, "buffer_size is None"),
+        ({"align": 11}, InvalidOption, "align=11 leaves no room"),
+        (
+            {"keys": [0, 1, 2], "spaces": [10, 10, 10]},
+            InvalidOption,
+            "3 documents in 30 places, but with buffer_size=3 and capacity=10",
+        ),
+    ],
+)
+def test_a_state_that_no_packer_gave_is_refused(change, error, message):
+    with pytest.raises(error, match=message):
+        OnlinePacker.from_state({**good_state(), **change})
+
+
+@pytest.mark.parametrize("field", sorted(good_state()))
+def test_a_state_without_a_field_is_refused(field):
+    state = good_state()
+    del state[field]
+    with pytest.raises(InvalidOption, match=r"version None|must have"):
+        OnlinePacker.from_state(state)
+
+
+@pytest.mark.parametrize("state", [None, [], "{}", 1])
+def test_a_state_that_is_no_dict_is_refused(state):
+    with pytest.raises(InvalidOption, match="a packer's state is a dict, not a"):
+        OnlinePacker.from_state(state)
