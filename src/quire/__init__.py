@@ -1,16 +1,52 @@
 """Pack variable-length documents into fixed-length training sequences."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from quire.ledger import Ledger
-from quire.plan import Plan, attention_costs, balance, lower_bound, make_plan, register_strategy
+from quire.plan import (
+    OnlinePacker,
+    Plan,
+    attention_costs,
+    balance,
+    lower_bound,
+    make_plan,
+    register_strategy,
+)
+
+if TYPE_CHECKING:
+    from quire.bins import Bin, Document
+    from quire.blocks import block_tokenize_fn
 
 __version__ = "0.1.0"
 
+_LAZY = {
+    "Bin": "quire.bins",
+    "Document": "quire.bins",
+    "block_tokenize_fn": "quire.blocks",
+}
+"""Names whose modules need more than numpy; they are imported when they are first asked for."""
+
 __all__ = [
+    "Bin",
+    "Document",
     "Ledger",
+    "OnlinePacker",
     "Plan",
     "attention_costs",
     "balance",
+    "block_tokenize_fn",
     "lower_bound",
     "make_plan",
     "register_strategy",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'quire' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

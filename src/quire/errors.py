@@ -29,6 +29,10 @@ class InvalidRow(QuireError, ValueError):
     """A row lacks a column, is too long, or its columns disagree."""
 
 
+class InvalidDocument(QuireError, ValueError):
+    """A document of the input is not what it should be."""
+
+
 class OversizedDocument(QuireError, ValueError):
     """A document does not fit into a row and may not be cut."""
 

@@ -2,6 +2,7 @@
 
 from quire.plan.balance import Balance, attention_costs, balance
 from quire.plan.bounds import lower_bound
+from quire.plan.online import OnlinePacker
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Fragment, Plan
 from quire.plan.strategies import (
@@ -15,6 +16,7 @@ from quire.plan.strategies import (
 __all__ = [
     "Balance",
     "Fragment",
+    "OnlinePacker",
     "Plan",
     "PlanOptions",
     "attention_costs",

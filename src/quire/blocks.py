@@ -1,0 +1,199 @@
+"""Texts of one batch to rows: the function for `datasets.map`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from quire.bins import Bin, Document, pack_sequences_optimized, split_document_optimally
+from quire.documents import Documents, EncodeOptions, TokenizerLike, as_tokenizer, encode_texts
+from quire.documents.gather import gather
+from quire.errors import InvalidDocument, InvalidOption, unknown_name
+from quire.ledger import Ledger
+from quire.plan import Plan, PlanOptions, plan_documents
+
+__all__ = [
+    "Bin",
+    "BlockOptions",
+    "Document",
+    "PackedRows",
+    "block_tokenize_fn",
+    "pack_sequences_optimized",
+    "pack_texts",
+    "split_document_optimally",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockOptions:
+    """The options of `block_tokenize_fn`, under its names."""
+
+    max_length: int = 512
+    """Places in a row."""
+    overflow: bool = True
+    """Split documents that are longer than a row; otherwise cut them and count what is cut."""
+    packed: bool = False
+    """Put several documents into a row; otherwise a row is one fragment."""
+    packing_strategy: str = "greedy"
+    """A strategy of the planner; ``greedy`` with ``overflow`` fills rows to the brim, in order."""
+    shuffle_output: bool = False
+    seed: int | None = 42
+    """Seeds the shuffle; None draws new entropy each time."""
+    stride: int = 0
+    """Tokens of the document repeated at the start of each continuation."""
+    min_len: int = 1
+    """Rows with fewer tokens are dropped and counted."""
+    encode: EncodeOptions = field(default_factory=EncodeOptions)
+
+    def plan_options(self, prefix: int, has_eos: bool) -> PlanOptions:
+        """The same in the planner's terms."""
+        for name in ("overflow", "packed"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidOption(f"{name} is {getattr(self, name)!r} but must be True or False")
+        strategy = self.packing_strategy
+        if not self.packed or (strategy == "greedy" and not self.overflow):
+            strategy = "greedy"
+        elif strategy == "greedy":
+            strategy = "wrapped"
+        return PlanOptions(
+            capacity=self.max_length,
+            strategy=strategy,
+            overlong="split" if self.overflow else "truncate",
+            stride=self.stride,
+            prefix=prefix,
+            min_length=self.min_len,
+            min_tail=self._min_tail(prefix, has_eos),
+            max_documents_per_row=None if self.packed else 1,
+            shuffle=self.shuffle_output,
+            seed=self.seed,
+        )
+
+    def _min_tail(self, prefix: int, has_eos: bool) -> int:
+        """EOS takes a content token along, unless the overlap brings one and there is no room."""
+        if not has_eos or not self.overflow:
+            return 1
+        return 2 if not self.stride or self.max_length - prefix - self.stride >= 2 else 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackedRows:
+    """Rows of tokens with their boundaries, and what became of every token."""
+
+    input_ids: list[list[int]]
+    document_starts: list[list[int]]
+    ledger: Ledger
+    plan: Plan
+
+
+def pack_texts(
+    texts: Sequence[str], tokenizer: TokenizerLike, options: BlockOptions | None = None
+) -> PackedRows:
+    """The texts in rows, with the ledger.
+
+    >>> rows = pack_texts(["abc", "de"], "byte", BlockOptions(max_length=10, packed=True))
+    >>> rows.input_ids
+    [[1, 100, 101, 102, 2, 1, 103, 104, 2]]
+    >>> rows.document_starts
+    [[0, 5]]
+    """
+    options = options or BlockOptions()
+    resolved = as_tokenizer(tokenizer)
+    _require_texts(texts)
+    documents = encode_texts(texts, resolved, options.encode)
+    has_eos = options.encode.add_eos and resolved.eos_token_id is not None
+    plan_options = options.plan_options(documents.prefix, has_eos)
+    return _packed(documents, plan_documents(documents.lengths, plan_options))
+
+
+def _packed(documents: Documents, plan: Plan) -> PackedRows:
+    table = gather(documents, plan)
+    return PackedRows(
+        input_ids=table["input_ids"].to_pylist(),
+        document_starts=table["document_starts"].to_pylist(),
+        ledger=documents.ledger + plan.ledger,
+        plan=plan,
+    )
+
+
+def block_tokenize_fn(
+    features: Mapping[str, Sequence[str]],
+    tokenizer: TokenizerLike,
+    feature: str,
+    max_length: int = 512,
+    overflow: bool = True,
+    packed: bool = False,
+    packing_strategy: str = "greedy",
+    shuffle_output: bool = False,
+    seed: int | None = 42,
+    stride: int = 0,
+    min_len: int = 1,
+    max_len: int | None = None,
+    add_bos: bool = True,
+    add_eos: bool = True,
+    truncate_at: str | None = None,
+) -> dict[str, list[list[int]]]:
+    """Rows of a batch of texts, as ``input_ids`` and ``document_starts``.
+
+    For `datasets.map(batched=True, remove_columns=...)`. Packing sees one map batch at a time:
+    `quire.pack_dataset` packs a whole dataset. What is dropped is warned of once a process;
+    `quire.blocks.pack_texts` gives the ledger. Options are explained at `BlockOptions`.
+
+    >>> rows = block_tokenize_fn({"text": ["hello"]}, "byte", "text", max_length=4, add_bos=False)
+    >>> rows["input_ids"]
+    [[107, 104, 111, 111], [114, 2]]
+    """
+    if feature not in features:
+        raise unknown_name("feature", feature, features)
+    options = BlockOptions(
+        max_length=max_length,
+        overflow=overflow,
+        packed=packed,
+        packing_strategy=packing_strategy,
+        shuffle_output=shuffle_output,
+        seed=seed,
+        stride=stride,
+        min_len=min_len,
+        encode=EncodeOptions(
+            add_bos=add_bos, add_eos=add_eos, max_len=max_len, truncate_at=truncate_at
+        ),
+    )
+    rows = pack_texts(features[feature], tokenizer, options)
+    _warn_of_drops(rows.ledger)
+    return {"input_ids": rows.input_ids, "document_starts": rows.document_starts}
+
+
+def _require_texts(texts: Sequence[str]) -> None:
+    if isinstance(texts, str):
+        raise InvalidDocument(
+            "texts is one string but a list of strings is needed; use map(batched=True)"
+        )
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InvalidDocument(
+                f"document {number} is {type(text).__name__} but must be a string; "
+                "filter or fill such rows before packing"
+            )
+
+
+def _warn_of_drops(ledger: Ledger) -> None:
+    dropped = {
+        reason: count
+        for reason in sorted({*ledger.documents.dropped, *ledger.tokens.dropped})
+        if (count := max(ledger.documents.dropped[reason], ledger.tokens.dropped[reason]))
+    }
+    if dropped and not _warned:
+        _warned.append(True)
+        what = ", ".join(
+            f"{reason}: {ledger.documents.dropped[reason]} documents, "
+            f"{ledger.tokens.dropped[reason]} tokens"
+            for reason in dropped
+        )
+        warnings.warn(
+            f"block_tokenize_fn dropped {what} in this batch; later batches are not warned of. "
+            "quire.blocks.pack_texts returns the ledger of every batch",
+            stacklevel=3,
+        )
+
+
+_warned: list[bool] = []

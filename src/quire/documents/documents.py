@@ -1,0 +1,38 @@
+"""Documents end to end in flat columns, ready to be planned and gathered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from quire.ledger import Ledger
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Documents:
+    """Document d is ``values[offsets[d] : offsets[d] + lengths[d]]`` of every column.
+
+    Columns are Arrow arrays as long as each other, so that tokens which are already in memory
+    mapped from a file are not copied before they are gathered.
+    """
+
+    columns: dict[str, pa.Array]
+    offsets: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
+    """Which document of the input each one is."""
+    prefix_at: int | None = None
+    """Where in the columns stands the token that opens every fragment (BOS), if there is one."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """What was dropped before planning, and is not among these documents."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def prefix(self) -> int:
+        """Tokens that open every fragment."""
+        return int(self.prefix_at is not None)

@@ -1,0 +1,143 @@
+"""One small protocol for every tokenizer, and the way to it from what people have."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+
+from quire.documents.byte_tokenizer import ByteTokenizer
+from quire.documents.encoded import Encoded
+from quire.errors import InvalidOption
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Text to token ids, with no special token added."""
+
+    @property
+    def bos_token_id(self) -> int | None: ...  # noqa: D102
+    @property
+    def eos_token_id(self) -> int | None: ...  # noqa: D102
+    @property
+    def pad_token_id(self) -> int | None: ...  # noqa: D102
+    @property
+    def vocab_size(self) -> int | None:
+        """How many ids there are, if that is known."""
+
+    def encode_batch(self, texts: Sequence[str]) -> Encoded:
+        """The tokens of all texts."""
+
+
+TokenizerLike: TypeAlias = "Tokenizer | str | os.PathLike[str] | Any"
+"""'byte', a path, a transformers or tokenizers object, or any callable that returns input_ids."""
+
+
+def as_tokenizer(tokenizer: TokenizerLike) -> Tokenizer:
+    """The tokenizer behind a name, a path or an object of another library.
+
+    >>> as_tokenizer("byte").vocab_size
+    259
+    """
+    if isinstance(tokenizer, ByteTokenizer | CalledTokenizer):
+        return tokenizer
+    if tokenizer == "byte":
+        return ByteTokenizer()
+    if isinstance(tokenizer, str | os.PathLike):
+        from quire.documents.tokenizer_file import load_tokenizer_file
+
+        return load_tokenizer_file(Path(tokenizer))
+    if type(tokenizer).__module__.partition(".")[0] == "tokenizers":
+        from quire.documents.tokenizer_file import FileTokenizer
+
+        return FileTokenizer(backend=cast(Any, tokenizer))
+    if callable(tokenizer):
+        return CalledTokenizer(tokenizer)
+    if isinstance(tokenizer, Tokenizer):
+        return tokenizer
+    raise InvalidOption(
+        f"{type(tokenizer).__name__} is no tokenizer: pass 'byte', a path, a transformers or "
+        "tokenizers object, or a callable that returns input_ids and has bos_token_id and "
+        "eos_token_id"
+    )
+
+
+@dataclass(frozen=True)
+class CalledTokenizer:
+    """A tokenizer of transformers, or any callable that returns ``input_ids``."""
+
+    tokenizer: Any
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The callable's own."""
+        return self._special("bos_token_id")
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The callable's own."""
+        return self._special("eos_token_id")
+
+    @property
+    def pad_token_id(self) -> int | None:
+        """The callable's own, if it has one."""
+        return getattr(self.tokenizer, "pad_token_id", None)
+
+    @property
+    def vocab_size(self) -> int | None:
+        """All ids, added tokens included; None where the callable does not say."""
+        if hasattr(self.tokenizer, "__len__"):
+            return len(self.tokenizer)
+        return getattr(self.tokenizer, "vocab_size", None)
+
+    def encode_batch(self, texts: Sequence[str]) -> Encoded:
+        """The tokens of all texts; a fast tokenizer's own backend encodes them in parallel."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is not None:
+            from quire.documents.tokenizer_file import encode_with_backend
+
+            backend.encode_special_tokens = getattr(self.tokenizer, "split_special_tokens", False)
+            return encode_with_backend(backend, texts)
+        if not texts:
+            return Encoded.of_lists([])
+        return Encoded.of_lists(self._input_ids(list(texts)))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of the tokens."""
+        return str(self.tokenizer.decode(list(tokens)))
+
+    def _special(self, name: str) -> int | None:
+        if not hasattr(self.tokenizer, name):
+            raise InvalidOption(
+                f"the tokenizer {type(self.tokenizer).__name__} has no {name}; set it to an id or "
+                "to None, so that it is clear whether documents can be marked"
+            )
+        token: int | None = getattr(self.tokenizer, name)
+        return token
+
+    def _input_ids(self, texts: list[str]) -> list[list[int]]:
+        wanted = {"add_special_tokens": False, "truncation": False, "padding": False}
+        result = self.tokenizer(texts, **_accepted(self.tokenizer, wanted))
+        if not isinstance(result, Mapping) or "input_ids" not in result:
+            raise InvalidOption(
+                f"the tokenizer {type(self.tokenizer).__name__} returned "
+                f"{type(result).__name__} without 'input_ids'"
+            )
+        lists: list[list[int]] = result["input_ids"]
+        if len(lists) != len(texts):
+            raise InvalidOption(
+                f"the tokenizer returned {len(lists)} lists of input_ids for {len(texts)} texts"
+            )
+        return lists
+
+
+def _accepted(function: Callable[..., object], keywords: dict[str, Any]) -> dict[str, Any]:
+    """Those keywords that the callable takes: a plain function may know none of them."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return keywords
+    names = {p.name for p in parameters}
+    return {name: value for name, value in keywords.items() if name in names}

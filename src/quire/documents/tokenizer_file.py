@@ -1,0 +1,100 @@
+"""A ``tokenizer.json``, read by the `tokenizers` package alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from quire.documents.encoded import Encoded
+from quire.errors import CorruptFile, InvalidOption
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileTokenizer:
+    """A tokenizer of the `tokenizers` package with the special ids that its folder names."""
+
+    backend: tokenizers.Tokenizer
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+
+    @property
+    def vocab_size(self) -> int:
+        """All ids, added tokens included."""
+        return int(self.backend.get_vocab_size(with_added_tokens=True))
+
+    def encode_batch(self, texts: Sequence[str]) -> Encoded:
+        """The tokens of all texts, in parallel, with no special token added."""
+        return encode_with_backend(self.backend, texts)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of the tokens, special ones included."""
+        return str(self.backend.decode(list(tokens), skip_special_tokens=False))
+
+
+def encode_with_backend(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> Encoded:
+    """Batch encoding at full speed: no offsets, no truncation or padding left over from before."""
+    backend.no_truncation()
+    backend.no_padding()
+    encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+    return Encoded.of_lists(encoding.ids for encoding in encodings)
+
+
+def load_tokenizer_file(path: Path) -> FileTokenizer:
+    """The tokenizer in a ``tokenizer.json``, or in a folder that has one."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise InvalidOption(
+            f"no tokenizer at {path}: say 'byte', or the path of a tokenizer.json or of a folder "
+            "that has one"
+        )
+    stat = file.stat()
+    return _load(file, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=4)
+def _load(file: Path, _modified: int, _size: int) -> FileTokenizer:
+    # A map function calls this once a batch, and reading Qwen3's file takes half a second.
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the Rust side raises plain Exception
+        raise CorruptFile(f"{file} is not a tokenizer: {error}") from error
+    config = _config(file.with_name("tokenizer_config.json"))
+    ids = {f"{name}_id": _token_id(backend, config.get(name), file, name) for name in _SPECIALS}
+    return FileTokenizer(backend=backend, **ids)
+
+
+_SPECIALS = ("pad_token", "bos_token", "eos_token")
+
+
+def _config(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CorruptFile(f"{file} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise CorruptFile(f"{file} holds {type(config).__name__}, not an object")
+    if "auto_map" in config:
+        raise InvalidOption(
+            f"{file} asks for code of its own (auto_map), which quire does not run; load the "
+            "tokenizer yourself with transformers and pass the object"
+        )
+    return config
+
+
+def _token_id(backend: tokenizers.Tokenizer, token: object, file: Path, name: str) -> int | None:
+    text = token.get("content") if isinstance(token, dict) else token
+    if text is None:
+        return None
+    token_id: int | None = backend.token_to_id(str(text))
+    if token_id is None:
+        raise CorruptFile(f"{name} is {text!r} but {file} has no such token")
+    return token_id
