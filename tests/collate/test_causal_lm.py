@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -407,3 +409,19 @@ def test_a_tokenizer_without_eos_cannot_leave_it_out_of_training():
 def test_an_unknown_option_is_an_error():
     with pytest.raises(TypeError, match="pad_to_multiple"):
         DataCollatorForCausalLM(TOKENIZER, pad_to_multiple=8)
+
+
+def test_a_numpy_batch_needs_no_torch():
+    program = """
+import sys
+from types import SimpleNamespace
+from quire.collate import DataCollatorForCausalLM, PaddingFreeCollator
+row = {"input_ids": [5, 2, 6, 2], "document_starts": [0, 2]}
+for attention in ("transformers", "sdpa", "eager", "varlen", "segments"):
+    tokenizer = SimpleNamespace(eos_token_id=2)
+    DataCollatorForCausalLM(tokenizer, attention=attention, return_tensors="np")([row])
+PaddingFreeCollator(return_tensors="np")([row])
+print(sorted({"torch", "transformers", "jax"} & set(sys.modules)))
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert result.stdout.strip() == b"[]"

@@ -115,22 +115,65 @@ def test_without_restarts_or_boundary_masks_the_loss_is_another(tiny_llama, toke
         assert abs(loss - expected) > 1e-4
 
 
-@pytest.mark.parametrize("attention", ["transformers", "sdpa"])
+def assert_documents_have_their_own_logits(model, logits, rows, atol: float = 1e-10) -> None:
+    """`logits` are those of the tokens of packed rows, row by row."""
+    for packed, row in zip(logits, rows, strict=True):
+        start = 0
+        for document in row:
+            ids = torch.from_numpy(document["input_ids"])
+            own = model(input_ids=ids[None]).logits[0]
+            torch.testing.assert_close(packed[start : start + len(ids)], own, rtol=0, atol=atol)
+            start += len(ids)
+
+
+@pytest.mark.parametrize(
+    ("attention", "backend"),
+    [("transformers", "sdpa"), ("transformers", "eager"), ("sdpa", "sdpa"), ("eager", "eager")],
+)
+@pytest.mark.parametrize("multiple", [1, 4])
 def test_a_bare_call_with_the_batch_gives_every_document_its_own_logits(
-    tiny_llama, tokenizer, attention
+    tiny_llama, tokenizer, attention, backend, multiple
 ):
     rows = documents_of_rows()
-    batch = DataCollatorForCausalLM(tokenizer, attention=attention)([pack(row) for row in rows])
+    collator = DataCollatorForCausalLM(tokenizer, attention=attention, pad_documents_to=multiple)
+    batch = collator([pack(row) for row in rows])
+    segments = DataCollatorForCausalLM(tokenizer, attention="segments", pad_documents_to=multiple)(
+        [pack(row) for row in rows]
+    )["segment_ids"]
+    tiny_llama.set_attn_implementation(backend)
+    try:
+        with torch.no_grad():
+            logits = tiny_llama(**batch).logits
+            dense = [own[places > 0] for own, places in zip(logits, segments, strict=True)]
+            # Eager attention takes its softmax in float32, whatever the model's type.
+            atol = 1e-6 if backend == "eager" else 1e-10
+            assert_documents_have_their_own_logits(tiny_llama, dense, rows, atol)
+    finally:
+        tiny_llama.set_attn_implementation("sdpa")
+
+
+@pytest.mark.parametrize("shape", [{}, {"num_tokens": 100, "num_segments": 32, "max_length": 24}])
+def test_a_bare_call_with_a_padding_free_batch_does_so_too(tiny_llama, tokenizer, shape):
+    rows = documents_of_rows()
+    batch = PaddingFreeCollator(tokenizer, **shape)([pack(row) for row in rows])
     with torch.no_grad():
         logits = tiny_llama(**batch).logits
-        for r, row in enumerate(rows):
-            start = 0
-            for document in row:
-                ids = torch.from_numpy(document["input_ids"])
-                own = tiny_llama(input_ids=ids[None]).logits[0]
-                packed = logits[r, start : start + len(ids)]
-                torch.testing.assert_close(packed, own, rtol=0, atol=1e-10)
-                start += len(ids)
+        one_row = [[document for row in rows for document in row]]
+        assert_documents_have_their_own_logits(tiny_llama, logits, one_row)
+
+
+@pytest.mark.parametrize("fault", ["cache", "mask of ones"])
+def test_a_call_that_transformers_does_not_take_for_packed_is_seen_to_leak(
+    tiny_llama, tokenizer, fault
+):
+    rows = documents_of_rows()
+    batch = DataCollatorForCausalLM(tokenizer, attention=None)([pack(row) for row in rows])
+    if fault == "mask of ones":
+        batch |= {"attention_mask": torch.ones_like(batch["input_ids"]), "use_cache": False}
+    with torch.no_grad():
+        logits = tiny_llama(**batch).logits
+        with pytest.raises(AssertionError, match="not close"):
+            assert_documents_have_their_own_logits(tiny_llama, logits, rows, atol=1e-4)
 
 
 def test_the_loss_of_transformers_itself_is_the_token_mean(tiny_llama, tokenizer):

@@ -92,9 +92,10 @@ class DataCollatorForCausalLM:
         if self.max_length is not None:
             rows = fit(rows, self.max_length, self.pad_documents_to, truncation=self.truncation)
         boundaries = self._boundaries(rows, rows.starts)
+        tokens = place(rows.tokens, boundaries, pad_token_id(self.tokenizer))
         batch: Batch = {
-            self.input_name: place(rows.tokens, boundaries, pad_token_id(self.tokenizer)),
-            self.labels_name: self._labels(rows, boundaries),
+            self.input_name: tokens,
+            self.labels_name: self._labels(rows, tokens, boundaries),
         }
         packed = rows.came_with_starts if self.packed_sequences is None else self.packed_sequences
         if packed:
@@ -131,14 +132,12 @@ class DataCollatorForCausalLM:
                 f"padding={self.padding!r} stacks rows as they are; use padding='longest'"
             )
 
-    def _labels(self, rows: Rows, boundaries: Boundaries) -> Ints:
-        given = rows.tokens if rows.labels is None else rows.labels
-        mask = None if rows.loss_mask is None else place(rows.loss_mask, boundaries, 0)
+    def _labels(self, rows: Rows, tokens: Ints, boundaries: Boundaries) -> Ints:
         return causal_labels(
-            place(given, boundaries, self.ignore_index),
+            tokens if rows.labels is None else place(rows.labels, boundaries, 0),
             boundaries.segment_ids(),
             self._label_options,
-            loss_mask=mask,
+            loss_mask=None if rows.loss_mask is None else place(rows.loss_mask, boundaries, 0),
         )
 
     def _attention_arguments(self, boundaries: Boundaries) -> Batch:

@@ -61,9 +61,10 @@ class PaddingFreeCollator:
         """The batch of these rows, which stay as they were."""
         rows = read_rows(features)
         boundaries = self._boundaries(rows)
+        tokens = _end_to_end(rows.tokens, boundaries, pad_token_id(self.tokenizer))
         batch: Batch = {
-            "input_ids": _end_to_end(rows.tokens, boundaries, pad_token_id(self.tokenizer)),
-            "labels": self._labels(rows, boundaries),
+            "input_ids": tokens,
+            "labels": self._labels(rows, tokens, boundaries),
             "position_ids": boundaries.position_ids(),
             "seq_idx": boundaries.seq_idx(),
             "use_cache": False,
@@ -119,14 +120,13 @@ class PaddingFreeCollator:
             "max_length_k": longest,
         }
 
-    def _labels(self, rows: Rows, boundaries: Boundaries) -> Ints:
-        given = rows.tokens if rows.labels is None else rows.labels
-        mask = None if rows.loss_mask is None else _end_to_end(rows.loss_mask, boundaries, 0)
+    def _labels(self, rows: Rows, tokens: Ints, boundaries: Boundaries) -> Ints:
+        labels, mask = rows.labels, rows.loss_mask
         return causal_labels(
-            _end_to_end(given, boundaries, self.ignore_index),
+            tokens if labels is None else _end_to_end(labels, boundaries, 0),
             boundaries.segment_ids(),
             self._label_options,
-            loss_mask=mask,
+            loss_mask=None if mask is None else _end_to_end(mask, boundaries, 0),
         )
 
     @property

@@ -70,6 +70,7 @@ def read_rows(
             f"{len(features)}; give a list of dicts"
         )
     tokens = [_read_tokens(feature, row) for row, feature in enumerate(features)]
+    _refuse_negative_ids(tokens)
     starts = [_read_starts(feature, row) for row, feature in enumerate(features)]
     masks = [_read_everywhere(features, tokens, name) for name in LOSS_MASKS]
     given = [mask for mask in masks if mask is not None]
@@ -92,13 +93,18 @@ def _read_tokens(feature: Feature, row: int) -> Ints:
     tokens = _read_column(feature, "input_ids", row)
     if len(tokens) == 0:
         raise InvalidRow(f"row {row} has no tokens; leave empty rows out")
-    if tokens.min() < 0:
-        place = int(tokens.argmin())
-        raise InvalidRow(
-            f"row {row}: input_ids[{place}] is {tokens[place]}, but token ids start at 0"
-        )
     _refuse_padding(feature, row)
     return tokens
+
+
+def _refuse_negative_ids(tokens: list[Ints]) -> None:
+    if np.concatenate(tokens).min() >= 0:
+        return
+    row = next(row for row, ids in enumerate(tokens) if ids.min() < 0)
+    place = int((tokens[row] < 0).argmax())
+    raise InvalidRow(
+        f"row {row}: input_ids[{place}] is {tokens[row][place]}, but token ids start at 0"
+    )
 
 
 def _refuse_padding(feature: Feature, row: int) -> None:
