@@ -38,11 +38,7 @@ def flex_arguments(boundaries: Boundaries) -> Batch:
 
 
 def varlen_arguments(boundaries: Boundaries) -> Batch:
-    """Bounds in the flattened batch under transformers' names; padding is a segment there.
-
-    Where fragments are padded inside the row, also the pair that context-parallel kernels take.
-    It has names of its own: a kernel that knows no padding must never be given it.
-    """
+    """Bounds in the flattened batch, padding a segment among them, under transformers' names."""
     bounds, longest = boundaries.cu_seqlens(), boundaries.max_length
     return {
         "cu_seq_lens_q": bounds,
