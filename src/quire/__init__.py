@@ -17,6 +17,7 @@ from quire.plan import (
 if TYPE_CHECKING:
     from quire.bins import Bin, Document
     from quire.blocks import block_tokenize_fn
+    from quire.dataset import pack_dataset
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,7 @@ _LAZY = {
     "Bin": "quire.bins",
     "Document": "quire.bins",
     "block_tokenize_fn": "quire.blocks",
+    "pack_dataset": "quire.dataset",
 }
 """Names whose modules need more than numpy; they are imported when they are first asked for."""
 
@@ -38,6 +40,7 @@ __all__ = [
     "block_tokenize_fn",
     "lower_bound",
     "make_plan",
+    "pack_dataset",
     "register_strategy",
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quire.bins import Bin, Document, pack_sequences_optimized, split_document_optimally
@@ -11,7 +11,8 @@ from quire.documents import Documents, EncodeOptions, TokenizerLike, as_tokenize
 from quire.documents.gather import gather
 from quire.errors import InvalidDocument, InvalidOption, unknown_name
 from quire.ledger import Ledger
-from quire.plan import Plan, PlanOptions, plan_documents
+from quire.plan import Plan, PlanOptions, plan_documents, strategy_names
+from quire.plan.options import require_integer
 
 __all__ = [
     "Bin",
@@ -46,11 +47,22 @@ class BlockOptions:
     """Rows with fewer tokens are dropped and counted."""
     encode: EncodeOptions = field(default_factory=EncodeOptions)
 
-    def plan_options(self, prefix: int, has_eos: bool) -> PlanOptions:
-        """The same in the planner's terms."""
-        for name in ("overflow", "packed"):
+    def __post_init__(self) -> None:
+        for name in ("overflow", "packed", "shuffle_output"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidOption(f"{name} is {getattr(self, name)!r} but must be True or False")
+        for name, least in (("max_length", 1), ("stride", 0), ("min_len", 1)):
+            require_integer(name, getattr(self, name), least)
+        if self.packing_strategy not in strategy_names():
+            raise unknown_name("packing_strategy", self.packing_strategy, strategy_names())
+        if self.min_len > self.max_length:
+            raise InvalidOption(
+                f"min_len={self.min_len} would drop every row, as a row holds at most "
+                f"max_length={self.max_length} tokens; lower min_len or raise max_length"
+            )
+
+    def plan_options(self) -> PlanOptions:
+        """The same in the planner's terms."""
         strategy = self.packing_strategy
         if not self.packed or (strategy == "greedy" and not self.overflow):
             strategy = "greedy"
@@ -61,19 +73,11 @@ class BlockOptions:
             strategy=strategy,
             overlong="split" if self.overflow else "truncate",
             stride=self.stride,
-            prefix=prefix,
             min_length=self.min_len,
-            min_tail=self._min_tail(prefix, has_eos),
             max_documents_per_row=None if self.packed else 1,
             shuffle=self.shuffle_output,
             seed=self.seed,
         )
-
-    def _min_tail(self, prefix: int, has_eos: bool) -> int:
-        """EOS takes a content token along, unless the overlap brings one and there is no room."""
-        if not has_eos or not self.overflow:
-            return 1
-        return 2 if not self.stride or self.max_length - prefix - self.stride >= 2 else 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,12 +102,10 @@ def pack_texts(
     [[0, 5]]
     """
     options = options or BlockOptions()
-    resolved = as_tokenizer(tokenizer)
-    _require_texts(texts)
-    documents = encode_texts(texts, resolved, options.encode)
-    has_eos = options.encode.add_eos and resolved.eos_token_id is not None
-    plan_options = options.plan_options(documents.prefix, has_eos)
-    return _packed(documents, plan_documents(documents.lengths, plan_options))
+    texts = _checked_texts(texts)
+    documents = encode_texts(texts, as_tokenizer(tokenizer), options.encode)
+    plan = plan_documents(documents.lengths, documents.terms(options.plan_options()))
+    return _packed(documents, plan)
 
 
 def _packed(documents: Documents, plan: Plan) -> PackedRows:
@@ -143,6 +145,11 @@ def block_tokenize_fn(
     >>> rows["input_ids"]
     [[107, 104, 111, 111], [114, 2]]
     """
+    if not isinstance(features, Mapping):
+        raise InvalidDocument(
+            f"features is {type(features).__name__} but a mapping from names to lists of texts is "
+            "needed; use map(batched=True)"
+        )
     if feature not in features:
         raise unknown_name("feature", feature, features)
     options = BlockOptions(
@@ -163,17 +170,20 @@ def block_tokenize_fn(
     return {"input_ids": rows.input_ids, "document_starts": rows.document_starts}
 
 
-def _require_texts(texts: Sequence[str]) -> None:
-    if isinstance(texts, str):
+def _checked_texts(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise InvalidDocument(
-            "texts is one string but a list of strings is needed; use map(batched=True)"
+            f"texts is one {type(texts).__name__} but a list of strings is needed; "
+            "use map(batched=True)"
         )
+    texts = list(texts)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise InvalidDocument(
                 f"document {number} is {type(text).__name__} but must be a string; "
                 "filter or fill such rows before packing"
             )
+    return texts
 
 
 def _warn_of_drops(ledger: Ledger) -> None:

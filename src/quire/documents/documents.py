@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from quire.ledger import Ledger
+from quire.plan import PlanOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +27,8 @@ class Documents:
     """Which document of the input each one is."""
     prefix_at: int | None = None
     """Where in the columns stands the token that opens every fragment (BOS), if there is one."""
+    ends_with_eos: bool = False
+    """Every document's last token is an EOS that was added to it."""
     ledger: Ledger = field(default_factory=Ledger)
     """What was dropped before planning, and is not among these documents."""
 
@@ -36,3 +39,13 @@ class Documents:
     def prefix(self) -> int:
         """Tokens that open every fragment."""
         return int(self.prefix_at is not None)
+
+    def terms(self, options: PlanOptions) -> PlanOptions:
+        """The options with a place for BOS, and with EOS never alone in a fragment.
+
+        EOS takes a token of content along, unless the overlap brings one and there is no room.
+        """
+        cuts = options.overlong in ("split", "fill") or options.strategy == "wrapped"
+        room = options.row_space - self.prefix - options.stride
+        eos_needs_company = self.ends_with_eos and cuts and (room > 1 or not options.stride)
+        return replace(options, prefix=self.prefix, min_tail=1 + eos_needs_company)

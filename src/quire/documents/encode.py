@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from quire.documents.bad_records import BadRecords
 from quire.documents.documents import Documents
 from quire.documents.encoded import Encoded
 from quire.documents.tokenizer import Tokenizer
@@ -32,6 +33,9 @@ class EncodeOptions:
     """A regular expression; the text is cut before its first match."""
 
     def __post_init__(self) -> None:
+        for name in ("add_bos", "add_eos"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidOption(f"{name} is {getattr(self, name)!r} but must be True or False")
         if self.max_len is not None:
             require_integer("max_len", self.max_len, 1)
         if self.truncate_at is not None:
@@ -49,45 +53,92 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, options: EncodeOptions) -> Documents:
-    """All texts as documents; empty ones and those over ``max_len`` are left out and counted.
+    """All texts as documents; empty ones and those over ``max_len`` are left out and counted."""
+    return with_specials(encode_contents(texts, tokenizer, options), tokenizer, options)
+
+
+def encode_contents(texts: Sequence[str], tokenizer: Tokenizer, options: EncodeOptions) -> Encoded:
+    """The tokens of the texts, cut where the options say, without specials."""
+    if options.truncate_at is not None:
+        pattern = compiled(options.truncate_at)
+        texts = [text[: m.start()] if (m := pattern.search(text)) else text for text in texts]
+    return _checked(_encode(texts, tokenizer), tokenizer)
+
+
+def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> Encoded:
+    try:
+        return tokenizer.encode_batch(texts)
+    except (UnicodeError, TypeError) as error:
+        for number, text in enumerate(texts):
+            if lone := re.search("[\ud800-\udfff]", text):
+                raise InvalidDocument(
+                    f"document {number} has half a surrogate pair at character {lone.start()}, "
+                    "which no encoding has; mend or filter such texts before packing"
+                ) from error
+        raise
+
+
+def with_specials(
+    encoded: Encoded,
+    tokenizer: Tokenizer,
+    options: EncodeOptions,
+    bad: BadRecords | None = None,
+) -> Documents:
+    """Documents with their BOS and EOS; bad records are left out.
 
     A document's EOS is one of its tokens; BOS opens every fragment, so it stands apart.
     """
-    if options.truncate_at is not None:
-        pattern = compiled(options.truncate_at)
-        texts = [
-            text[: match.start()] if (match := pattern.search(text)) else text for text in texts
-        ]
-    encoded = _checked(tokenizer.encode_batch(texts), tokenizer)
-    bos = tokenizer.bos_token_id if options.add_bos else None
-    eos = tokenizer.eos_token_id if options.add_eos else None
-    return _with_specials(encoded, bos, eos, options.max_len)
-
-
-def _with_specials(
-    encoded: Encoded, bos: int | None, eos: int | None, max_len: int | None
-) -> Documents:
-    lengths = encoded.lengths
-    empty = lengths == 0
-    too_long = np.zeros_like(empty)
-    if max_len is not None:
-        too_long = lengths + (bos is not None) > max_len
-    kept = ~(empty | too_long)
+    bos = _special("bos_token_id", tokenizer, encoded) if options.add_bos else None
+    eos = _special("eos_token_id", tokenizer, encoded) if options.add_eos else None
+    starts, lengths = _behind_bos(encoded, bos)
+    good = np.ones(len(lengths), dtype=bool) if bad is None else bad.good
+    empty = good & (lengths == 0)
+    limit = options.max_len or np.iinfo(np.int64).max
+    too_long = good & (lengths + (bos is not None) > limit)
+    kept = np.flatnonzero(good & ~empty & ~too_long)
     opening = np.array([] if bos is None else [bos], dtype=np.int32)
     tokens = np.concatenate([opening, encoded.tokens])
-    offsets = np.cumsum(lengths) - lengths + len(opening)
+    offsets = starts + len(opening)
     if eos is not None:
         tokens = np.insert(tokens, offsets + lengths, np.int32(eos))
         offsets += np.arange(len(lengths))
         lengths = lengths + 1
+    ledger = _left_out(lengths, empty, too_long)
     return Documents(
         columns={"input_ids": pa.array(tokens)},
         offsets=offsets[kept],
         lengths=lengths[kept],
-        numbers=np.flatnonzero(kept),
+        numbers=kept,
         prefix_at=None if bos is None else 0,
-        ledger=_left_out(lengths, empty, too_long),
+        ends_with_eos=eos is not None,
+        ledger=ledger if bad is None else ledger + bad.ledger(),
     )
+
+
+def _behind_bos(
+    encoded: Encoded, bos: int | None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where contents start and how long they are, without a BOS that a text brings itself.
+
+    Many chat templates write one; every fragment is opened with BOS, and none with two.
+    """
+    starts, lengths = np.cumsum(encoded.lengths) - encoded.lengths, encoded.lengths
+    if bos is None:
+        return starts, lengths
+    opened = lengths > 0
+    opened[opened] = encoded.tokens[starts[opened]] == bos
+    return starts + opened, lengths - opened
+
+
+def _special(name: str, tokenizer: Tokenizer, encoded: Encoded) -> int | None:
+    token = getattr(tokenizer, name)
+    if token is None:
+        return None
+    require_integer(name, token, 0)
+    size = None if encoded.from_vocabulary else tokenizer.vocab_size
+    if size is not None and token >= size:
+        raise InvalidOption(f"{name} is {token} but the vocabulary has {size} ids from 0 on")
+    return int(token)
 
 
 def _left_out(
@@ -105,9 +156,9 @@ def _left_out(
 
 def _checked(encoded: Encoded, tokenizer: Tokenizer) -> Encoded:
     """Token ids inside the vocabulary: an embedding table would wrap or fail far from here."""
-    size = tokenizer.vocab_size
-    if not len(encoded.tokens):
+    if encoded.from_vocabulary or not len(encoded.tokens):
         return encoded
+    size = tokenizer.vocab_size
     lowest, highest = int(encoded.tokens.min()), int(encoded.tokens.max())
     if lowest < 0 or (size is not None and highest >= size):
         wrong = lowest if lowest < 0 else highest

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
+
 from quire.documents.byte_tokenizer import ByteTokenizer
-from quire.documents.encoded import Encoded
+from quire.documents.encoded import Encoded, token_ids
 from quire.errors import InvalidOption
 
 
@@ -89,6 +92,8 @@ class CalledTokenizer:
     @property
     def vocab_size(self) -> int | None:
         """All ids, added tokens included; None where the callable does not say."""
+        if hasattr(self.tokenizer, "get_vocab"):  # len() is too small where ids have holes
+            return max(self.tokenizer.get_vocab().values(), default=-1) + 1
         if hasattr(self.tokenizer, "__len__"):
             return len(self.tokenizer)
         return getattr(self.tokenizer, "vocab_size", None)
@@ -96,12 +101,12 @@ class CalledTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> Encoded:
         """The tokens of all texts; a fast tokenizer's own backend encodes them in parallel."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        if backend is not None:
+        if backend is not None and not _encodes_itself(type(self.tokenizer)):
             from quire.documents.tokenizer_file import encode_with_backend
 
             backend.encode_special_tokens = getattr(self.tokenizer, "split_special_tokens", False)
             return encode_with_backend(backend, texts)
-        if not texts:
+        if not len(texts):
             return Encoded.of_lists([])
         return Encoded.of_lists(self._input_ids(list(texts)))
 
@@ -118,7 +123,7 @@ class CalledTokenizer:
         token: int | None = getattr(self.tokenizer, name)
         return token
 
-    def _input_ids(self, texts: list[str]) -> list[list[int]]:
+    def _input_ids(self, texts: list[str]) -> list[npt.NDArray[np.int32]]:
         wanted = {"add_special_tokens": False, "truncation": False, "padding": False}
         result = self.tokenizer(texts, **_accepted(self.tokenizer, wanted))
         if not isinstance(result, Mapping) or "input_ids" not in result:
@@ -126,17 +131,30 @@ class CalledTokenizer:
                 f"the tokenizer {type(self.tokenizer).__name__} returned "
                 f"{type(result).__name__} without 'input_ids'"
             )
-        lists: list[list[int]] = result["input_ids"]
+        lists = result["input_ids"]
         if len(lists) != len(texts):
             raise InvalidOption(
                 f"the tokenizer returned {len(lists)} lists of input_ids for {len(texts)} texts"
             )
-        return lists
+        return [token_ids(number, ids) for number, ids in enumerate(lists)]
+
+
+def _encodes_itself(kind: type) -> bool:
+    """Whether a fast tokenizer's class has its own way to its backend, such as cutting words."""
+    return any(
+        method in vars(parent)
+        for parent in kind.__mro__
+        for method in ("__call__", "_encode_plus", "_batch_encode_plus")
+        if not parent.__module__.startswith("transformers.tokenization_utils")
+    )
 
 
 def _accepted(function: Callable[..., object], keywords: dict[str, Any]) -> dict[str, Any]:
     """Those keywords that the callable takes: a plain function may know none of them."""
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # written in C
+        return {}
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return keywords
     names = {p.name for p in parameters}

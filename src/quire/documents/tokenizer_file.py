@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +28,8 @@ class FileTokenizer:
     @property
     def vocab_size(self) -> int:
         """All ids, added tokens included."""
-        return int(self.backend.get_vocab_size(with_added_tokens=True))
+        # Not the count of tokens: there are vocabularies with holes.
+        return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def encode_batch(self, texts: Sequence[str]) -> Encoded:
         """The tokens of all texts, in parallel, with no special token added."""
@@ -40,10 +42,25 @@ class FileTokenizer:
 
 def encode_with_backend(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> Encoded:
     """Batch encoding at full speed: no offsets, no truncation or padding left over from before."""
+    encode = getattr(backend, "encode_batch_fast", backend.encode_batch)
+    with _unlimited(backend):
+        encodings = encode(list(texts), add_special_tokens=False)
+    return Encoded.of_lists((encoding.ids for encoding in encodings), from_vocabulary=True)
+
+
+@contextmanager
+def _unlimited(backend: tokenizers.Tokenizer) -> Iterator[None]:
+    """Without the truncation and padding that its owner may have set, which then come back."""
+    truncation, padding = backend.truncation, backend.padding
     backend.no_truncation()
     backend.no_padding()
-    encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
-    return Encoded.of_lists(encoding.ids for encoding in encodings)
+    try:
+        yield
+    finally:
+        if truncation:
+            backend.enable_truncation(**truncation)
+        if padding:
+            backend.enable_padding(**padding)
 
 
 def load_tokenizer_file(path: Path) -> FileTokenizer:
@@ -54,18 +71,27 @@ def load_tokenizer_file(path: Path) -> FileTokenizer:
             f"no tokenizer at {path}: say 'byte', or the path of a tokenizer.json or of a folder "
             "that has one"
         )
+    return _load(file, _version(file), _version(file.with_name(_CONFIG)))
+
+
+_CONFIG = "tokenizer_config.json"
+
+
+def _version(file: Path) -> tuple[int, int] | None:
+    if not file.is_file():
+        return None
     stat = file.stat()
-    return _load(file, stat.st_mtime_ns, stat.st_size)
+    return stat.st_mtime_ns, stat.st_size
 
 
 @lru_cache(maxsize=4)
-def _load(file: Path, _modified: int, _size: int) -> FileTokenizer:
+def _load(file: Path, *_versions: tuple[int, int] | None) -> FileTokenizer:
     # A map function calls this once a batch, and reading Qwen3's file takes half a second.
     try:
         backend = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the Rust side raises plain Exception
         raise CorruptFile(f"{file} is not a tokenizer: {error}") from error
-    config = _config(file.with_name("tokenizer_config.json"))
+    config = _config(file.with_name(_CONFIG))
     ids = {f"{name}_id": _token_id(backend, config.get(name), file, name) for name in _SPECIALS}
     return FileTokenizer(backend=backend, **ids)
 

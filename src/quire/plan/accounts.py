@@ -12,7 +12,7 @@ from quire.plan.fragments import Fragments
 from quire.plan.lengths import IntArray
 from quire.plan.options import PlanOptions
 
-FATES = ("emitted", "row_too_short", "unsupervised")
+FATES = ("emitted", "row_too_short", "unsupervised", "group_too_long")
 """What can become of a fragment, best first."""
 
 
@@ -35,7 +35,7 @@ def settle(
 ) -> Ledger:
     """What became of every document and token; ``fate`` of each fragment is a place in `FATES`."""
     counts = _by_fate(fragments, fate, len(lengths), options)
-    emitted, short, unsupervised = (counts[name] for name in FATES)
+    emitted = counts.pop("emitted")
     long_documents, long_tokens = _overlong_drops(lengths, options)
     special = options.prefix * emitted.fragments
     return Ledger(
@@ -45,8 +45,7 @@ def settle(
             dropped={
                 "empty": len(lengths) - int(np.count_nonzero(lengths)),
                 "too_long": long_documents,
-                "row_too_short": short.documents,
-                "unsupervised": unsupervised.documents,
+                **{reason: count.documents for reason, count in counts.items()},
             },
         ),
         tokens=TokenTally(
@@ -54,8 +53,7 @@ def settle(
             emitted=emitted.new_tokens,
             dropped={
                 "too_long" if options.overlong == "drop" else "truncated": long_tokens,
-                "row_too_short": short.new_tokens,
-                "unsupervised": unsupervised.new_tokens,
+                **{reason: count.new_tokens for reason, count in counts.items()},
             },
             overlap=emitted.tokens - emitted.new_tokens,
             special=special,

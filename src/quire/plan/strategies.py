@@ -9,17 +9,16 @@ from typing import TypeAlias
 import numpy as np
 
 from quire.errors import InvalidOption, StrategyError, unknown_name
-from quire.plan.accounts import settle
 from quire.plan.best_fit import best_fit
 from quire.plan.fill import close_gaps, wrap
+from quire.plan.finish import finish
 from quire.plan.first_fit import first_fit
 from quire.plan.fragments import Fragments, apply_overlong, whole_documents
 from quire.plan.greedy import greedy
 from quire.plan.lengths import BoolArray, IntArray, Lengths, as_lengths
 from quire.plan.options import PlanOptions
-from quire.plan.plan import Plan, fingerprint_of
+from quire.plan.plan import Plan
 from quire.plan.rows import Rows
-from quire.plan.shuffling import permutation
 
 RowNumbers: TypeAlias = Callable[[IntArray, int, PlanOptions], "IntArray | list[int]"]
 """What `register_strategy` takes: sizes, capacity and options in, a row number per size out."""
@@ -141,24 +140,8 @@ def plan_documents(
     """
     chosen = _strategy(options.strategy)
     lengths = as_lengths(lengths)
-    fragments, offsets, unsupervised = _lay_out(lengths, chosen, options, supervised)
-    kept = _long_enough(fragments, offsets, options)
-    fate = np.repeat(~kept, np.diff(offsets)).view(np.int8)
-    settled = fragments
-    if len(unsupervised):
-        settled = fragments.joined(unsupervised)
-        fate = np.append(fate, np.full(len(unsupervised), 2, dtype=np.int8))
-    ledger = settle(lengths, settled, fate, int(np.count_nonzero(kept)), options)
-    fragments, offsets = _select_rows(fragments, offsets, kept, options)
-    return Plan(
-        row_offsets=offsets,
-        documents=fragments.documents,
-        starts=fragments.starts,
-        stops=fragments.stops,
-        options=options,
-        ledger=ledger,
-        fingerprint=fingerprint_of(lengths),
-    )
+    in_rows, offsets, unsupervised = _lay_out(lengths, chosen, options, supervised)
+    return finish(lengths, in_rows, offsets, options, (unsupervised, "unsupervised"))
 
 
 def _strategy(name: str) -> Strategy:
@@ -205,28 +188,6 @@ def _without_new_pieces(
     row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[wanted]
     left_out = left_out.joined(in_rows.take(np.flatnonzero(~wanted)))
     return in_rows.take(np.flatnonzero(wanted)), Rows.of_row_numbers(row).offsets, left_out
-
-
-def _long_enough(fragments: Fragments, offsets: IntArray, options: PlanOptions) -> BoolArray:
-    if options.min_length == 1 or not len(fragments):
-        return np.ones(len(offsets) - 1, dtype=bool)
-    tokens = fragments.lengths + options.prefix
-    return np.add.reduceat(tokens, offsets[:-1], dtype=np.int64) >= options.min_length
-
-
-def _select_rows(
-    fragments: Fragments, offsets: IntArray, kept: BoolArray, options: PlanOptions
-) -> tuple[Fragments, IntArray]:
-    """The rows that stay, shuffled if asked."""
-    if kept.all() and not options.shuffle:
-        return fragments, offsets
-    rows = np.flatnonzero(kept)
-    if options.shuffle:
-        rows = rows[permutation(len(rows), options.seed)]
-    counts = np.diff(offsets)[rows]
-    new_offsets = np.append(0, np.cumsum(counts))
-    which = np.arange(new_offsets[-1]) + np.repeat(offsets[:-1][rows] - new_offsets[:-1], counts)
-    return fragments.take(which), new_offsets
 
 
 def _row_numbers(name: str, numbers: IntArray | list[int], expected: int) -> IntArray:

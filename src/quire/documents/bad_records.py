@@ -1,0 +1,43 @@
+"""Records that cannot be packed: counted up to a budget, then an error."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.errors import InvalidDocument
+from quire.ledger import Ledger, Tally, TokenTally
+
+
+class BadRecords:
+    """Which records are left out; raises as soon as there are more than the budget allows."""
+
+    def __init__(self, num_records: int, budget: int = 0) -> None:
+        self._bad = np.zeros(num_records, dtype=bool)
+        self._tokens = 0
+        self._budget = budget
+
+    @property
+    def good(self) -> npt.NDArray[np.bool]:
+        """Which records are fine."""
+        return ~self._bad
+
+    def add(self, record: int, problem: str, tokens: int = 0) -> None:
+        """Leave out a record; the problem is said in a way that completes 'record 7 ...'."""
+        if not self._bad[record]:
+            self._bad[record] = True
+            self._tokens += tokens
+        if int(self._bad.sum()) > self._budget:
+            more = "" if self._budget == 0 else f", after {self._budget} bad records were left out"
+            raise InvalidDocument(
+                f"record {record} {problem}{more}; mend the data, or let such records be left out "
+                "and counted with max_bad_records"
+            )
+
+    def ledger(self) -> Ledger:
+        """What was left out."""
+        count = int(self._bad.sum())
+        return Ledger(
+            documents=Tally(input=count, dropped={"bad_record": count}),
+            tokens=TokenTally(input=self._tokens, dropped={"bad_record": self._tokens}),
+        )

@@ -1,0 +1,25 @@
+"""A progress bar on long work: for people who watch, silent for those who do not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress_bar(
+    label: str, total: int, *, show: bool | None = None
+) -> Iterator[Callable[[int], None]]:
+    """A function to call with the number of things done; a bar on stderr if that is a terminal."""
+    if not (sys.stderr.isatty() if show is None else show):
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda done: progress.advance(task, done)
