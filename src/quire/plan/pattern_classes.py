@@ -8,9 +8,6 @@ import numpy as np
 
 from quire.plan.lengths import IntArray
 
-MOST_IN_A_ROW = 64
-"""Programs think of at most this many fragments in a row; smaller ones are sand (see `Problem`)."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Classes:
@@ -29,11 +26,6 @@ class Classes:
     """Total size of the fragments that are in no class."""
     width: float
     """Mean distance between the ends of a class, over fragments."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether every class has one size."""
-        return bool((self.stop - self.first == 1).all())
 
 
 def group_sizes(sizes: IntArray, counts: IntArray, num_classes: int, num_large: int) -> Classes:

@@ -35,7 +35,7 @@ def fill(
     >>> fill([6, 4, 3], [1, 2, 1], capacity=10, cap=9)
     Patterns(contents=(((0, 1), (1, 1)), ((1, 1), (2, 1))), rows=(1, 1))
     >>> fill([6, 4, 3], [0, 2, 1], 10, 9, started=[Group(1, 3, 1, ((0, 1),))]).contents
-    (((0, 1), (2, 1)), ((1, 2),))
+    (((1, 2),), ((0, 1), (2, 1)))
     """
     smallest = min((s for s, c in zip(sizes, counts, strict=True) if c), default=capacity + 1)
     rows = _Groups(smallest, cap)

@@ -7,14 +7,12 @@ import numpy as np
 from quire.plan.lengths import IntArray
 from quire.plan.pattern_classes import Classes
 from quire.plan.pattern_fill import Group, fill
+from quire.plan.pattern_problem import Fragments
 from quire.plan.patterns import Patterns
 
 
 def place(
-    sizes: IntArray,
-    counts: IntArray,
-    capacity: int,
-    cap: int,
+    fragments: Fragments,
     classes: Classes,
     numbers: IntArray,
     rows: IntArray,
@@ -26,27 +24,27 @@ def place(
     A class has more than one size, so the last ``open_places`` of a pattern, its smallest ones, are
     not filled from their class: best-fit finds the size that closes what the others really left.
     """
-    shelf = _Shelf(sizes, counts, classes)
+    shelf = _Shelf(fragments, classes)
     started: list[Group] = []
     for index in np.argsort(-rows, kind="stable").tolist():
         kinds = np.repeat(np.arange(numbers.shape[1]), numbers[index]).tolist()
-        groups = [Group(int(rows[index]), capacity, 0, ())]
+        groups = [Group(int(rows[index]), fragments.capacity, 0, ())]
         for kind in kinds[: len(kinds) - open_places]:
             # Turned round each time, so that the larger sizes of one class meet the smaller ones
             # of the next.
             groups = [part for group in reversed(groups) for part in shelf.serve(group, kind)]
         started += groups
-    return fill(sizes.tolist(), shelf.counts, capacity, cap, started)
+    return fill(shelf.sizes, shelf.counts, fragments.capacity, fragments.cap, started)
 
 
 class _Shelf:
     """What is left of every size."""
 
-    def __init__(self, sizes: IntArray, counts: IntArray, classes: Classes) -> None:
-        self.counts: list[int] = counts.tolist()
-        self._sizes: list[int] = sizes.tolist()
+    def __init__(self, fragments: Fragments, classes: Classes) -> None:
+        self.sizes: list[int] = fragments.sizes.tolist()
+        self.counts: list[int] = fragments.counts.tolist()
         self._first: list[int] = classes.first.tolist()
-        self._next = list(range(len(counts) + 1))
+        self._next = list(range(len(self.counts) + 1))
 
     def serve(self, group: Group, kind: int) -> list[Group]:
         """The rows of a group, after each took the largest fragment left of the class.
@@ -56,10 +54,10 @@ class _Shelf:
         """
         parts = []
         index = self._largest_left(self._first[kind])
-        while group.rows and index < len(self._sizes) and self._sizes[index] <= group.space:
+        while group.rows and index < len(self.sizes) and self.sizes[index] <= group.space:
             served = min(group.rows, self.counts[index])
             self.counts[index] -= served
-            parts.append(group.take(served, index, self._sizes[index], 1))
+            parts.append(group.take(served, index, self.sizes[index], 1))
             group = group._replace(rows=group.rows - served)
             index = self._largest_left(index)
         return [*parts, group] if group.rows else parts

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from quire.plan.lengths import IntArray
 
-Values = npt.NDArray[np.float64] | IntArray
+Values: TypeAlias = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 
 _TOLERANCE = 1e-12
 
@@ -39,7 +40,7 @@ class Knapsack:
         >>> Knapsack.solve(np.array([6, 4]), prices, 10, cap=None, space_price=0).best
         80
         """
-        empty = np.arange(capacity + 1).astype(prices.dtype) * prices.dtype.type(space_price)
+        empty = np.multiply(np.arange(capacity + 1), space_price, dtype=prices.dtype)
         if cap is None:
             layers = [_unlimited(sizes, prices, empty)]
         else:
@@ -51,7 +52,8 @@ class Knapsack:
     @property
     def best(self) -> float:
         """The value of the best row of all."""
-        return self.layers[-1][-1].item()
+        value: float = self.layers[-1][-1].item()
+        return value
 
     def rows_with_each_size(self) -> IntArray:
         """For every size, the best row that holds it: one line of numbers per size.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,17 @@ class Relaxed:
     pivots: int
 
 
-def solve_relaxed(columns: Floats, demands: Floats, transferable: int, max_pivots: int) -> Relaxed | None:
+def require_solver() -> None:
+    """An error with the remedy, where scipy is not installed."""
+    try:
+        import scipy.optimize  # noqa: F401
+    except ImportError as error:
+        raise missing_dependency("scipy", "strategy='tight'", "solver") from error
+
+
+def solve_relaxed(
+    columns: Floats, demands: Floats, transferable: int, max_pivots: int
+) -> Relaxed | None:
     """The least total of columns that covers the demands, or None past ``max_pivots``.
 
     Columns are lines here: ``columns[j, i]`` fragments of kind i. The first ``transferable`` kinds
@@ -33,13 +44,12 @@ def solve_relaxed(columns: Floats, demands: Floats, transferable: int, max_pivot
     cost nothing and lose nothing, and they keep prices monotone, which is what makes the search
     for columns converge in a few rounds.
     """
-    try:
-        from scipy.optimize import linprog  # noqa: PLC0415
-        from scipy.sparse import csc_array, hstack  # noqa: PLC0415
-    except ImportError as error:
-        raise missing_dependency("scipy", "strategy='tight'", "solver") from error
+    require_solver()
+    from scipy.optimize import linprog
+    from scipy.sparse import csc_array, hstack
+
     transfers = _transfers(len(demands), transferable)
-    matrix = hstack([csc_array(-columns.T), csc_array(-transfers)], format="csc")
+    matrix: Any = hstack([csc_array(-columns.T), csc_array(-transfers)], format="csc")
     cost = np.concatenate([np.ones(len(columns)), np.zeros(transfers.shape[1])])
     # The dual simplex runs on one thread and counts its pivots, so a limit on them is repeatable.
     result = linprog(
@@ -49,7 +59,7 @@ def solve_relaxed(columns: Floats, demands: Floats, transferable: int, max_pivot
         method="highs-ds",
         options={"presolve": False, "maxiter": max_pivots},
     )
-    if result.status != 0:
+    if result.x is None or result.fun is None or result.status != 0:
         return None
     return Relaxed(
         value=float(result.fun),

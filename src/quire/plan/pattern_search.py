@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quire.plan.lengths import IntArray
+from quire.plan.pattern_fill import fill
 from quire.plan.pattern_prices import Knapsack
+from quire.plan.pattern_problem import Problem
 from quire.plan.pattern_program import Floats, Relaxed, solve_relaxed
 
 _TOLERANCE = 1e-7
@@ -34,39 +36,6 @@ class Work:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
-    """Fragments to be packed, as the linear program sees them."""
-
-    sizes: IntArray
-    """Decreasing."""
-    demands: IntArray
-    capacity: int
-    cap: int | None
-    """The most fragments in a row; None where the sizes themselves are limit enough."""
-    sand: float
-    """Total size of fragments so small that they fill any space: they count as a liquid."""
-
-    def columns(self, numbers: IntArray) -> Floats:
-        """Patterns as the program takes them: with the share of the row that is left for sand."""
-        share_left = 1 - numbers @ self.sizes / self.capacity
-        return np.column_stack([numbers.astype(float), share_left])
-
-    def needs(self) -> Floats:
-        """Demands as the program takes them, sand last, in rows."""
-        return np.append(self.demands.astype(float), self.sand / self.capacity)
-
-    def knapsack(self, prices: Floats) -> Knapsack:
-        """Rows at these prices, the last of which is for a row of sand."""
-        price_of_space = float(prices[-1]) / self.capacity
-        return Knapsack.solve(self.sizes, prices[:-1], self.capacity, self.cap, price_of_space)
-
-    def knapsack_steps(self) -> int:
-        """About what one knapsack costs, in the unit of `Work`."""
-        layers = self.cap or 1
-        return len(self.sizes) * (layers * (self.capacity + 2000) // 8 + 4 * len(self.sizes))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """Where a search ended."""
 
@@ -75,6 +44,27 @@ class Found:
     relaxed: Relaxed
     bound: float
     """No fractional plan of the problem has fewer rows (up to rounding errors)."""
+
+    @property
+    def whole(self) -> IntArray:
+        """The whole part of every column's rows."""
+        return np.floor(self.relaxed.rows + 1e-6).astype(np.int64)
+
+    @property
+    def nearest(self) -> IntArray:
+        """The nearest whole number to every column's rows."""
+        return np.floor(self.relaxed.rows + 0.5).astype(np.int64)
+
+
+def first_patterns(problem: Problem) -> IntArray:
+    """Patterns to start from, that can serve all demands: best-fit's, and the row of sand alone."""
+    cap = problem.cap or int(problem.demands.sum())
+    patterns = fill(problem.sizes.tolist(), problem.demands.tolist(), problem.capacity, cap)
+    numbers = np.zeros((len(patterns.contents) + 1, len(problem.sizes)), dtype=np.int64)
+    for line, pattern in enumerate(patterns.contents):
+        for size, number in pattern:
+            numbers[line, size] = number
+    return numbers
 
 
 def search_patterns(
@@ -108,7 +98,7 @@ def whole_rows(problem: Problem, found: Found, work: Work) -> tuple[IntArray, In
     """
     taken_numbers, taken_rows = [], []
     while True:
-        rows = _rounded(found.relaxed.rows)
+        rows = found.whole if found.whole.any() else _largest(found.relaxed.rows)
         used = rows > 0
         taken_numbers.append(found.numbers[used])
         taken_rows.append(rows[used])
@@ -137,10 +127,8 @@ def _cheapest(numbers: IntArray, columns: Floats, relaxed: Relaxed) -> IntArray:
     return numbers[np.sort(np.argsort(cost, kind="stable")[:most])]
 
 
-def _rounded(rows: Floats) -> IntArray:
-    whole = np.floor(rows + 1e-6).astype(np.int64)
-    if whole.any() or not len(rows):
-        return whole
+def _largest(rows: Floats) -> IntArray:
+    """One row of each column with a large fraction, at least of the largest."""
     return (rows >= min(0.75, float(rows.max()))).astype(np.int64)
 
 
