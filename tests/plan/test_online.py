@@ -78,6 +78,12 @@ def test_a_row_that_its_cap_ends_takes_as_many_documents_as_it_may():
     assert feed(packer, [4, 3, 16, 3, 12, 2, 2, 2]) == [[0, 1, 4]]
 
 
+def test_a_row_that_its_cap_ends_keeps_room_for_its_last_documents():
+    packer = OnlinePacker(20, buffer_size=9, max_documents_per_row=4)
+    # 2 + 9 + 9 would be full with three.
+    assert feed(packer, [2, 9, 9, 1, 1, 1, 1, 1, 1]) == [[0, 1, 3, 4]]
+
+
 def test_space_is_rounded_up_to_align():
     packer = OnlinePacker(11, buffer_size=3, align=4)  # two places of four
     assert feed(packer, [1, 5, 4, 3]) == [[0, 2]]
@@ -86,8 +92,8 @@ def test_space_is_rounded_up_to_align():
 
 def test_flush_packs_by_size_where_that_takes_fewer_rows():
     packer = OnlinePacker(10, buffer_size=99)
-    feed(packer, [3, 3, 4, 6, 7, 7])  # oldest first: 3 + 3 + 4, and three rows more
-    assert packer.flush() == [[0, 4], [1, 5], [2, 3]]
+    feed(packer, [2, 5, 3, 6, 4])  # oldest first: 2 + 6, then 5 + 4, then 3
+    assert packer.flush() == [[3, 4], [0, 1, 2]]
 
 
 def test_keys_may_be_anything_until_a_state_is_asked_for():
@@ -263,6 +269,11 @@ def test_sixty_four_documents_of_buffer_fill_web_rows_to_999_per_mille():
 def test_small_buffers_do_not_starve_long_rows():
     lengths = np.random.default_rng(0).lognormal(4.7, 0.85, 9000).astype(int).clip(1, 32768)
     assert fill_of(OnlinePacker(32768, 16), lengths.tolist()) > 0.9999
+
+
+def test_small_documents_are_not_spent_where_two_fill_a_row():
+    lengths = np.random.default_rng(0).integers(1, 2049, 6000).tolist()
+    assert fill_of(OnlinePacker(2048, 256), lengths) > 0.99  # by exact fills alone: 98.9 %
 
 
 def test_documents_of_half_a_row_are_paired():
