@@ -1,0 +1,73 @@
+"""Every example runs, says that documents are isolated, and its losses are those of training."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries that are not ours to mend
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs an example here, where torch and transformers are loaded already; gives its output."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+    def run_example(name: str, *arguments: str) -> str:
+        monkeypatch.syspath_prepend(str(EXAMPLES))
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    yield run_example
+    torch.set_num_threads(threads)
+
+
+def losses(output: str) -> list[float]:
+    return [float(number) for number in re.findall(r"loss'?:? '?(\d+\.\d+)", output)]
+
+
+def test_the_pytorch_loop_is_isolated_and_learns(run):
+    output = run("pytorch_loop.py")
+    assert "documents in the first four rows: isolated" in output
+    first, last = losses(output)
+    assert 1 < last < first < 5.56  # ln 259 is the loss of knowing nothing
+
+
+@pytest.mark.parametrize("name", ["transformers_trainer.py", "trl_sft.py"])
+def test_a_trainer_s_own_batch_is_isolated_and_it_learns(run, name):
+    output = run(name)
+    assert "documents in the first batch: isolated" in output
+    logged = losses(output)[:-1]
+    assert 1 < logged[-1] < logged[0] < 6
+
+
+def test_packing_computes_less_padding_for_the_same_documents(run):
+    output = run("padded_or_packed.py", "48")
+    lines = [line for line in output.splitlines() if "%" in line]
+    filled = [int(re.search(r"(\d+)%", line).group(1)) for line in lines]
+    to_max_length, to_longest, packed = filled
+    assert to_max_length <= to_longest < packed
+    assert packed >= 85
+    assert len({line.split()[-1] for line in lines}) >= 2  # the losses are of different runs
+
+
+def test_an_example_runs_as_a_script_of_its_own():
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "pytorch_loop.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "", "OMP_NUM_THREADS": "1"},
+    )
+    assert "isolated" in done.stdout
