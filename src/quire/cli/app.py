@@ -10,6 +10,7 @@ from rich.console import Console
 
 import quire
 from quire.cli.demo import demo
+from quire.cli.verify_model import verify_model
 from quire.errors import QuireError
 
 app = typer.Typer(
@@ -37,15 +38,17 @@ def _main(
 
 
 app.command()(demo)
+app.command()(verify_model)
 
 
 def main() -> None:
-    """Run the command line; an error that quire raises on purpose becomes two lines, exit code 2."""
+    """Run the command line; an error that quire raises on purpose becomes a line, exit code 2."""
     try:
         app()
     except QuireError as error:
         if "--debug" in sys.argv:
             raise
-        Console(stderr=True).print("[bold red]error[/]", style=None, end=" ")
-        Console(stderr=True).print(str(error), markup=False, highlight=False)
+        console = Console(stderr=True)
+        console.print("[bold red]error[/]", end=" ")
+        console.print(str(error), markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)

@@ -34,11 +34,10 @@ def demo(
     folder = corpus or Path(sysconfig.get_paths()["stdlib"])
     lengths = _file_sizes(folder, pattern)
     console.print(_headline(lengths, folder if corpus else None))
-    console.print(_comparison(lengths, max_length))
-    console.print(
-        "[dim]utilisation: tokens over rows x length; bound: proven fewest rows for the same "
-        "fragments; cuts: documents are split there.[/]"
-    )
+    table, notes = _comparison(lengths, max_length)
+    console.print(table)
+    for note in notes:
+        console.print(note, style="dim", markup=False, highlight=False)
 
 
 def _file_sizes(folder: Path, pattern: str) -> np.ndarray:
@@ -57,7 +56,12 @@ def _headline(lengths: np.ndarray, folder: Path | None) -> str:
     )
 
 
-def _comparison(lengths: np.ndarray, max_length: int) -> Table:
+def _comparison(lengths: np.ndarray, max_length: int) -> tuple[Table, list[str]]:
+    """The table, and what to say below it."""
+    notes = [
+        "utilisation: tokens over rows x length; bound: proven fewest rows for the same "
+        "fragments; cuts: how often a document is split; tokens lost: cut off and counted."
+    ]
     table = Table(title=f"rows of {max_length:,}", title_justify="left")
     table.add_column("strategy")
     table.add_column("overlong")
@@ -69,11 +73,12 @@ def _comparison(lengths: np.ndarray, max_length: int) -> Table:
                 started = time.perf_counter()
                 plan = make_plan(lengths, max_length, strategy, overlong=overlong)
             except MissingDependency as missing:
-                table.add_row(strategy, f"[dim]{missing.name or 'an extra'} not installed[/]")
+                notes.append(str(missing))
+                table.add_row(strategy, "[dim]not installed[/]")
                 break
             table.add_row(strategy, overlong, *_figures(plan, time.perf_counter() - started))
         table.add_section()
-    return table
+    return table, notes
 
 
 def _figures(plan: Plan, seconds: float) -> list[str]:

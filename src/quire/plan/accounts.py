@@ -29,11 +29,14 @@ class _Count:
 def settle(
     lengths: IntArray,
     fragments: Fragments,
-    fate: npt.NDArray[np.int8],
+    fate: npt.NDArray[np.int8] | None,
     num_rows: int,
     options: PlanOptions,
 ) -> Ledger:
-    """What became of every document and token; ``fate`` of each fragment is a place in `FATES`."""
+    """What became of every document and token.
+
+    ``fate`` of each fragment is a place in `FATES`; None says that all were emitted.
+    """
     counts = _by_fate(fragments, fate, len(lengths), options)
     emitted = counts.pop("emitted")
     long_documents, long_tokens = _overlong_drops(lengths, options)
@@ -63,27 +66,26 @@ def settle(
 
 
 def _by_fate(
-    fragments: Fragments, fate: npt.NDArray[np.int8], num_documents: int, options: PlanOptions
+    fragments: Fragments,
+    fate: npt.NDArray[np.int8] | None,
+    num_documents: int,
+    options: PlanOptions,
 ) -> dict[str, _Count]:
     """A document meets the best fate that any of its fragments met."""
     counts = {name: _Count() for name in FATES}
     overlap = fragments.overlaps(options.stride)
     seen = np.zeros(num_documents, dtype=bool)
-    num_seen = 0
-    for code, name in enumerate(FATES):
-        which = fate == code
-        met = fragments if which.all() else fragments.take(np.flatnonzero(which))
-        seen[met.documents] = True
-        tokens = int(met.stops.sum(dtype=np.int64) - met.starts.sum(dtype=np.int64))
+    for code, name in enumerate(FATES if fate is not None else FATES[:1]):
+        which = slice(None) if fate is None else np.flatnonzero(fate == code)
+        before = int(np.count_nonzero(seen))
+        seen[fragments.documents[which]] = True
+        tokens = int(fragments.lengths[which].sum(dtype=np.int64))
         counts[name] = _Count(
-            fragments=len(met),
-            documents=int(np.count_nonzero(seen)) - num_seen,
+            fragments=len(overlap[which]),
+            documents=int(np.count_nonzero(seen)) - before,
             tokens=tokens,
             new_tokens=tokens - int(overlap[which].sum(dtype=np.int64)),
         )
-        num_seen += counts[name].documents
-        if met is fragments:
-            break
     return counts
 
 

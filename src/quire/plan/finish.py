@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from quire.plan.accounts import FATES, settle
 from quire.plan.fragments import Fragments
@@ -21,12 +22,7 @@ def finish(
 ) -> Plan:
     """The plan of these rows; ``left_out`` are fragments that stand in none, and their fate."""
     kept = _long_enough(in_rows, offsets, options)
-    fate = np.repeat(~kept, np.diff(offsets)).view(np.int8)
-    settled = in_rows
-    if left_out and len(left_out[0]):
-        settled = in_rows.joined(left_out[0])
-        code = np.int8(FATES.index(left_out[1]))
-        fate = np.append(fate, np.full(len(left_out[0]), code))
+    settled, fate = _fates(in_rows, offsets, kept, left_out)
     ledger = settle(lengths, settled, fate, int(np.count_nonzero(kept)), options)
     fragments, offsets = _select_rows(in_rows, offsets, kept, options)
     return Plan(
@@ -38,6 +34,21 @@ def finish(
         ledger=ledger,
         fingerprint=fingerprint_of(lengths),
     )
+
+
+def _fates(
+    in_rows: Fragments,
+    offsets: IntArray,
+    kept: BoolArray,
+    left_out: tuple[Fragments, str] | None,
+) -> tuple[Fragments, npt.NDArray[np.int8] | None]:
+    """All fragments with their places in `FATES`; None if every one was emitted."""
+    others, reason = left_out or (in_rows.take(np.zeros(0, dtype=np.int64)), "emitted")
+    if kept.all() and not len(others):
+        return in_rows, None
+    short: npt.NDArray[np.int8] = np.repeat(~kept, np.diff(offsets)).view(np.int8)
+    code = np.full(len(others), FATES.index(reason), dtype=np.int8)
+    return in_rows.joined(others), np.append(short, code)
 
 
 def _long_enough(fragments: Fragments, offsets: IntArray, options: PlanOptions) -> BoolArray:

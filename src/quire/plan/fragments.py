@@ -21,21 +21,34 @@ class Fragments:
     documents: IntArray
     starts: IntArray
     stops: IntArray
-    one_each: bool = False
-    """Fragment i opens document i, for every i; there are no others."""
+    num_openings: int = 0
+    """So many leading fragments i open document i; the others come in any order."""
 
     @property
     def lengths(self) -> IntArray:
         """Tokens of each fragment, the overlap included."""
-        return self.stops if self.one_each else self.stops - self.starts
+        return self.stops if self.num_openings == len(self) else self.stops - self.starts
 
     def take(self, which: IntArray) -> Fragments:
         """Some of the fragments, in the given order."""
         stops = self.stops[which]
-        if self.one_each:  # spares two of three gathers, which is most of the time
-            documents = which.astype(self.documents.dtype, copy=False)
-            return Fragments(documents=documents, starts=np.zeros_like(stops), stops=stops)
-        return Fragments(documents=self.documents[which], starts=self.starts[which], stops=stops)
+        if not self.num_openings:
+            return Fragments(
+                documents=self.documents[which], starts=self.starts[which], stops=stops
+            )
+        # Nearly all are openings, so two of three gathers, most of the time, can be spared.
+        documents, starts = which.astype(self.documents.dtype), np.zeros_like(stops)
+        if self.num_openings < len(self):
+            others = np.flatnonzero(which >= self.num_openings)
+            documents[others] = self.documents[which[others]]
+            starts[others] = self.starts[which[others]]
+        return Fragments(documents=documents, starts=starts, stops=stops)
+
+    def in_document_order(self) -> Fragments:
+        """The fragments by document, and by position in it."""
+        if self.num_openings == len(self):
+            return self
+        return self.take(np.argsort(self.documents, kind="stable"))
 
     def joined(self, others: Fragments) -> Fragments:
         """These fragments, then the others."""
@@ -71,14 +84,13 @@ def whole_documents(lengths: IntArray) -> Fragments:
     integer = narrowest_signed(max(len(lengths), int(lengths.max(initial=0))))
     documents: IntArray = np.arange(len(lengths), dtype=integer)
     stops: IntArray = lengths.astype(integer)
-    has_tokens = lengths > 0
-    if not has_tokens.all():
-        documents, stops = documents[has_tokens], stops[has_tokens]
+    if len(lengths) and lengths.min() == 0:
+        documents, stops = documents[lengths > 0], stops[lengths > 0]
     return Fragments(
         documents=documents,
         starts=np.zeros_like(documents),
         stops=stops,
-        one_each=len(documents) == len(lengths),
+        num_openings=len(lengths) if len(documents) == len(lengths) else 0,
     )
 
 
@@ -98,7 +110,7 @@ def apply_overlong(whole: Fragments, options: PlanOptions) -> Fragments:
             documents=whole.documents,
             starts=whole.starts,
             stops=stops,
-            one_each=whole.one_each,
+            num_openings=whole.num_openings,
         )
     if options.overlong == "truncate_left":
         starts = np.maximum(whole.stops - longest, 0)
@@ -115,7 +127,10 @@ def _oversized(whole: Fragments, overlong: BoolArray, longest: int) -> Oversized
 
 
 def _split(whole: Fragments, overlong: IntArray, options: PlanOptions) -> Fragments:
-    """Full fragments from the left; the last one takes ``min_tail`` tokens from the one before."""
+    """Full fragments from the left; the last one takes ``min_tail`` tokens from the one before.
+
+    Continuations stand behind all documents: `Fragments.in_document_order` brings them together.
+    """
     length = whole.stops[overlong].astype(np.int64)
     longest, step = options.max_fragment, options.max_fragment - options.stride
     continuations = -((longest - length) // step)
@@ -128,9 +143,10 @@ def _split(whole: Fragments, overlong: IntArray, options: PlanOptions) -> Fragme
     ends[np.cumsum(continuations) - 1] = length
     first_stops = whole.stops.copy()
     first_stops[overlong] = cuts[number == 0]
-    behind = overlong[document] + 1
+    integer = whole.stops.dtype
     return Fragments(
-        documents=np.insert(whole.documents, behind, whole.documents[overlong][document]),
-        starts=np.insert(whole.starts, behind, cuts - options.stride),
-        stops=np.insert(first_stops, behind, ends),
+        documents=np.append(whole.documents, whole.documents[overlong][document]),
+        starts=np.append(whole.starts, (cuts - options.stride).astype(integer)),
+        stops=np.append(first_stops, ends.astype(integer)),
+        num_openings=whole.num_openings,
     )

@@ -166,12 +166,16 @@ class Plan:
         _refuse("row", counts < 1, counts, "a row has {} fragments but needs at least 1")
         cap = self.options.max_documents_per_row or len(self.documents)
         _refuse("row", counts > cap, counts, f"a row has {{}} fragments but may have {cap}")
-        number = self.ledger.documents.input
-        outside = (self.documents < 0) | (self.documents >= number)
-        _refuse("fragment", outside, self.documents, f"document {{}} is not one of {number}")
-        reversed_ = (self.starts < 0) | (self.stops <= self.starts)
-        _refuse("fragment", reversed_, self.starts, "start {} is negative or not below its stop")
-        used = self._row_sums(self.options.spaces(self.stops - self.starts))
+        if not len(self.documents):
+            return
+        number, lengths = self.ledger.documents.input, self.stops - self.starts
+        if not 0 <= self.documents.min() <= self.documents.max() < number:
+            outside = (self.documents < 0) | (self.documents >= number)
+            _refuse("fragment", outside, self.documents, f"document {{}} is not one of {number}")
+        if self.starts.min() < 0 or lengths.min() < 1:
+            turned = (self.starts < 0) | (lengths < 1)
+            _refuse("fragment", turned, self.starts, "start {} is negative or not below its stop")
+        used = self._row_sums(self.options.spaces(lengths))
         space = self.options.row_space
         _refuse("row", used > space, used, f"fragments take up {{}} places but a row has {space}")
 

@@ -34,6 +34,8 @@ class Strategy:
     place: Callable[[IntArray, int, PlanOptions], Rows]
     keeps_order: bool = False
     """Rows hold documents in input order; ``fill`` then cuts at row ends instead of moving."""
+    wants_order: bool = True
+    """Gets fragments in document order; the decreasing strategies need an order for ties alone."""
     wraps: bool = False
     """Cuts documents at every row's end, whatever the policy."""
 
@@ -45,10 +47,10 @@ def _tight(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
 
 
 _STRATEGIES: dict[str, Strategy] = {
-    "best_fit": Strategy(place=best_fit),
-    "first_fit": Strategy(place=first_fit),
+    "best_fit": Strategy(place=best_fit, wants_order=False),
+    "first_fit": Strategy(place=first_fit, wants_order=False),
     "greedy": Strategy(place=greedy, keeps_order=True),
-    "tight": Strategy(place=_tight),
+    "tight": Strategy(place=_tight, wants_order=False),
     "wrapped": Strategy(place=greedy, keeps_order=True, wraps=True),
 }
 _BUILT_IN = frozenset(_STRATEGIES)
@@ -159,6 +161,8 @@ def _lay_out(
     pours = strategy.wraps or (strategy.keeps_order and fill)
     cuts_itself = pours and options.overlong in ("split", "fill")
     fragments = whole if cuts_itself else apply_overlong(whole, options)
+    if strategy.wants_order:
+        fragments = fragments.in_document_order()
     fragments, left_out = _divide(fragments, supervised)
     if not len(fragments):
         return fragments, np.zeros(1, dtype=np.int64), left_out
