@@ -33,11 +33,11 @@ def demo(
     """
     folder = corpus or Path(sysconfig.get_paths()["stdlib"])
     lengths = _file_sizes(folder, pattern)
-    console.print(_headline(lengths, folder if corpus else None))
+    console.print(_headline(lengths, folder if corpus else None), soft_wrap=True)
     table, notes = _comparison(lengths, max_length)
     console.print(table)
     for note in notes:
-        console.print(note, style="dim", markup=False, highlight=False)
+        console.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def _file_sizes(folder: Path, pattern: str) -> np.ndarray:

@@ -1,0 +1,94 @@
+"""The command line as a user meets it: through a terminal, a pipe, and with mistakes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+QUIRE = [sys.executable, "-m", "quire"]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    for name, size in (("a", 10), ("b", 30), ("c", 0), ("d", 5)):
+        (tmp_path / f"{name}.txt").write_text("x" * size)
+    return tmp_path
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*QUIRE, *arguments], capture_output=True, text=True, check=False)
+
+
+def in_terminal(*arguments: str) -> str:
+    """What a person sees: the command runs on a pseudo-terminal."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+    process = subprocess.Popen(
+        [*QUIRE, *arguments], stdout=follower, stderr=follower, env=environment
+    )
+    os.close(follower)
+    seen = b""
+    while True:
+        try:
+            part = os.read(leader, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(leader)
+    assert process.wait() == 0
+    return seen.decode()
+
+
+def test_demo_plans_a_folder_with_every_strategy(corpus):
+    done = run("demo", "--corpus", str(corpus), "--pattern", "*.txt", "--max-length", "16")
+    assert done.returncode == 0, done.stderr
+    assert "4 files" in done.stdout
+    assert "45 tokens" in done.stdout
+    for strategy in ("best_fit", "first_fit", "greedy", "tight", "wrapped"):
+        assert strategy in done.stdout
+    row = next(line for line in done.stdout.splitlines() if "best_fit" in line and "split" in line)
+    assert re.findall(r"[\d.,]+%?", row)[:3] == ["3", "3", "93.750%"]
+    assert "\x1b[" not in done.stdout, "no colours in a pipe"
+
+
+def test_demo_shows_colours_in_a_terminal(corpus):
+    shown = in_terminal("demo", "--corpus", str(corpus), "--pattern", "*.txt", "--max-length", "16")
+    assert "\x1b[1m" in shown
+    assert "best_fit" in shown
+
+
+def test_a_mistake_is_one_line_without_a_traceback(corpus):
+    done = run("demo", "--corpus", str(corpus), "--pattern", "*.nothing")
+    assert done.returncode == 2
+    assert "holds no file that matches '*.nothing'; say --pattern" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_debug_shows_the_traceback():
+    done = run("--debug", "demo", "--max-length", "0")
+    assert "Traceback" in done.stderr
+    assert "capacity is 0" in done.stderr
+
+
+def test_the_version_is_that_of_the_package():
+    import quire
+
+    assert run("--version").stdout.strip() == f"quire {quire.__version__}"
+
+
+def test_every_command_explains_itself_with_an_example():
+    listing = run("--help").stdout
+    commands = re.findall(r"^│ ([a-z][a-z-]*)  ", listing, flags=re.MULTILINE)
+    assert {"demo", "verify-model"} <= set(commands)
+    for command in commands:
+        shown = run(command, "--help")
+        assert shown.returncode == 0
+        assert f"Example: quire {command}" in shown.stdout
