@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from quire.bins import Bin, Document
     from quire.blocks import block_tokenize_fn
     from quire.dataset import pack_dataset
+    from quire.documents import ByteTokenizer
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "Bin": "quire.bins",
+    "ByteTokenizer": "quire.documents",
     "Document": "quire.bins",
     "block_tokenize_fn": "quire.blocks",
     "pack_dataset": "quire.dataset",
@@ -31,6 +33,7 @@ _LAZY = {
 
 __all__ = [
     "Bin",
+    "ByteTokenizer",
     "Document",
     "Ledger",
     "OnlinePacker",
