@@ -59,13 +59,13 @@ def _headline(lengths: np.ndarray, folder: Path | None) -> str:
 def _comparison(lengths: np.ndarray, max_length: int) -> tuple[Table, list[str]]:
     """The table, and what to say below it."""
     notes = [
-        "utilisation: tokens over rows x length; bound: proven fewest rows for the same "
+        "full: tokens over rows x length; bound: proven fewest rows for the same "
         "fragments; cuts: how often a document is split; tokens lost: cut off and counted."
     ]
     table = Table(title=f"rows of {max_length:,}", title_justify="left")
     table.add_column("strategy")
     table.add_column("overlong")
-    for name in ("rows", "bound", "utilisation", "cuts", "tokens lost", "ms"):
+    for name in ("rows", "bound", "full", "cuts", "tokens lost", "ms"):
         table.add_column(name, justify="right")
     for strategy in strategy_names():
         for overlong in ("split", "truncate", "fill"):
