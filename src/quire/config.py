@@ -1,0 +1,233 @@
+"""YAML or a dict to any options dataclass; knows no options itself.
+
+Every error gives the dotted name of the option, its value, the rule and the nearest known name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml  # type: ignore[import-untyped]
+
+from quire.errors import InvalidOption
+
+Options = TypeVar("Options")
+_KINDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
+
+
+def load_options(
+    kind: type[Options],
+    config: str | os.PathLike[str] | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+) -> Options:
+    """The options in a YAML file or a dict, with ``data.seed=1`` like overrides laid over them."""
+    plain = dict(config) if isinstance(config, Mapping) else read_yaml(config)
+    for override in overrides:
+        plain = _overridden(plain, override)
+    return build_options(kind, plain)
+
+
+def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The mapping in a YAML file: plain values only, no tags, no key twice."""
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidOption(f"there is no config file {file}; give the path of a YAML file")
+    try:
+        plain = yaml.load(file.read_bytes(), Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+        raise InvalidOption(f"{file} is not plain YAML: {error}") from error
+    if plain is None:
+        return {}
+    if not isinstance(plain, dict):
+        raise InvalidOption(f"{file} holds {type(plain).__name__} but must map names to values")
+    return plain
+
+
+def build_options(kind: type[Options], plain: object, path: str = "") -> Options:
+    """The dataclass with these values, nested ones too; ``path`` is where it stands in the config.
+
+    >>> @dataclasses.dataclass(frozen=True, kw_only=True)
+    ... class Train:
+    ...     seq_len: int
+    >>> build_options(Train, {"seq_len": 8})
+    Train(seq_len=8)
+    >>> build_options(Train, {"seqlen": 8}, "train")
+    Traceback (most recent call last):
+    quire.errors.InvalidOption: unknown option train.seqlen; did you mean train.seq_len?
+    known: train.seq_len
+    """
+    if dataclasses.is_dataclass(plain) and isinstance(plain, kind):
+        return plain
+    if not isinstance(plain, Mapping):
+        raise InvalidOption(f"{path or 'the config'} is {plain!r} but must map names to values")
+    hints = get_type_hints(kind)
+    parts = {part.name: part for part in dataclasses.fields(kind) if part.init}  # type: ignore[arg-type]
+    for key in plain:
+        if key not in parts:
+            raise _unknown_option(kind, key, path)
+    values = {
+        name: _value(hints[name], plain[name], _dotted(path, name))
+        if name in plain
+        else _default(part, hints[name], _dotted(path, name))
+        for name, part in parts.items()
+    }
+    try:
+        return kind(**values)
+    except InvalidOption as error:
+        raise InvalidOption(f"{path}.{error}" if path else str(error)) from None
+
+
+def flat_options(options: object, path: str = "") -> dict[str, Any]:
+    """Every option by its dotted name, as plain values.
+
+    >>> @dataclasses.dataclass
+    ... class Train:
+    ...     seq_len: int
+    >>> flat_options(Train(8), "train")
+    {'train.seq_len': 8}
+    """
+    if dataclasses.is_dataclass(options):
+        flat: dict[str, Any] = {}
+        for part in dataclasses.fields(options):
+            flat |= flat_options(getattr(options, part.name), _dotted(path, part.name))
+        return flat
+    if isinstance(options, tuple) and any(dataclasses.is_dataclass(item) for item in options):
+        flat = {f"{path}.length": len(options)}
+        for number, item in enumerate(options):
+            flat |= flat_options(item, f"{path}[{number}]")
+        return flat
+    return {path: list(options) if isinstance(options, tuple) else options}
+
+
+class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]
+    """Safe YAML in which a key that stands twice is an error, not the later one's victory."""
+
+
+def _mapping_without_repeats(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if isinstance(key, list | dict):
+            raise yaml.constructor.ConstructorError(
+                None, None, "a key is a name, not a collection", key_node.start_mark
+            )
+        if key in seen:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {key!r} stands twice", key_node.start_mark
+            )
+        seen.add(key)
+    loader.flatten_mapping(node)
+    mapping: dict[Any, Any] = loader.construct_mapping(node, deep=True)
+    return mapping
+
+
+_StrictLoader.add_constructor(
+    yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_repeats
+)
+
+
+def _overridden(plain: Mapping[str, Any], override: str) -> dict[str, Any]:
+    name, equals, text = override.partition("=")
+    if not equals or not name.strip():
+        raise InvalidOption(f"override {override!r} must read name=value, such as data.seed=1")
+    try:
+        value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise InvalidOption(
+            f"override {override!r}: the value is not plain YAML: {error}"
+        ) from error
+    return _with_value(plain, name.strip().split("."), value, override)
+
+
+def _with_value(
+    plain: Mapping[str, Any], names: Sequence[str], value: object, override: str
+) -> dict[str, Any]:
+    changed = dict(plain)
+    if len(names) == 1:
+        changed[names[0]] = value
+        return changed
+    section = changed.get(names[0], {})
+    if not isinstance(section, Mapping):
+        raise InvalidOption(f"override {override!r}: {names[0]} is {section!r}, not a section")
+    changed[names[0]] = _with_value(section, names[1:], value, override)
+    return changed
+
+
+def _value(hint: Any, plain: object, path: str) -> object:  # noqa: ANN401 - any annotation
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        inner = [part for part in get_args(hint) if part is not type(None)]
+        return None if plain is None else _value(inner[0], plain, path)
+    if origin is Literal:
+        return _choice(get_args(hint), plain, path)
+    if origin is tuple:
+        return _items(get_args(hint)[0], plain, path)
+    if dataclasses.is_dataclass(hint):
+        return build_options(hint, plain, path)  # type: ignore[arg-type]
+    return _plain_value(hint, plain, path)
+
+
+def _plain_value(kind: type, plain: object, path: str) -> object:
+    """The value if it has the kind; a whole number also stands for a float, nothing else bends."""
+    if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
+        return float(plain)
+    if not isinstance(plain, kind) or (isinstance(plain, bool) and kind is not bool):
+        raise InvalidOption(
+            f"{path} is {plain!r} ({type(plain).__name__}) but must be {_KINDS.get(kind, kind)}"
+        )
+    return plain
+
+
+def _choice(choices: Sequence[object], plain: object, path: str) -> object:
+    if plain not in choices or isinstance(plain, bool):
+        near = difflib.get_close_matches(str(plain), [str(c) for c in choices], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        known = ", ".join(str(choice) for choice in choices)
+        raise InvalidOption(f"{path} is {plain!r} but must be one of {known}{hint}")
+    return plain
+
+
+def _items(hint: Any, plain: object, path: str) -> tuple[object, ...]:  # noqa: ANN401
+    if isinstance(plain, str | bytes) or not isinstance(plain, Sequence):
+        raise InvalidOption(f"{path} is {plain!r} but must be a list")
+    return tuple(_value(hint, item, f"{path}[{number}]") for number, item in enumerate(plain))
+
+
+def _default(part: dataclasses.Field[Any], hint: Any, path: str) -> object:  # noqa: ANN401
+    if part.default is not dataclasses.MISSING:
+        return part.default
+    if dataclasses.is_dataclass(hint):
+        return build_options(hint, {}, path)  # type: ignore[arg-type]
+    if part.default_factory is not dataclasses.MISSING:
+        return part.default_factory()
+    raise InvalidOption(f"{path} is missing; it has no default")
+
+
+def _unknown_option(kind: type, key: object, path: str) -> InvalidOption:
+    known = list(_dotted_names(kind, path))
+    name = _dotted(path, str(key))
+    near = difflib.get_close_matches(name, known, n=1) or [
+        other for other in known if other.rpartition(".")[2] == str(key)
+    ]
+    hint = f" did you mean {near[0]}?" if near else ""
+    own = [_dotted(path, part.name) for part in dataclasses.fields(kind)]
+    return InvalidOption(f"unknown option {name};{hint} known: {', '.join(own)}")
+
+
+def _dotted_names(kind: type, path: str) -> Iterator[str]:
+    hints = get_type_hints(kind)
+    for part in dataclasses.fields(kind):
+        name = _dotted(path, part.name)
+        yield name
+        if dataclasses.is_dataclass(hints[part.name]):
+            yield from _dotted_names(hints[part.name], name)
+
+
+def _dotted(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,151 @@
+"""Config: plain YAML to frozen options, and errors that say where and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from quire.config import build_options, flat_options, load_options
+from quire.errors import InvalidOption
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    mode: Literal["sequential", "bin"] = "sequential"
+    seed: int = 0
+    shuffle: bool = True
+    name: str | None = None
+    files: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise InvalidOption(f"seed is {self.seed} but must be an integer >= 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    seq_len: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    train: Train
+    data: Data = field(default_factory=Data)
+
+
+GOOD = {"train": {"seq_len": 8}}
+
+
+def refusal(plain, *overrides) -> str:
+    with pytest.raises(InvalidOption) as caught:
+        load_options(Config, plain, overrides)
+    return str(caught.value)
+
+
+def test_a_dict_becomes_nested_frozen_options():
+    plain = {**GOOD, "data": {"seed": 3, "files": ["a"], "sources": [{"weight": 2}, {}]}}
+    config = load_options(Config, plain)
+    assert config.data.sources == (Source(weight=2.0), Source())
+    assert config.data.files == ("a",)
+    assert type(config.data.sources[0].weight) is float
+
+
+def test_a_yaml_file_gives_the_same_options_as_a_dict(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("train: {seq_len: 8}\ndata:\n  seed: 3\n  name: null\n")
+    assert load_options(Config, file) == load_options(Config, {**GOOD, "data": {"seed": 3}})
+
+
+@pytest.mark.parametrize(
+    ("plain", "message"),
+    [
+        ({**GOOD, "data": {"sed": 1}}, "unknown option data.sed; did you mean data.seed?"),
+        ({**GOOD, "dta": {}}, "unknown option dta; did you mean data?"),
+        ({**GOOD, "seq_len": 8}, "unknown option seq_len; did you mean train.seq_len?"),
+        ({**GOOD, "data": {1: 2}}, "unknown option data.1;"),
+        ({**GOOD, "data": {"sources": [{"wight": 1}]}}, "unknown option data.sources[0].wight"),
+        ({"train": {}}, "train.seq_len is missing"),
+        ({}, "train.seq_len is missing"),
+        ({"train": {"seq_len": "8"}}, "train.seq_len is '8' (str) but must be an integer"),
+        ({"train": {"seq_len": True}}, "train.seq_len is True (bool) but must be an integer"),
+        ({"train": {"seq_len": 8.0}}, "train.seq_len is 8.0 (float) but must be an integer"),
+        ({"train": {"seq_len": None}}, "train.seq_len is None (NoneType) but must be an integer"),
+        ({**GOOD, "data": {"shuffle": 1}}, "data.shuffle is 1 (int) but must be true or false"),
+        ({**GOOD, "data": {"name": 7}}, "data.name is 7 (int) but must be a string"),
+        ({**GOOD, "data": {"mode": "bins"}}, "data.mode is 'bins' but must be one of sequential, "),
+        ({**GOOD, "data": {"mode": "bins"}}, "did you mean bin?"),
+        ({**GOOD, "data": {"files": "a"}}, "data.files is 'a' but must be a list"),
+        ({**GOOD, "data": {"sources": [{"weight": "a"}]}}, "data.sources[0].weight is 'a' (str)"),
+        ({**GOOD, "data": {"seed": -1}}, "data.seed is -1 but must be an integer >= 0"),
+        ({**GOOD, "data": 3}, "data is 3 but must map names to values"),
+    ],
+)
+def test_an_error_gives_the_dotted_name_the_value_and_the_rule(plain, message):
+    assert message in refusal(plain)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train: {seq_len: 8}\ntrain: {seq_len: 9}", "the key 'train' stands twice"),
+        ("train: {seq_len: 8, seq_len: 9}", "the key 'seq_len' stands twice"),
+        ("train: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
+        ("train: !custom 3", "could not determine a constructor"),
+        ("train: {seq_len: 8", "is not plain YAML"),
+        ("? [1, 2]\n: 3", "a key is a name, not a collection"),
+        ("- 1", "holds list but must map names to values"),
+        ("train: \x00", "is not plain YAML"),
+    ],
+)
+def test_yaml_that_is_not_plain_is_refused(tmp_path, text, message):
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    assert message in refusal(file)
+
+
+def test_a_missing_config_file_is_named(tmp_path):
+    assert "there is no config file" in refusal(tmp_path / "none.yaml")
+
+
+def test_an_empty_config_file_has_only_defaults(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("")
+    assert "train.seq_len is missing" in refusal(file)
+
+
+def test_overrides_lie_over_the_config_and_leave_it_as_it_was():
+    plain = {"train": {"seq_len": 8}, "data": {"seed": 1}}
+    config = load_options(Config, plain, ["data.seed=5", "data.name=x", "train.seq_len=16"])
+    assert (config.data.seed, config.data.name, config.train.seq_len) == (5, "x", 16)
+    assert plain == {"train": {"seq_len": 8}, "data": {"seed": 1}}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.seed", "must read name=value"),
+        ("=1", "must read name=value"),
+        ("data.sed=1", "unknown option data.sed; did you mean data.seed?"),
+        ("train.seq_len.x=1", "seq_len is 8, not a section"),
+        ("data.seed=!x 1", "is not plain YAML"),
+        ("data.seed=a", "data.seed is 'a' (str) but must be an integer"),
+    ],
+)
+def test_a_bad_override_is_refused(override, message):
+    assert message in refusal(GOOD, override)
+
+
+def test_flat_options_name_every_value():
+    config = build_options(Config, {**GOOD, "data": {"files": ["a"], "sources": [{}]}})
+    flat = flat_options(config)
+    assert flat["train.seq_len"] == 8
+    assert flat["data.files"] == ["a"]
+    assert flat["data.sources[0].weight"] == 1.0
