@@ -15,6 +15,9 @@ _BUDGET = 100_000_000
 _CLASSES = 600
 _SCALE = 1 << 40
 """Prices times this become integers: a row is worth about as much, well within 64 bits."""
+_CELLS = 1 << 28
+"""Cells in the table of the one knapsack that is the proof; only rows beyond that are measured in
+larger units."""
 
 
 def pattern_bound(
@@ -49,7 +52,8 @@ def pattern_bound(
 
 def _proven(fragments: Fragments, classes: Classes, prices: Floats) -> int:
     """The bound that these prices prove, whatever they are; the last is for a row of sand."""
-    unit = fragments.unit(classes)
+    layers = fragments.program_cap or 1
+    unit = -(-fragments.capacity * len(classes.demands) * layers // _CELLS)
     capacity = -(-fragments.capacity // unit)
     worth = np.floor(prices[:-1] * _SCALE).astype(np.int64)
     space_worth = int(prices[-1] * _SCALE / capacity)

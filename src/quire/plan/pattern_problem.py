@@ -51,7 +51,8 @@ class Fragments:
     @property
     def program_cap(self) -> int | None:
         """The cap, where the program has to know of it."""
-        return self.cap if self.cap <= MOST_IN_A_ROW else None
+        most_that_fit = self.capacity // int(self.sizes[-1])
+        return self.cap if self.cap <= min(MOST_IN_A_ROW, most_that_fit - 1) else None
 
     @property
     def num_large(self) -> int:
