@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
+from quire.plan import next_row
 from quire.plan.online import OnlinePacker
 
 Rows = list[list[Any]]
@@ -284,6 +285,16 @@ def test_documents_of_half_a_row_are_paired():
 def test_lengths_that_never_fill_a_row_exactly_come_as_close_as_they_can():
     lengths = (7 * np.random.default_rng(0).integers(1, 200, 3000)).tolist()
     assert fill_of(OnlinePacker(4096, 64), lengths) == pytest.approx(4095 / 4096)  # 4095 = 7 * 585
+
+
+def test_lengths_too_alike_to_fill_a_row_are_not_searched(monkeypatch):
+    searches = []
+    monkeypatch.setattr(next_row, "fullest_subset", lambda *given: searches.append(given) or [])
+    lengths = np.random.default_rng(0).integers(1025, 1055, 400).tolist()  # three a row
+    assert {len(row) for row in feed(OnlinePacker(4096, 64), lengths)} == {3}
+    assert not searches
+    feed(OnlinePacker(4096, 64), [*lengths, *range(1, 400, 7)])  # control
+    assert searches
 
 
 def test_a_cap_that_ends_rows_first_is_used_up():

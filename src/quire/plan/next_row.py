@@ -45,8 +45,9 @@ def _fill(waiting: Waiting[Key], space: int, picks: int, capacity: int, limit: i
     number, total, smallest = len(waiting), waiting.total, waiting.smallest
     ends_by_count = total * limit < capacity * number
     greedy = waiting.largest_fit(space, picks, reserve=smallest if ends_by_count else 0)
-    if picks == 1 or space < 2 * smallest or (ends_by_count and len(greedy) == picks):
-        return greedy
+    most = min(picks, space // smallest)
+    if most == 1 or most * waiting.largest <= space or (ends_by_count and len(greedy) == picks):
+        return greedy  # it has the largest documents, or as many as the row may hold
     # Documents per row, in eighths: floats would tie the rows to a machine's rounding.
     eighths = min(8 * capacity * number // total, 8 * limit)
     gap = space - sum(greedy)

@@ -74,7 +74,7 @@ class OnlinePacker(Generic[Key]):
     def add(self, key: Key, length: int) -> list[list[Key]]:
         """The rows that leave, mostly none, as a document joins those that wait."""
         self._append(key, self._space(key, length))
-        rows = []
+        rows: list[list[Key]] = []
         while self._is_due():
             rows.append(take_row(self._waiting, self._row_space, self._row_limit))
         return rows
