@@ -145,7 +145,7 @@ def block_tokenize_fn(
     >>> rows["input_ids"]
     [[107, 104, 111, 111], [114, 2]]
     """
-    if not isinstance(features, Mapping):
+    if not hasattr(features, "keys"):  # a pandas batch has them, too
         raise InvalidDocument(
             f"features is {type(features).__name__} but a mapping from names to lists of texts is "
             "needed; use map(batched=True)"
