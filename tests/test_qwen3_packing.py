@@ -1,0 +1,215 @@
+"""Qwen3's own tokenizer, and GPT-2's, from text to a model that keeps documents apart."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from quire import block_tokenize_fn
+from quire.blocks import BlockOptions, pack_texts
+from quire.collate import DataCollatorForCausalLM
+from quire.documents import EncodeOptions
+from quire.verify import check_isolation
+from tests.documents.real_tokenizers import folder_of, load
+
+IM_END, END_OF_TEXT = 151645, 151643
+MESSAGES = [
+    {"role": "system", "content": "You bind books."},
+    {"role": "user", "content": "What is a quire?"},
+    {"role": "assistant", "content": "A gathering of sheets."},
+    {"role": "user", "content": "How many?"},
+    {"role": "assistant", "content": "Twenty-four, or twenty-five."},
+    {"role": "user", "content": "Thanks!"},
+    {"role": "assistant", "content": "You are welcome."},
+]
+TEXTS = ["A quire is a gathering of sheets.", "Folded.", "Bound together, they make a book."]
+
+
+@pytest.fixture(params=["qwen3", "qwen3-base", "gpt2"])
+def tokenizer(request):
+    """Qwen3 as shipped, EOS `<|im_end|>`; its base form, where EOS is PAD; GPT-2, BOS == EOS."""
+    if request.param == "qwen3-base":
+        return load("qwen3", eos_token="<|endoftext|>")  # noqa: S106
+    return load(request.param)
+
+
+def conversation(count: int = len(MESSAGES)) -> str:
+    return load("qwen3").apply_chat_template(MESSAGES[:count], tokenize=False)
+
+
+def encoded(tokenizer, text: str) -> list[int]:
+    bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    return [*bos, *tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+
+
+def pack(texts: list[str], tokenizer, **options) -> dict[str, list[list[int]]]:
+    return block_tokenize_fn({"text": texts}, tokenizer, "text", packed=True, **options)
+
+
+# The tokenizers are what these tests say they are
+
+
+def test_the_special_tokens_of_the_three_forms():
+    shipped, base = load("qwen3"), load("qwen3", eos_token="<|endoftext|>")  # noqa: S106
+    assert shipped.bos_token_id is None
+    assert (shipped.eos_token_id, shipped.pad_token_id) == (IM_END, END_OF_TEXT)
+    assert base.eos_token_id == base.pad_token_id == END_OF_TEXT
+    gpt2 = load("gpt2")
+    assert gpt2.bos_token_id == gpt2.eos_token_id == 50256 and gpt2.pad_token_id is None
+
+
+# Packing
+
+
+def test_rows_are_the_documents_end_to_end_with_the_specials_that_there_are(tokenizer):
+    rows = pack(TEXTS, tokenizer)
+    documents = [encoded(tokenizer, text) for text in TEXTS]
+    assert rows["input_ids"] == [[token for ids in documents for token in ids]]
+    ends = [len(ids) for ids in documents]
+    assert rows["document_starts"] == [[0, ends[0], ends[0] + ends[1]]]
+
+
+def test_a_missing_bos_turns_itself_off_and_leaves_no_hole():
+    rows = pack(TEXTS, load("qwen3"), add_bos=True)
+    assert rows == pack(TEXTS, load("qwen3"), add_bos=False)
+    assert None not in rows["input_ids"][0]
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "best_fit", "first_fit"])
+@pytest.mark.parametrize("overflow", [True, False])
+def test_every_document_can_be_read_in_the_rows(tokenizer, strategy, overflow):
+    texts = [text * n for n, text in enumerate(TEXTS * 4, start=1)]
+    options = {"max_length": 256, "overflow": overflow, "packing_strategy": strategy}
+    rows = pack(texts, tokenizer, **options)
+    fragments = []
+    for row, starts in zip(rows["input_ids"], rows["document_starts"], strict=True):
+        assert len(row) <= 256
+        fragments += [tokenizer.decode(row[a:b]) for a, b in pairwise([*starts, len(row)])]
+    expected = [tokenizer.decode(encoded(tokenizer, text)) for text in texts]
+    if strategy == "greedy" and overflow:
+        bos = tokenizer.bos_token or ""
+        joined = "".join(fragment.removeprefix(bos) for fragment in fragments)
+        assert joined == "".join(text.removeprefix(bos) for text in expected)
+    else:
+        assert sorted(fragments) == sorted(expected)
+
+
+def test_a_conversation_of_many_messages_is_one_document():
+    shipped = load("qwen3")
+    text = conversation()
+    rows = pack([text, conversation(3)], shipped)
+    ids = shipped(text, add_special_tokens=False)["input_ids"]
+    assert ids.count(IM_END) == len(MESSAGES), "one for every message, each of them EOS"
+    assert rows["input_ids"][0][: len(ids) + 1] == [*ids, IM_END]
+    assert rows["document_starts"] == [[0, len(ids) + 1]]
+
+
+def test_a_conversation_is_cut_only_where_a_row_ends():
+    ids = load("qwen3")(conversation(), add_special_tokens=False)["input_ids"]
+    rows = pack([conversation()], load("qwen3"), max_length=32)
+    assert rows["document_starts"] == [[0]] * len(rows["input_ids"])
+    assert [token for row in rows["input_ids"] for token in row] == [*ids, IM_END]
+
+
+def test_a_literal_end_of_text_in_a_document_is_no_boundary(tokenizer):
+    text = "before <|endoftext|> after"
+    rows = pack([text, "next"], tokenizer)
+    first = encoded(tokenizer, text)
+    assert tokenizer.convert_tokens_to_ids("<|endoftext|>") in first[1:-1]
+    assert rows["document_starts"] == [[0, len(first)]]
+
+
+def test_gpt2_opens_no_document_with_two_end_of_texts():
+    gpt2 = load("gpt2")
+    rows = pack(["<|endoftext|>Hello", "Hello"], gpt2)
+    hello = encoded(gpt2, "Hello")
+    assert rows["input_ids"] == [hello + hello]
+
+
+def test_the_path_gives_the_rows_of_the_object():
+    for name in ("qwen3", "gpt2"):
+        texts = [*TEXTS, conversation()]
+        assert pack(texts, folder_of(name)) == pack(texts, load(name))
+
+
+def test_nothing_of_a_corpus_is_lost(tokenizer):
+    texts = [text * 9 for text in TEXTS]
+    options = BlockOptions(max_length=32, packed=True, stride=4, encode=EncodeOptions())
+    rows = pack_texts(texts, tokenizer, options)
+    ledger = rows.ledger.check()
+    assert not ledger.tokens.dropped and ledger.documents.emitted == len(texts)
+    content = sum(len(tokenizer(t, add_special_tokens=False)["input_ids"]) + 1 for t in texts)
+    assert ledger.tokens.emitted == content
+
+
+# Collation
+
+
+def test_positions_restart_with_documents_alone_and_never_on_padding(tokenizer):
+    conversations = [conversation(), conversation(3)]
+    rows = pack([*conversations, "Ende."], tokenizer, max_length=80)
+    features = as_features(rows)
+    assert len({len(feature["input_ids"]) for feature in features}) > 1, "nothing is padded"
+    batch = DataCollatorForCausalLM(tokenizer)(features)
+    for positions, feature in zip(batch["position_ids"].tolist(), features, strict=True):
+        resets = [at for at, position in enumerate(positions) if position == 0]
+        padding = len(feature["input_ids"])
+        expected = feature["document_starts"] + [padding] * (padding < len(positions))
+        assert resets == expected
+
+
+def test_the_real_eos_is_learnt_where_it_is_also_the_padding():
+    base = load("qwen3", eos_token="<|endoftext|>")  # noqa: S106
+    features = as_features(pack(TEXTS, base, max_length=14))
+    batch = DataCollatorForCausalLM(base)(features)
+    assert (batch["input_ids"] == END_OF_TEXT).sum() > len(TEXTS), "some of them are padding"
+    assert (batch["labels"] == END_OF_TEXT).sum() == len(TEXTS)
+
+
+def as_features(rows) -> list[dict[str, list[int]]]:
+    pairs = zip(rows["input_ids"], rows["document_starts"], strict=True)
+    return [{"input_ids": ids, "document_starts": starts} for ids, starts in pairs]
+
+
+# A model
+
+
+@pytest.fixture(scope="module")
+def model() -> Qwen3ForCausalLM:
+    """Two tiny layers of random weights under a real vocabulary."""
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=151_669,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=512,
+        attn_implementation="sdpa",
+    )
+    return Qwen3ForCausalLM(config).eval()
+
+
+def test_packed_documents_do_not_see_each_other(tokenizer, model):
+    texts = [conversation(2), "Folded.", "Bound."]
+    features = as_features(pack(texts, tokenizer, max_length=64))
+    assert any(len(feature["document_starts"]) > 1 for feature in features)
+    batch = DataCollatorForCausalLM(tokenizer)(features)
+    report = check_isolation(model, batch)
+    assert report.verdict == "isolated", report.diagnosis
+    assert not report.skipped
+
+
+def test_with_the_starts_forgotten_they_do(model):
+    """The control: the same row without its boundaries leaks, and the check says so."""
+    tokenizer = load("qwen3")
+    (feature,) = as_features(pack(["Folded.", "Bound."], tokenizer))
+    whole = {"input_ids": feature["input_ids"], "document_starts": [0]}
+    batch = DataCollatorForCausalLM(tokenizer)([whole])
+    report = check_isolation(model, batch, document_starts=[feature["document_starts"]])
+    assert report.verdict == "leak"
