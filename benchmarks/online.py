@@ -6,8 +6,8 @@ columns for `best_fit` and the window count all of their rows. 40,000 documents 
 said otherwise, 200,000 at 131,072.
 
 Microseconds are processor time of one `add`, rows included, after the buffer has filled, the best
-of several runs. The hard lengths were looked for: no exact fill exists (multiples of a number, narrow
-ranges, values just over a fraction of the row), so that every search runs to its cap.
+of several runs. The hard lengths were looked for: no exact fill exists (multiples of a number,
+narrow ranges, values just over a fraction of the row), so that every search runs to its cap.
 """
 
 from __future__ import annotations
