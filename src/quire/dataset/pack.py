@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from quire.dataset.records import Packed, Records, as_table, like_input
+from quire.dataset.groups import group_numbers
+from quire.dataset.records import Packed, Records, as_columns, require_name
+from quire.dataset.rows import like_input
 from quire.dataset.sources import PackSource, documents_of
-from quire.documents import Documents, EncodeOptions, TokenizerLike, gather
-from quire.errors import unknown_name
+from quire.dataset.supervision import supervised_by_labels, teaching_groups
+from quire.documents import EncodeOptions, TokenizerLike, gather
+from quire.errors import QuireError
+from quire.keywords import names_near_keywords
 from quire.ledger import Ledger
-from quire.plan import Plan, PlanOptions, keeps_order, plan_documents
-from quire.plan.fragments import Fragments
+from quire.plan import PlanOptions, keeps_order, plan_documents
 from quire.plan.groups import plan_groups
-from quire.plan.strategies import Supervised
-
-IGNORE = -100
 
 
+@names_near_keywords
 def pack_dataset(
     dataset: Records | Mapping[str, Records],
     tokenizer: TokenizerLike | None = None,
@@ -53,10 +50,11 @@ def pack_dataset(
     """The dataset packed as a whole, with ``document_starts``; and the ledger if asked.
 
     ``dataset`` is a `datasets.Dataset`, a dict of them, an Arrow table or a list of dicts. It is
-    taken as tokenised where it has ``input_ids`` and no tokenizer is given; then ``columns`` (by
-    default every per-token list column) go along with the tokens through every cut. With a
-    tokenizer, ``feature`` is text, or ``messages`` are conversations for its chat template, whose
-    labels train what the assistant says. Documents with equal ``group`` stand in the same row.
+    taken as tokenised where it has ``input_ids``; then ``columns`` (by default every per-token list
+    column) go along with the tokens through every cut, and a tokenizer, if given, says which ids
+    there are. Otherwise ``feature`` is text, or ``messages`` are conversations for the tokenizer's
+    chat template, whose labels train what the assistant says. Documents with equal ``group`` stand
+    in the same row. ``keep_source`` adds where each fragment comes from.
     Rows are shuffled by ``seed`` unless the strategy keeps their order. A Dataset comes back as a
     Dataset, anything else as an Arrow table. The cost is one copy of the tokens.
 
@@ -88,60 +86,66 @@ def pack_dataset(
         shuffle=not keeps_order(strategy) if shuffle is None else shuffle,
         seed=seed,
     )
-    if not isinstance(dataset, Mapping):
-        rows, ledger = _pack(dataset, source, shape, group, keep_source)
-        return (rows, ledger) if return_ledger else rows
-    splits = {
-        name: _pack(part, source, shape, group, keep_source) for name, part in dataset.items()
-    }
-    kind: Callable[[object], Mapping[str, Packed]] = type(dataset)  # a DatasetDict, or a dict
-    packed = kind({name: rows for name, (rows, _) in splits.items()})
-    ledgers = {name: ledger for name, (_, ledger) in splits.items()}
-    return (packed, ledgers) if return_ledger else packed
+    if isinstance(dataset, Mapping):
+        packed, ledgers = _pack_splits(dataset, source, shape, group, keep_source)
+        _warn_of_drops(sum(ledgers.values(), Ledger()), return_ledger)
+        return (packed, ledgers) if return_ledger else packed
+    rows, ledger = _pack(dataset, source, shape, group, keep_source)
+    _warn_of_drops(ledger, return_ledger)
+    return (rows, ledger) if return_ledger else rows
+
+
+def _pack_splits(
+    splits: Mapping[str, Records],
+    source: PackSource,
+    shape: PlanOptions,
+    group: str | None,
+    keep_source: bool,
+) -> tuple[Mapping[str, Packed], dict[str, Ledger]]:
+    rows, ledgers = {}, {}
+    for name, records in splits.items():
+        try:
+            rows[name], ledgers[name] = _pack(records, source, shape, group, keep_source)
+        except QuireError as error:
+            error.add_note(f"in split {name!r}")
+            raise
+    kind: Callable[[object], Mapping[str, Packed]] = type(splits)  # a DatasetDict, or a dict
+    return kind(rows), ledgers
 
 
 def _pack(
     records: Records, source: PackSource, shape: PlanOptions, group: str | None, keep_source: bool
 ) -> tuple[Packed, Ledger]:
-    table = as_table(records)
-    documents = documents_of(table, source)
-    plan = _plan(table, documents, documents.terms(shape), group)
-    rows = gather(documents, plan, keep_source=keep_source)
-    settings = (source, shape, group, keep_source)
-    return like_input(rows, records, settings), documents.ledger + plan.ledger
-
-
-def _plan(table: pa.Table, documents: Documents, options: PlanOptions, group: str | None) -> Plan:
+    columns = as_columns(records)
     if group is not None:
-        return plan_groups(documents.lengths, _group_numbers(table, group, documents), options)
-    return plan_documents(documents.lengths, options, _supervised(documents))
+        require_name(columns, group)  # before hours of tokenizing
+    documents = documents_of(columns, source)
+    if group is None:
+        judge = supervised_by_labels(documents)
+        plan = plan_documents(documents.lengths, documents.terms(shape), judge)
+    else:
+        numbers = group_numbers(columns, group)[documents.numbers]
+        documents, numbers = teaching_groups(documents, numbers)
+        plan = plan_groups(documents.lengths, numbers, documents.terms(shape))
+    rows = gather(documents, plan, keep_source=keep_source)
+    tokens_are_given = source.tokenizer is None
+    return (
+        like_input(rows, records, documents, plan, tokens_are_given),
+        documents.ledger + plan.ledger,
+    )
 
 
-def _group_numbers(table: pa.Table, group: str, documents: Documents) -> npt.NDArray[np.int64]:
-    """One number for each distinct value of the column; a document without one is alone."""
-    if group not in table.column_names:
-        raise unknown_name("column", group, table.column_names)
-    column = table[group].combine_chunks()
-    numbers = pc.fill_null(column.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False)
-    alone = np.flatnonzero(numbers < 0)
-    numbers = numbers.astype(np.int64)
-    numbers[alone] = len(numbers) + alone
-    of_documents: npt.NDArray[np.int64] = numbers[documents.numbers]
-    return of_documents
-
-
-def _supervised(documents: Documents) -> Supervised | None:
-    """A judge of fragments: whether any given label in them is trained."""
-    if "labels" not in documents.columns:
-        return None
-    labels = documents.columns["labels"].to_numpy(zero_copy_only=False)
-    trained = np.append(0, np.cumsum(labels != IGNORE))
-
-    def supervised(fragments: Fragments) -> npt.NDArray[np.bool]:
-        at = documents.offsets[fragments.documents]
-        one_token = documents.lengths[fragments.documents] == 1
-        counts = trained[at + fragments.stops] - trained[at + fragments.starts]
-        taught: npt.NDArray[np.bool] = (counts > 0) | one_token
-        return taught
-
-    return supervised
+def _warn_of_drops(ledger: Ledger, is_returned: bool) -> None:
+    """Say what was left out, unless the caller gets it told by the ledger; say if it was all."""
+    dropped = {**ledger.documents.dropped, **ledger.tokens.dropped}
+    if not dropped or (is_returned and ledger.tokens.emitted):
+        return
+    what = ", ".join(
+        f"{reason}: {ledger.documents.dropped[reason]} documents, "
+        f"{ledger.tokens.dropped[reason]} tokens"
+        for reason in sorted(dropped)
+    )
+    left = "" if ledger.tokens.emitted else " and nothing is left"
+    warnings.warn(
+        f"pack_dataset dropped {what}{left}; return_ledger=True gives the counts", stacklevel=4
+    )

@@ -1,14 +1,18 @@
-"""Records in one form: whatever came in as an Arrow table, and packed rows back as it came."""
+"""Records in one form: columns by name, whatever they came as.
+
+Arrow stays Arrow. Dicts stay Python values until a column is asked for as Arrow: a conversation
+that went through Arrow would come back with every key that any other conversation has.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import bisect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
-from quire.errors import InvalidDocument, InvalidOption
+from quire.errors import InvalidDocument, InvalidOption, unknown_name
 
 if TYPE_CHECKING:
     import datasets
@@ -17,23 +21,31 @@ Records: TypeAlias = "datasets.Dataset | pa.Table | Sequence[Mapping[str, Any]]"
 Packed: TypeAlias = "datasets.Dataset | pa.Table"
 
 
-def is_hf_dataset(records: object) -> bool:
-    """Whether this is a `datasets.Dataset`; asked by name, so that nothing is imported for it."""
-    names = {f"{kind.__module__}.{kind.__name__}" for kind in type(records).__mro__}
-    return "datasets.arrow_dataset.Dataset" in names
+class Columns(Protocol):
+    """Records by column."""
+
+    names: list[str]
+
+    def __len__(self) -> int: ...
+    def column(self, name: str) -> pa.ChunkedArray:
+        """All values of a column, as Arrow."""
+
+    def values(self, name: str, first: int = 0, stop: int | None = None) -> list[Any]:
+        """Some values of a column, as Python objects; text that is not UTF-8 as bytes."""
 
 
-def as_table(records: Records) -> pa.Table:
-    """The records as an Arrow table; a memory-mapped dataset stays where it is."""
+def as_columns(records: Records) -> Columns:
+    """The records by column; a memory-mapped dataset stays where it is."""
     if isinstance(records, pa.Table):
-        return records
+        return ArrowColumns(records)
     if isinstance(records, pa.RecordBatch):
-        return pa.Table.from_batches([records])
+        return ArrowColumns(pa.Table.from_batches([records]))
     if is_hf_dataset(records):
         dataset = cast("datasets.Dataset", records)
-        return dataset.data.table if dataset._indices is None else dataset.with_format("arrow")[:]
+        plain = dataset._indices is None
+        return ArrowColumns(dataset.data.table if plain else dataset.with_format("arrow")[:])
     if isinstance(records, Sequence) and not isinstance(records, str | bytes):
-        return _table_of_dicts(records)
+        return DictColumns(records)
     if hasattr(records, "__iter__") and "Iterable" in type(records).__name__:
         raise InvalidOption(
             f"{type(records).__name__} is a stream, which cannot be packed as a whole; use "
@@ -45,33 +57,89 @@ def as_table(records: Records) -> pa.Table:
     )
 
 
-def _table_of_dicts(records: Sequence[Mapping[str, Any]]) -> pa.Table:
-    for number, record in enumerate(records):
-        if not isinstance(record, Mapping):
-            raise InvalidDocument(f"record {number} is {type(record).__name__} but must be a dict")
-    names = list(dict.fromkeys(name for record in records for name in record))
-    columns = {name: [record.get(name) for record in records] for name in names}
-    return pa.table({name: _column(name, values) for name, values in columns.items()})
+def is_hf_dataset(records: object) -> bool:
+    """Whether this is a `datasets.Dataset`; asked by name, so that nothing is imported for it."""
+    names = {f"{kind.__module__}.{kind.__name__}" for kind in type(records).__mro__}
+    return "datasets.arrow_dataset.Dataset" in names
 
 
-def _column(name: str, values: list[Any]) -> pa.Array:
+class ArrowColumns:
+    """The columns of an Arrow table."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.names = list(table.column_names)
+        self._table = table
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """All values of a column."""
+        require_name(self, name)
+        return self._table[name]
+
+    def values(self, name: str, first: int = 0, stop: int | None = None) -> list[Any]:
+        """Some values of a column, as Python objects; text that is not UTF-8 as bytes."""
+        part = self.column(name)[first:stop]
+        try:
+            return cast(list[Any], part.to_pylist())
+        except UnicodeDecodeError:
+            return [_text_or_bytes(value) for value in part]
+
+
+def _text_or_bytes(value: pa.Scalar) -> object:
     try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        kinds = sorted({type(value).__name__ for value in values})
+        return value.as_py()
+    except UnicodeDecodeError:
+        return value.as_buffer().to_pybytes()
+
+
+class DictColumns:
+    """The columns of a list of dicts; a key that is not there is None."""
+
+    def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
+        for number, record in enumerate(records):
+            if not isinstance(record, Mapping):
+                raise InvalidDocument(
+                    f"record {number} is {type(record).__name__} but must be a dict"
+                )
+        self.names = list(dict.fromkeys(name for record in records for name in record))
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """All values of a column, as Arrow."""
+        require_name(self, name)
+        if not len(self):
+            return pa.chunked_array([], pa.list_(pa.int32()))
+        values = self.values(name)
+        error = _arrow_error(values)
+        if error is None:
+            return pa.chunked_array([pa.array(values)])
+        # The values up to the first that does not fit are the longest start without an error.
+        counts = range(1, len(values) + 1)
+        wrong = bisect.bisect_left(counts, True, key=lambda n: _arrow_error(values[:n]) is not None)
         raise InvalidDocument(
-            f"column {name!r} mixes values that fit no one type ({', '.join(kinds)}): {error}"
-        ) from error
+            f"record {wrong} has a {name} of type {type(values[wrong]).__name__}, which does not "
+            f"fit those before it: {error}; mend it, or leave the column out with columns="
+        )
+
+    def values(self, name: str, first: int = 0, stop: int | None = None) -> list[Any]:
+        """Some values of a column, as they are."""
+        return [record.get(name) for record in self._records[first:stop]]
 
 
-def like_input(rows: pa.Table, records: Records, options: object) -> Packed:
-    """The packed rows in the kind of the input: a Dataset for a Dataset, else an Arrow table."""
-    if not is_hf_dataset(records):
-        return rows
-    from datasets import Dataset
-    from datasets.table import InMemoryTable
+def _arrow_error(values: list[Any]) -> Exception | None:
+    try:
+        pa.array(values)
+    except (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError) as error:
+        return error
+    return None
 
-    # Without a fingerprint of its own, Dataset would hash every token.
-    dataset = cast(Dataset, records)
-    digest = hashlib.sha256(f"{dataset._fingerprint} {options!r}".encode()).hexdigest()
-    return Dataset(InMemoryTable(rows), split=dataset.split, fingerprint=digest[:16])
+
+def require_name(columns: Columns, name: str) -> None:
+    """Raise unless there is such a column; where there are no records, there is every column."""
+    if name not in columns.names and (columns.names or len(columns)):
+        raise unknown_name("column", name, columns.names)

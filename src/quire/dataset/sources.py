@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from quire.dataset.conversations import documents_from_messages
+from quire.dataset.records import Columns
+from quire.dataset.texts import text_batches
 from quire.documents import Documents, EncodeOptions, TokenizerLike, as_tokenizer
 from quire.documents.bad_records import BadRecords
-from quire.documents.chat import ChatTokenizer, encode_conversations
 from quire.documents.encode import encode_contents, with_specials
 from quire.documents.encoded import Encoded
 from quire.documents.list_columns import TOKENS, documents_from_columns
-from quire.errors import InvalidDocument, InvalidOption, unknown_name
+from quire.errors import InvalidOption
+from quire.ledger import Ledger, Tally, TokenTally
+from quire.plan.options import require_integer
 from quire.progress import progress_bar
-
-_BATCH_BYTES = 1 << 24
-"""Text handed to the tokenizer at once: enough for its threads, little beside the tokens."""
-
-_TEXT_TYPES = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_string_view,
-    pa.types.is_null,
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,84 +36,95 @@ class PackSource:
     max_bad_records: int = 0
     progress: bool | None = None
 
+    def __post_init__(self) -> None:
+        require_integer("max_bad_records", self.max_bad_records, 0)
+        if isinstance(self.columns, str):
+            raise InvalidOption(f"columns is {self.columns!r} but a list of names is needed")
 
-def documents_of(table: pa.Table, source: PackSource) -> Documents:
+
+def documents_of(columns: Columns, source: PackSource) -> Documents:
     """The documents of all records."""
     if source.messages is not None:
-        return _from_messages(table, source)
-    if source.tokenizer is None:
-        if TOKENS not in table.column_names:
+        _require_unset(source, "messages", "columns", "truncate_at")
+        return _within(documents_from_messages(columns, source), source.encode.max_len)
+    if _are_tokenised(columns, source):
+        _require_unset(source, "tokenised input", "truncate_at")
+        return _within(_from_tokens(columns, source), source.encode.max_len)
+    _require_unset(source, "text", "columns")
+    return _from_texts(columns, source)
+
+
+def _are_tokenised(columns: Columns, source: PackSource) -> bool:
+    """Whether tokens are taken as they are; where both could be meant, it is asked."""
+    tokens, text = TOKENS in columns.names, source.feature in columns.names
+    if source.tokenizer is None and not tokens and columns.names:
+        raise InvalidOption(
+            f"the dataset has no {TOKENS!r} column (it has {', '.join(columns.names)}); pass a "
+            "tokenizer to pack its text"
+        )
+    if source.tokenizer is not None and tokens and text:
+        raise InvalidOption(
+            f"the dataset has both {TOKENS!r} and {source.feature!r}, and a tokenizer is given; "
+            "leave the tokenizer out to pack the tokens, or remove that column to pack the text"
+        )
+    return tokens or source.tokenizer is None
+
+
+def _require_unset(source: PackSource, kind: str, *names: str) -> None:
+    given = {"columns": source.columns, "truncate_at": source.encode.truncate_at}
+    for name in names:
+        if given[name] is not None:
             raise InvalidOption(
-                f"the dataset has no {TOKENS!r} column (it has {', '.join(table.column_names)}); "
-                "pass a tokenizer to pack its text"
+                f"{name}={given[name]!r} has no meaning for {kind}; leave {name} out"
             )
-        return documents_from_columns(table, source.columns, max_bad_records=source.max_bad_records)
-    if source.feature not in table.column_names and TOKENS in table.column_names:
-        return documents_from_columns(
-            table,
-            source.columns,
-            max_bad_records=source.max_bad_records,
-            vocab_size=as_tokenizer(source.tokenizer).vocab_size,
-        )
-    return _from_texts(table, source)
 
 
-def _from_texts(table: pa.Table, source: PackSource) -> Documents:
-    column = _column(table, source.feature)
-    if not any(is_text(column.type) for is_text in _TEXT_TYPES):
-        raise InvalidDocument(
-            f"column {source.feature!r} holds {column.type} but text is needed; name the column "
-            "of the text with feature="
-        )
-    tokenizer = as_tokenizer(source.tokenizer)
-    bad = BadRecords(len(column), source.max_bad_records)
-    parts = []
-    with progress_bar("tokenizing", len(column), show=source.progress) as advance:
-        for first, texts in _text_batches(column):
-            for number in (i for i, text in enumerate(texts) if text is None):
-                bad.add(first + number, f"has no {source.feature}")
-            contents = [text or "" for text in texts]
-            parts.append(encode_contents(contents, tokenizer, source.encode))
-            advance(len(texts))
-    return with_specials(Encoded.joined(parts), tokenizer, source.encode, bad)
-
-
-def _text_batches(column: pa.ChunkedArray) -> Iterator[tuple[int, list[str | None]]]:
-    """(first record, texts) of batches with about so many bytes."""
-    mean = max(1, column.nbytes // max(1, len(column)))
-    size = max(1, _BATCH_BYTES // mean)
-    for first in range(0, len(column), size):
-        yield first, column.slice(first, size).to_pylist()
-
-
-def _from_messages(table: pa.Table, source: PackSource) -> Documents:
-    if source.tokenizer is None:
-        raise InvalidOption("messages need a tokenizer with a chat template; pass tokenizer=")
-    conversations = _column(table, str(source.messages)).to_pylist()
-    bad = BadRecords(len(conversations), source.max_bad_records)
-    for number in (i for i, messages in enumerate(conversations) if not messages):
-        bad.add(number, f"has no {source.messages}")
-    present = [messages for messages in conversations if messages]
-    ids, labels = [], []
-    with progress_bar("rendering", len(present), show=source.progress) as advance:
-        rendered = encode_conversations(
-            present, cast(ChatTokenizer, source.tokenizer), assistant_only=source.assistant_only
-        )
-        for conversation in rendered:
-            ids.append(conversation[0])
-            labels.append(conversation[1])
-            advance(1)
-    tokens, targets = Encoded.of_lists(ids), Encoded.of_lists(labels)
-    return Documents(
-        columns={TOKENS: pa.array(tokens.tokens), "labels": pa.array(targets.tokens)},
-        offsets=np.cumsum(tokens.lengths) - tokens.lengths,
-        lengths=tokens.lengths,
-        numbers=np.flatnonzero(bad.good),
-        ledger=bad.ledger(),
+def _from_tokens(columns: Columns, source: PackSource) -> Documents:
+    wanted = columns.names if source.columns is None else [TOKENS, *source.columns]
+    known = as_tokenizer(source.tokenizer).vocab_size if source.tokenizer is not None else None
+    return documents_from_columns(
+        pa.table({name: columns.column(name) for name in wanted or [TOKENS]}),
+        source.columns,
+        max_bad_records=source.max_bad_records,
+        vocab_size=known,
     )
 
 
-def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    if name not in table.column_names:
-        raise unknown_name("column", name, table.column_names)
-    return table[name]
+def _from_texts(columns: Columns, source: PackSource) -> Documents:
+    tokenizer = as_tokenizer(source.tokenizer)
+    bad = BadRecords(len(columns), source.max_bad_records)
+    parts = []
+    with progress_bar("tokenizing", len(columns), show=source.progress) as advance:
+        for texts in text_batches(columns, source.feature, bad):
+            parts.append(encode_contents(texts, tokenizer, source.encode))
+            advance(len(texts))
+    # Asked of every part, so that a large vocabulary need not be read for its size.
+    known = all(part.from_vocabulary for part in parts)
+    encoded = replace(Encoded.joined(parts), from_vocabulary=known)
+    return with_specials(encoded, tokenizer, source.encode, bad)
+
+
+def _within(documents: Documents, max_len: int | None) -> Documents:
+    return (
+        documents
+        if max_len is None
+        else without(documents, documents.lengths > max_len, "too_long")
+    )
+
+
+def without(documents: Documents, which: npt.NDArray[np.bool], reason: str) -> Documents:
+    """All but these documents, which are counted under this reason."""
+    if not which.any():
+        return documents
+    count, tokens = int(which.sum()), int(documents.lengths[which].sum())
+    dropped = Ledger(
+        documents=Tally(input=count, dropped={reason: count}),
+        tokens=TokenTally(input=tokens, dropped={reason: tokens}),
+    )
+    return replace(
+        documents,
+        offsets=documents.offsets[~which],
+        lengths=documents.lengths[~which],
+        numbers=documents.numbers[~which],
+        ledger=documents.ledger + dropped,
+    )

@@ -14,7 +14,7 @@ class BadRecords:
 
     def __init__(self, num_records: int, budget: int = 0) -> None:
         self._bad = np.zeros(num_records, dtype=bool)
-        self._tokens = 0
+        self._count = 0
         self._budget = budget
 
     @property
@@ -22,22 +22,23 @@ class BadRecords:
         """Which records are fine."""
         return ~self._bad
 
-    def add(self, record: int, problem: str, tokens: int = 0) -> None:
+    def add(self, record: int, problem: str) -> None:
         """Leave out a record; the problem is said in a way that completes 'record 7 ...'."""
-        if not self._bad[record]:
-            self._bad[record] = True
-            self._tokens += tokens
-        if int(self._bad.sum()) > self._budget:
+        if self._bad[record]:
+            return
+        self._bad[record] = True
+        self._count += 1
+        if self._count > self._budget:
             more = "" if self._budget == 0 else f", after {self._budget} bad records were left out"
             raise InvalidDocument(
                 f"record {record} {problem}{more}; mend the data, or let such records be left out "
                 "and counted with max_bad_records"
             )
 
-    def ledger(self) -> Ledger:
-        """What was left out."""
-        count = int(self._bad.sum())
+    def ledger(self, lengths: npt.NDArray[np.int64] | None = None) -> Ledger:
+        """What was left out; ``lengths`` are the tokens of all records, where they are known."""
+        tokens = 0 if lengths is None else int(lengths[self._bad].sum())
         return Ledger(
-            documents=Tally(input=count, dropped={"bad_record": count}),
-            tokens=TokenTally(input=self._tokens, dropped={"bad_record": self._tokens}),
+            documents=Tally(input=self._count, dropped={"bad_record": self._count}),
+            tokens=TokenTally(input=tokens, dropped={"bad_record": tokens}),
         )

@@ -1,9 +1,9 @@
-"""Conversations to documents, with labels on what the assistant says."""
+"""A conversation to tokens, with labels on what the assistant says."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -13,102 +13,137 @@ from quire.errors import InvalidDocument, InvalidOption
 
 IGNORE = -100
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_STAND_IN = "quire-stand-in-for-what-the-assistant-says"
 
-Messages: TypeAlias = Sequence[dict[str, Any]]
+Messages: TypeAlias = Sequence[Mapping[str, Any]]
+Encode: TypeAlias = Callable[[Messages], tuple[list[int], list[int]]]
 
 
 class ChatTokenizer(Protocol):
     """What is needed of a transformers tokenizer."""
 
     eos_token: str | None
+    is_fast: bool
     get_chat_template: Callable[..., str]
     apply_chat_template: Callable[..., Any]
     __call__: Callable[..., Any]
 
 
-def encode_conversations(
-    conversations: Iterable[Messages], tokenizer: ChatTokenizer, *, assistant_only: bool = True
-) -> Iterable[tuple[list[int], list[int]]]:
-    """(input_ids, labels) of each conversation, as the chat template renders it.
+def conversation_encoder(tokenizer: ChatTokenizer, assistant_only: bool = True) -> Encode:
+    """A function from messages to (input_ids, labels), as the chat template renders them.
 
     With ``assistant_only``, labels are -100 on everything that the assistant does not say. Where
     the template marks that itself (a generation block), its mask is used; otherwise the turns are
-    found in the rendered text.
+    found in the rendered text. The function raises `InvalidDocument` with a message that completes
+    'record 7 ...'.
     """
-    if not hasattr(tokenizer, "apply_chat_template"):
+    spoken = _spoken_by(tokenizer) if assistant_only else _everything
+
+    def encode(messages: Messages) -> tuple[list[int], list[int]]:
+        _require_messages(messages)
+        ids, said = spoken(messages, tokenizer)
+        return ids, np.where(said, ids, IGNORE).tolist()
+
+    _template(tokenizer)
+    return encode
+
+
+Spoken: TypeAlias = Callable[[Messages, ChatTokenizer], tuple[list[int], npt.NDArray[np.bool]]]
+
+
+def _template(tokenizer: ChatTokenizer) -> str:
+    try:
+        return tokenizer.get_chat_template()
+    except (AttributeError, ValueError) as error:
         raise InvalidOption(
-            f"{type(tokenizer).__name__} has no chat template; pass a transformers tokenizer to "
-            "pack messages"
+            f"{type(tokenizer).__name__} has no chat template; pass a transformers tokenizer that "
+            "has one, or set its chat_template"
+        ) from error
+
+
+def _spoken_by(tokenizer: ChatTokenizer) -> Spoken:
+    if _GENERATION.search(_template(tokenizer)):
+        return _marked
+    if not getattr(tokenizer, "is_fast", False):
+        raise InvalidOption(
+            f"{type(tokenizer).__name__} is slow, so it cannot say where its tokens stand in the "
+            "text; use a fast tokenizer, a template with {% generation %} blocks, or "
+            "assistant_only=False"
         )
-    template = tokenizer.get_chat_template()
-    encode = _encode_marked if _GENERATION.search(template) else _encode_found
-    for number, messages in enumerate(conversations):
-        _require_messages(number, messages)
-        ids, spoken = (
-            encode(number, messages, tokenizer)
-            if assistant_only
-            else (
-                _plain(messages, tokenizer),
-                None,
-            )
-        )
-        yield ids, list(ids) if spoken is None else np.where(spoken, ids, IGNORE).tolist()
+    return _found
 
 
-def _plain(messages: Messages, tokenizer: ChatTokenizer) -> list[int]:
-    text = tokenizer.apply_chat_template(messages, tokenize=False)
-    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return ids
-
-
-def _encode_marked(
-    number: int, messages: Messages, tokenizer: ChatTokenizer
+def _everything(
+    messages: Messages, tokenizer: ChatTokenizer
 ) -> tuple[list[int], npt.NDArray[np.bool]]:
-    rendered = tokenizer.apply_chat_template(
-        messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+    text = _render(messages, tokenizer)
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids, np.ones(len(ids), dtype=bool)
+
+
+def _marked(messages: Messages, tokenizer: ChatTokenizer) -> tuple[list[int], npt.NDArray[np.bool]]:
+    rendered = _render(
+        messages, tokenizer, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
     )
     return rendered["input_ids"], np.array(rendered["assistant_masks"], dtype=bool)
 
 
-def _encode_found(
-    number: int, messages: Messages, tokenizer: ChatTokenizer
-) -> tuple[list[int], npt.NDArray[np.bool]]:
-    text = tokenizer.apply_chat_template(messages, tokenize=False)
+def _found(messages: Messages, tokenizer: ChatTokenizer) -> tuple[list[int], npt.NDArray[np.bool]]:
+    text = _render(messages, tokenizer)
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     begins, ends = np.array(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2).T
-    spoken = np.zeros(len(begins), dtype=bool)
+    said = np.zeros(len(begins), dtype=bool)
     for turn, message in enumerate(messages):
         if message["role"] == "assistant":
-            start, stop = _turn(number, turn, messages, text, tokenizer)
-            spoken |= (begins >= start) & (ends <= stop) & (ends > begins)
-    return encoded["input_ids"], spoken
+            start, stop = _turn(turn, messages, text, tokenizer)
+            said |= (begins >= start) & (ends <= stop) & (ends > begins)
+    return encoded["input_ids"], said
 
 
-def _turn(
-    number: int, turn: int, messages: Messages, text: str, tokenizer: ChatTokenizer
-) -> tuple[int, int]:
-    """From behind the generation prompt to behind the end-of-turn token."""
-    before = tokenizer.apply_chat_template(
-        messages[:turn], tokenize=False, add_generation_prompt=True
-    )
-    content = str(messages[turn].get("content") or "").strip()
-    said = text.find(content, len(before)) if text.startswith(before) else -1
-    if said < 0:
+def _turn(turn: int, messages: Messages, text: str, tokenizer: ChatTokenizer) -> tuple[int, int]:
+    """From behind the generation prompt to behind the end-of-turn token.
+
+    The end of what is said is found from behind, by rendering a stand-in in its place: templates
+    strip contents, and drop the thoughts of earlier turns.
+    """
+    other = {**messages[turn], "content": _STAND_IN}
+    rendered = _render([*messages[:turn], other, *messages[turn + 1 :]], tokenizer)
+    before, found, behind = rendered.rpartition(_STAND_IN)
+    if turn:  # most templates refuse an empty conversation
+        before = _render(messages[:turn], tokenizer, add_generation_prompt=True)
+    if not (found and text.startswith(before) and text.endswith(behind)):
         raise InvalidDocument(
-            f"conversation {number}: turn {turn} of the assistant cannot be found in what the chat "
-            "template renders; give the tokenizer a template with {% generation %} blocks, or use "
-            "assistant_only=False"
+            f"has a turn of the assistant, its message {turn}, that cannot be found in what the "
+            "chat template renders; give the tokenizer a template with {% generation %} blocks, "
+            "or use assistant_only=False"
         )
-    stop = said + len(content)
-    end_of_turn = tokenizer.eos_token or ""
-    closing = text.find(end_of_turn, stop)
-    return len(before), closing + len(end_of_turn) if closing >= 0 else stop
+    stop = len(text) - len(behind)
+    return len(before), stop + _closing([*messages[:turn], other], behind, tokenizer)
 
 
-def _require_messages(number: int, messages: object) -> None:
-    fine = isinstance(messages, Sequence) and not isinstance(messages, str) and len(messages)
-    if not fine or not all(isinstance(m, dict) and "role" in m for m in messages):  # type: ignore[attr-defined]
-        raise InvalidDocument(
-            f"conversation {number} is {type(messages).__name__} but must be a non-empty list of "
-            "messages, each with a role and a content"
-        )
+def _closing(until: Messages, behind: str, tokenizer: ChatTokenizer) -> int:
+    """Characters from the end of the content to the end of the turn, its closing token included."""
+    rest = _render(until, tokenizer).rpartition(_STAND_IN)[2]
+    if not behind.startswith(rest):  # the template closes its last turn in a way of its own
+        rest = behind[: len(tokenizer.eos_token or "")]
+        return len(rest) if rest == tokenizer.eos_token else 0
+    at_eos = rest.find(tokenizer.eos_token) if tokenizer.eos_token else -1
+    return len(rest.rstrip()) if at_eos < 0 else at_eos + len(tokenizer.eos_token or "")
+
+
+def _render(messages: Messages, tokenizer: ChatTokenizer, **keywords: Any) -> Any:  # noqa: ANN401
+    try:
+        return tokenizer.apply_chat_template(list(messages), **{"tokenize": False, **keywords})
+    except Exception as error:  # jinja2's errors, and whatever a template's own filters raise
+        raise InvalidDocument(f"is refused by the chat template: {error}") from error
+
+
+def _require_messages(messages: object) -> None:
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+        kind = type(messages).__name__ if messages else "no messages"
+        raise InvalidDocument(f"has {kind} where a non-empty list of messages is needed")
+    for turn, message in enumerate(messages):
+        if not isinstance(message, Mapping) or "role" not in message:
+            raise InvalidDocument(
+                f"has a message {turn} without a role; each needs role and content"
+            )

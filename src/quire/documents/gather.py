@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quire.documents.documents import Documents
+from quire.errors import InvalidOption
 from quire.plan import Plan
 
 _CHUNK = 1 << 22
@@ -37,9 +38,19 @@ def gather(documents: Documents, plan: Plan, *, keep_source: bool = False) -> pa
     }
     columns["document_starts"] = _lists(_starts_in_rows(plan), plan.row_offsets)
     if keep_source:
+        _require_free(columns, "document_ids", "document_offsets")
         columns["document_ids"] = _lists(documents.numbers[plan.documents], plan.row_offsets)
         columns["document_offsets"] = _lists(plan.starts, plan.row_offsets)
     return pa.table(columns)
+
+
+def _require_free(columns: dict[str, pa.ChunkedArray], *names: str) -> None:
+    for name in names:
+        if name in columns:
+            raise InvalidOption(
+                f"keep_source writes a column {name!r}, but the input has one of that name; rename "
+                "it, or leave it out with columns="
+            )
 
 
 def _views(

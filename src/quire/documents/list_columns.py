@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 
 from quire.documents.bad_records import BadRecords
 from quire.documents.documents import Documents
-from quire.errors import InvalidDocument, unknown_name
+from quire.documents.list_values import is_number_list, list_lengths, list_values
+from quire.errors import InvalidDocument, InvalidOption, unknown_name
 from quire.ledger import Ledger, Tally
 from quire.plan.finish import spans
 
 TOKENS = "input_ids"
+_STARTS = "document_starts"
 PER_TOKEN = ("labels", "loss_mask", "attention_mask", "token_type_ids", "assistant_masks")
 """Columns that are per token whatever their lengths say: another length is an error in them."""
 
@@ -31,6 +33,7 @@ def documents_from_columns(
 
     ``columns=None`` takes all list columns of numbers that are as long as the tokens everywhere.
     """
+    _require_unpacked(table)
     bad = BadRecords(table.num_rows, max_bad_records)
     tokens, lengths = _flat(table, TOKENS, bad)
     _require_vocabulary(tokens, lengths, vocab_size)
@@ -46,71 +49,64 @@ def documents_from_columns(
         offsets=(np.cumsum(lengths) - lengths)[usable],
         lengths=lengths[usable],
         numbers=np.flatnonzero(usable),
-        ledger=bad.ledger() + Ledger(documents=Tally(input=empty, dropped={"empty": empty})),
+        ledger=bad.ledger(lengths) + Ledger(documents=Tally(input=empty, dropped={"empty": empty})),
     )
 
 
 def _flat(table: pa.Table, name: str, bad: BadRecords) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """All values of a list column end to end, and the length of each list.
-
-    `flatten` minds slices, chunks and nulls with content behind them; raw offsets do not.
-    """
+    """All values of a list column end to end, and the length of each list."""
     column = _column(table, name)
     if column.null_count:
         for record in np.flatnonzero(column.is_null().to_numpy()).tolist():
             bad.add(record, f"has no {name}")
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-    flattened = pc.list_flatten(column)
-    values = flattened.combine_chunks() if isinstance(flattened, pa.ChunkedArray) else flattened
-    if isinstance(values, pa.ChunkedArray):
-        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    lengths = list_lengths(column)
+    values = list_values(column)
     if values.null_count:
         ends = np.cumsum(lengths)
-        for place in np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist():
-            record = int(np.searchsorted(ends, place, side="right"))
-            bad.add(record, f"has a null inside its {name}", int(lengths[record]))
-        values = values.fill_null(0)
+        places = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+        for record in np.unique(np.searchsorted(ends, places, side="right")).tolist():
+            bad.add(record, f"has a null inside its {name}")
+        values = values.fill_null(pa.scalar(0).cast(values.type))
     return values, lengths
+
+
+def _require_unpacked(table: pa.Table) -> None:
+    if _STARTS in table.column_names:
+        raise InvalidOption(
+            f"the dataset is packed already: it has {_STARTS!r}, and packing its rows again would "
+            "let their documents run into each other; pack the documents themselves"
+        )
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
     if name not in table.column_names:
         raise unknown_name("column", name, table.column_names)
     column = table[name]
-    if not _is_number_list(column.type):
+    if not is_number_list(column.type):
         raise InvalidDocument(
             f"column {name!r} has type {column.type} but lists of numbers are needed"
         )
     return column
 
 
-def _is_number_list(kind: pa.DataType) -> bool:
-    lists = (
-        pa.types.is_list,
-        pa.types.is_large_list,
-        pa.types.is_fixed_size_list,
-        pa.types.is_list_view,
-        pa.types.is_large_list_view,
-    )
-    if not any(is_list(kind) for is_list in lists):
-        return False
-    value = kind.value_type
-    return bool(
-        pa.types.is_integer(value) or pa.types.is_floating(value) or pa.types.is_boolean(value)
-    )
-
-
 def _parallel_names(table: pa.Table, columns: Sequence[str] | None) -> list[str]:
     if columns is not None:
         return [name for name in columns if name != TOKENS]
-    lists = [field.name for field in table.schema if _is_number_list(field.type)]
-    lengths = pc.list_value_length(table[TOKENS])
+    lists = [field.name for field in table.schema if is_number_list(field.type)]
+    present = table[TOKENS].is_valid().to_numpy()
+    lengths = list_lengths(table[TOKENS])[present]
     return [
         name
         for name in lists
-        if name != TOKENS
-        and (name in PER_TOKEN or pc.list_value_length(table[name]).equals(lengths))
+        if name != TOKENS and (name in PER_TOKEN or _all_as_long(table[name], present, lengths))
     ]
+
+
+def _all_as_long(
+    column: pa.ChunkedArray, present: npt.NDArray[np.bool], lengths: npt.NDArray[np.int64]
+) -> bool:
+    valid = column.is_valid().to_numpy()[present]
+    return bool(valid.all()) and np.array_equal(list_lengths(column)[present], lengths)
 
 
 def _compare(
@@ -120,11 +116,7 @@ def _compare(
     bad: BadRecords,
 ) -> None:
     for record in np.flatnonzero((lengths != other) & bad.good).tolist():
-        bad.add(
-            record,
-            f"has {lengths[record]} {TOKENS} but {other[record]} {name}",
-            int(lengths[record]),
-        )
+        bad.add(record, f"has {lengths[record]} {TOKENS} but {other[record]} {name}")
 
 
 def _aligned(

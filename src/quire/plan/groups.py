@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, OversizedDocument
 from quire.plan.finish import finish, spans
 from quire.plan.fragments import whole_documents
 from quire.plan.lengths import IntArray, Lengths, as_lengths
@@ -18,7 +18,8 @@ from quire.plan.strategies import plan_documents
 def plan_groups(lengths: Lengths, groups: IntArray, options: PlanOptions) -> Plan:
     """A plan in which documents with the same group number share a row, uncut.
 
-    A group that is longer than a row is dropped whole, as ``group_too_long``.
+    Groups come in the order of their first documents. One that is longer than a row is dropped
+    whole, as ``group_too_long``; with ``overlong="error"`` it is an error.
 
     >>> plan = plan_groups([3, 3, 4, 4], np.array([0, 1, 0, 1]), PlanOptions(capacity=8))
     >>> [[fragment.document for fragment in row] for row in plan]
@@ -27,11 +28,11 @@ def plan_groups(lengths: Lengths, groups: IntArray, options: PlanOptions) -> Pla
     lengths = as_lengths(lengths)
     _require_possible(lengths, groups, options)
     whole = whole_documents(lengths)
-    _, group = np.unique(groups[whole.documents], return_inverse=True)
-    sizes = np.bincount(group)
-    spaces = options.spaces(whole.stops.astype(np.int64))
-    by_group = _plan_of_groups(np.bincount(group, weights=spaces).astype(np.int64), options)
-    members = np.argsort(group, kind="stable")
+    group = _in_order(groups[whole.documents])
+    members, sizes = np.argsort(group, kind="stable"), np.bincount(group)
+    spaces = np.bincount(group, options.spaces(whole.stops.astype(np.int64))).astype(np.int64)
+    _require_fit(spaces, whole.documents[members], sizes, options)
+    by_group = _plan_of_groups(spaces, options)
     chosen = spans((np.cumsum(sizes) - sizes)[by_group.documents], sizes[by_group.documents])
     offsets = np.append(0, np.cumsum(sizes[by_group.documents]))[by_group.row_offsets]
     left_out = np.setdiff1d(np.arange(len(whole)), members[chosen])
@@ -44,11 +45,35 @@ def plan_groups(lengths: Lengths, groups: IntArray, options: PlanOptions) -> Pla
     )
 
 
+def _in_order(groups: IntArray) -> IntArray:
+    """Numbers from 0 on, in the order in which the groups first appear.
+
+    >>> _in_order(np.array([7, 3, 7, 5]))
+    array([0, 1, 0, 2])
+    """
+    _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[group]
+
+
 def _plan_of_groups(spaces: IntArray, options: PlanOptions) -> Plan:
     """Rows of groups; ``wrapped`` would cut one at a row's end, so ``greedy`` stands in for it."""
     strategy = "greedy" if options.strategy == "wrapped" else options.strategy
     terms = PlanOptions(capacity=options.row_space, strategy=strategy, overlong="drop")
     return plan_documents(spaces, terms)
+
+
+def _require_fit(
+    spaces: IntArray, members: IntArray, sizes: IntArray, options: PlanOptions
+) -> None:
+    if options.overlong == "error" and (spaces > options.row_space).any():
+        longest = int(np.argmax(spaces))
+        first = members[int(sizes[:longest].sum())]
+        raise OversizedDocument(
+            f"the group of document {first} takes up {spaces[longest]} places but a row has "
+            f"{options.row_space}; leave such groups out (overlong='drop') or raise capacity"
+        )
 
 
 def _require_possible(lengths: IntArray, groups: IntArray, options: PlanOptions) -> None:

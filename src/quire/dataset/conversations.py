@@ -1,0 +1,72 @@
+"""The conversations of records as documents, with labels on what the assistant says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from quire.dataset.records import ArrowColumns, Columns, require_name
+from quire.documents import Documents
+from quire.documents.bad_records import BadRecords
+from quire.documents.chat import ChatTokenizer, conversation_encoder
+from quire.documents.encoded import Encoded
+from quire.documents.list_columns import TOKENS
+from quire.errors import InvalidDocument, InvalidOption
+from quire.ledger import Ledger, Tally
+from quire.progress import progress_bar
+
+if TYPE_CHECKING:
+    from quire.dataset.sources import PackSource
+
+
+def documents_from_messages(columns: Columns, source: PackSource) -> Documents:
+    """One document a conversation, whatever it holds."""
+    if source.tokenizer is None:
+        raise InvalidOption("messages need a tokenizer with a chat template; pass tokenizer=")
+    encode = conversation_encoder(cast(ChatTokenizer, source.tokenizer), source.assistant_only)
+    conversations = _conversations(columns, str(source.messages))
+    bad = BadRecords(len(conversations), source.max_bad_records)
+    ids: list[list[int]] = []
+    labels: list[list[int]] = []
+    with progress_bar("rendering", len(conversations), show=source.progress) as advance:
+        for number, messages in enumerate(conversations):
+            try:
+                tokens, targets = encode(messages)
+            except InvalidDocument as error:
+                bad.add(number, str(error))
+                tokens, targets = [], []
+            ids.append(tokens)
+            labels.append(targets)
+            advance(1)
+    return _documents(Encoded.of_lists(ids), Encoded.of_lists(labels), bad)
+
+
+def _documents(tokens: Encoded, labels: Encoded, bad: BadRecords) -> Documents:
+    usable = bad.good & (tokens.lengths > 0)
+    empty = int((bad.good & (tokens.lengths == 0)).sum())
+    return Documents(
+        columns={TOKENS: pa.array(tokens.tokens), "labels": pa.array(labels.tokens)},
+        offsets=(np.cumsum(tokens.lengths) - tokens.lengths)[usable],
+        lengths=tokens.lengths[usable],
+        numbers=np.flatnonzero(usable),
+        ledger=bad.ledger() + Ledger(documents=Tally(input=empty, dropped={"empty": empty})),
+    )
+
+
+def _conversations(columns: Columns, name: str) -> list[Any]:
+    require_name(columns, name)
+    conversations = columns.values(name)
+    return _without_nulls(conversations) if isinstance(columns, ArrowColumns) else conversations
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401
+    """What Arrow made of messages without the keys that it added.
+
+    All structs of a column have the same keys, so a tool call comes back with the arguments of
+    every other tool, as nulls, and the template would write them out.
+    """
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value

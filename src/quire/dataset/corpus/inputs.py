@@ -1,0 +1,193 @@
+"""What the user named, as a list of files in an order that no file system decides."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from quire.errors import CorruptFile, InvalidOption, SourceChanged
+
+KINDS = {
+    ".jsonl": "jsonl",
+    ".jsonl.gz": "jsonl.gz",
+    ".jsonl.zst": "jsonl.zst",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".txt": "txt",
+}
+_BLOCK, _NUM_BLOCKS = 1 << 16, 16
+FINGERPRINT = (
+    f"sha256 of the size and of {_NUM_BLOCKS} blocks of {_BLOCK} bytes spread evenly over the "
+    "file, or of all of it where it is no larger"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputFile:
+    """One file of the corpus."""
+
+    number: int
+    path: Path
+    name: str
+    """Below what the user named: the same wherever the corpus stands."""
+    kind: str
+    size: int
+    fingerprint: str
+    changed_at: int
+    """Kept in memory alone: tells whether the file is written to during the run."""
+
+    def open(self) -> BinaryIO:
+        """The file, if it is still what it was."""
+        self.require_unchanged()
+        return self.path.open("rb")
+
+    def require_unchanged(self) -> None:
+        """Raise if the file is not what it was when the work was planned."""
+        try:
+            now = self.path.stat()
+        except OSError as error:
+            raise SourceChanged(f"{self.path} can no longer be read: {error.strerror}") from error
+        if (now.st_size, now.st_mtime_ns) != (self.size, self.changed_at):
+            raise SourceChanged(
+                f"{self.path} changed during the run: it had {self.size} bytes and now has "
+                f"{now.st_size}; let it come to rest, then pack into a new output"
+            )
+
+    def to_dict(self) -> dict[str, object]:
+        """What the manifest says of it."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "bytes": self.size,
+            "fingerprint": self.fingerprint,
+        }
+
+
+def find_inputs(named: Sequence[str | os.PathLike[str]]) -> tuple[InputFile, ...]:
+    """All files behind files, globs, folders and saved datasets: in the order that they are named.
+
+    Inside a glob or a folder, by name. A file that would come twice is an error.
+    """
+    if isinstance(named, str | os.PathLike):
+        raise InvalidOption(f"inputs is one path, {named!r}, but must be a list of paths")
+    found = [pair for one in named for pair in _behind(os.fspath(one))]
+    if not found:
+        raise InvalidOption("there is no input; name files, globs or folders")
+    seen: dict[tuple[int, int], Path] = {}
+    for path, _ in found:
+        identity = (path.stat().st_dev, path.stat().st_ino)
+        if identity in seen:
+            raise InvalidOption(
+                f"{path} and {seen[identity]} are the same file, whose documents would come "
+                "twice; name it once"
+            )
+        seen[identity] = path
+    return tuple(_input_file(number, *pair) for number, pair in enumerate(found))
+
+
+def _behind(named: str) -> Iterator[tuple[Path, str]]:
+    """(path, name) of every file behind one argument."""
+    path = Path(named)
+    if path.is_dir():
+        yield from _in_folder(path)
+    elif path.exists():
+        yield path, path.name
+    elif glob.has_magic(named):
+        yield from _matching(named)
+    else:
+        raise InvalidOption(f"there is no file or folder {named}")
+
+
+def _matching(pattern: str) -> Iterator[tuple[Path, str]]:
+    root = Path(*[p for p in _until_magic(Path(pattern).parts)])
+    paths = [Path(p) for p in glob.glob(pattern, recursive=True)]  # noqa: PTH207 - absolute too
+    files = {_name(path, root): path for path in paths if path.is_file()}
+    if not files:
+        raise InvalidOption(f"no file matches {pattern!r}")
+    yield from ((files[name], name) for name in sorted(files))
+
+
+def _until_magic(parts: tuple[str, ...]) -> Iterator[str]:
+    for part in parts:
+        if glob.has_magic(part):
+            return
+        yield part
+
+
+def _in_folder(folder: Path) -> Iterator[tuple[Path, str]]:
+    if (folder / "dataset_dict.json").is_file():
+        raise InvalidOption(f"{folder} holds the splits of a dataset; name the folder of one")
+    if (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file():
+        yield from _saved_dataset(folder)
+        return
+    files = {_name(path, folder): path for path in folder.rglob("*") if path.is_file()}
+    known = [name for name, path in files.items() if _kind(path) and not _is_hidden(name)]
+    if not known:
+        raise InvalidOption(f"{folder} holds no file that ends with {', '.join(KINDS)}")
+    yield from ((files[name], name) for name in sorted(known))
+
+
+def _saved_dataset(folder: Path) -> Iterator[tuple[Path, str]]:
+    """The Arrow files of `Dataset.save_to_disk`, in the order of its rows."""
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        names = [str(entry["filename"]) for entry in state["_data_files"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFile(f"{folder / 'state.json'} names no data files: {error!r}") from error
+    for name in names:
+        if PurePosixPath(name).name != name or not (folder / name).is_file():
+            raise CorruptFile(f"{folder / 'state.json'} names {name!r}, which is not in the folder")
+        yield folder / name, name
+
+
+def _name(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+def _kind(path: Path) -> str | None:
+    name = path.name.lower()
+    return next((kind for suffix, kind in KINDS.items() if name.endswith(suffix)), None)
+
+
+def _input_file(number: int, path: Path, name: str) -> InputFile:
+    kind = _kind(path)
+    if kind is None:
+        raise InvalidOption(f"{path} is of no known kind; known are {', '.join(KINDS)}")
+    if not path.is_file():
+        raise InvalidOption(f"{path} is no regular file")
+    try:
+        fingerprint, stat = _fingerprint(path)
+    except OSError as error:
+        raise InvalidOption(f"{path} cannot be read: {error.strerror}") from error
+    return InputFile(
+        number=number,
+        path=path,
+        name=name,
+        kind=kind,
+        size=stat.st_size,
+        fingerprint=fingerprint,
+        changed_at=stat.st_mtime_ns,
+    )
+
+
+def _fingerprint(path: Path) -> tuple[str, os.stat_result]:
+    with path.open("rb") as file:
+        stat = os.fstat(file.fileno())
+        digest = hashlib.sha256(str(stat.st_size).encode())
+        if stat.st_size <= _BLOCK * _NUM_BLOCKS:
+            digest.update(file.read())
+        else:
+            for block in range(_NUM_BLOCKS):
+                file.seek((stat.st_size - _BLOCK) * block // (_NUM_BLOCKS - 1))
+                digest.update(file.read(_BLOCK))
+    return digest.hexdigest(), stat

@@ -1,0 +1,116 @@
+"""What decides the bytes of a packed corpus; how it is run is decided elsewhere."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+
+from quire.documents import EncodeOptions
+from quire.errors import InvalidOption
+from quire.plan import PlanOptions, keeps_order
+from quire.plan.options import require_integer
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CorpusOptions:
+    """How records become documents, documents rows, and rows shards."""
+
+    max_length: int
+    """Places in a row."""
+    strategy: str = "best_fit"
+    overlong: str = "split"
+    text_key: str = "text"
+    """The field that holds the text."""
+    messages_key: str | None = None
+    """The field that holds a conversation for the tokenizer's chat template."""
+    assistant_only: bool = True
+    """Train what the assistant says alone."""
+    pretokenized: bool = False
+    """Records hold ``input_ids``, which are taken as they are."""
+    columns: tuple[str, ...] | None = None
+    """Per-token columns that go along with ``input_ids``; None takes those of the first record."""
+    stride: int = 0
+    min_len: int = 1
+    """Rows with fewer tokens are dropped and counted."""
+    max_len: int | None = None
+    """Documents with more tokens are dropped and counted."""
+    min_fragment: int = 1
+    max_documents_per_row: int | None = None
+    add_bos: bool = True
+    add_eos: bool = True
+    truncate_at: str | None = None
+    shuffle: bool | None = None
+    """Shuffle the rows of each shard; None: unless the strategy keeps their order."""
+    seed: int = 42
+    keep_source: bool = True
+    """Write ``document_ids`` and ``document_offsets``: where each fragment comes from."""
+    partition_size: int = 256 * MEBIBYTE
+    """Bytes of text that are packed together."""
+    max_record_bytes: int = 256 * MEBIBYTE
+    """A longer record is a bad one."""
+
+    def __post_init__(self) -> None:
+        for name in ("partition_size", "max_record_bytes"):
+            require_integer(name, getattr(self, name), 1)
+        require_integer("seed", self.seed, 0)
+        self.encode_options()
+        self.plan_options(0)
+        self._require_one_kind()
+
+    def _require_one_kind(self) -> None:
+        if self.pretokenized and self.messages_key is not None:
+            raise InvalidOption("a record holds input_ids or messages: give one of the two")
+        if self.columns is not None and not self.pretokenized:
+            raise InvalidOption("columns go along with tokens that are given: say pretokenized")
+        taken = self.pretokenized or self.messages_key is not None
+        if taken and (self.truncate_at is not None or self.max_len is not None):
+            raise InvalidOption("truncate_at and max_len are for text; leave them out")
+
+    def encode_options(self) -> EncodeOptions:
+        """The part that the encoder takes."""
+        return EncodeOptions(
+            add_bos=self.add_bos,
+            add_eos=self.add_eos,
+            max_len=self.max_len,
+            truncate_at=self.truncate_at,
+        )
+
+    def plan_options(self, seed: int) -> PlanOptions:
+        """The part that the planner takes."""
+        return PlanOptions(
+            capacity=self.max_length,
+            strategy=self.strategy,
+            overlong=self.overlong,
+            stride=self.stride,
+            min_length=self.min_len,
+            min_fragment=self.min_fragment,
+            max_documents_per_row=self.max_documents_per_row,
+            shuffle=not keeps_order(self.strategy) if self.shuffle is None else self.shuffle,
+            seed=seed,
+        )
+
+    @property
+    def batch_bytes(self) -> int:
+        """Text that is encoded at once: enough for a tokenizer's threads, a part of a partition."""
+        return max(1, min(16 * MEBIBYTE, self.partition_size // 16))
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values, as they stand in the manifest."""
+        plain = asdict(self)
+        return {**plain, "columns": None if self.columns is None else list(self.columns)}
+
+
+def parse_size(size: int | str) -> int:
+    """Bytes, from a number or from a number with K, M or G behind it.
+
+    >>> parse_size("256M"), parse_size(1000)
+    (268435456, 1000)
+    """
+    if isinstance(size, int):
+        return size
+    match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", size.strip(), flags=re.IGNORECASE)
+    if match is None:
+        raise InvalidOption(f"{size!r} is no size; write bytes, or 64K, 256M, 1G")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]

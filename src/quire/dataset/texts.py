@@ -1,0 +1,61 @@
+"""The texts of records, in batches for a tokenizer; what is no text is a bad record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from quire.dataset.records import ArrowColumns, Columns, require_name
+from quire.documents.bad_records import BadRecords
+from quire.errors import InvalidDocument
+
+_BATCH_BYTES = 1 << 24
+"""Text handed to the tokenizer at once: enough for its threads, little beside the tokens."""
+
+_TEXT_TYPES = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_null,
+)
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def text_batches(columns: Columns, feature: str, bad: BadRecords) -> Iterator[list[str]]:
+    """Texts of about so many bytes at a time; a bad record's is empty."""
+    require_name(columns, feature)
+    size = max(1, _BATCH_BYTES // _mean_bytes(columns, feature))
+    for first in range(0, len(columns), size):
+        values = columns.values(feature, first, first + size)
+        for number, value in enumerate(values):
+            if problem := _problem(value, feature):
+                bad.add(first + number, problem)
+                values[number] = ""
+        yield values
+
+
+def _mean_bytes(columns: Columns, feature: str) -> int:
+    if isinstance(columns, ArrowColumns):
+        column = columns.column(feature)
+        if not any(is_text(column.type) for is_text in _TEXT_TYPES):
+            raise InvalidDocument(
+                f"column {feature!r} holds {column.type} but text is needed; name the column of "
+                "the text with feature="
+            )
+        total = int(column.nbytes)
+    else:
+        total = sum(len(value) for value in columns.values(feature) if isinstance(value, str))
+    return max(1, total // max(1, len(columns)))
+
+
+def _problem(value: object, feature: str) -> str | None:
+    if isinstance(value, str):
+        lone = None if value.isascii() else _LONE_SURROGATE.search(value)
+        return lone and f"has half a surrogate pair at character {lone.start()} of its {feature}"
+    if value is None:
+        return f"has no {feature}"
+    if isinstance(value, bytes):
+        return f"has a {feature} that is not UTF-8"
+    return f"has a {feature} of type {type(value).__name__}, which is no text"

@@ -1,0 +1,61 @@
+"""The values of list columns, end to end in one array."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from os import cpu_count
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+
+
+def is_number_list(kind: pa.DataType) -> bool:
+    """Whether values of this type are lists of numbers, truth values included."""
+    if not any(is_list(kind) for is_list in _LISTS):
+        return False
+    return any(is_number(kind.value_type) for is_number in _NUMBERS)
+
+
+def list_lengths(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """How many values each list has; a null has none."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    return lengths.astype(np.int64, copy=False)  # type: ignore[no-any-return]
+
+
+def list_values(column: pa.ChunkedArray) -> pa.Array:
+    """All values end to end; where the column is one chunk without nulls, nothing is copied.
+
+    `list_flatten` minds slices and nulls with content behind them; raw offsets do not.
+    """
+    flat = pc.list_flatten(column)
+    chunks = flat.chunks if isinstance(flat, pa.ChunkedArray) else [flat]
+    chunks = [chunk for chunk in chunks if len(chunk)]
+    if len(chunks) == 1:
+        return chunks[0]
+    if not chunks or flat.null_count or pa.types.is_boolean(flat.type):
+        return pa.concat_arrays([*chunks, pa.array([], flat.type)])
+    return _joined([chunk.to_numpy() for chunk in chunks], flat.type)
+
+
+def _joined(parts: list[npt.NDArray[np.generic]], kind: pa.DataType) -> pa.Array:
+    """Copied by several threads: most of the time goes into touching new memory."""
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    whole = np.empty(ends[-1], dtype=parts[0].dtype)
+
+    def copy(part: npt.NDArray[np.generic], end: int) -> None:
+        whole[end - len(part) : end] = part
+
+    with ThreadPoolExecutor(cpu_count() or 1) as threads:
+        list(threads.map(copy, parts, ends))
+    return pa.array(whole, type=kind)
