@@ -5,7 +5,6 @@ padding the model computes along the way. The loss is that of documents that no 
 
     python examples/padded_or_packed.py [number of documents]
 """
-# ruff: noqa: T201
 
 from __future__ import annotations
 

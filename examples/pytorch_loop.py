@@ -1,5 +1,4 @@
 """Train on packed rows in a plain PyTorch loop, after proving that documents stay apart."""
-# ruff: noqa: T201
 
 from __future__ import annotations
 

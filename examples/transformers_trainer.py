@@ -1,5 +1,4 @@
 """Train on packed rows with transformers' Trainer."""
-# ruff: noqa: T201
 
 from __future__ import annotations
 

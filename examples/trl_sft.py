@@ -1,5 +1,4 @@
 """Train on packed rows with TRL's SFTTrainer; the rows are quire's, so TRL packs nothing."""
-# ruff: noqa: T201, S106
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def settle(
             },
         ),
         tokens=TokenTally(
-            input=int(lengths.sum(dtype=np.int64)),
+            input=_sum(lengths),
             emitted=emitted.new_tokens,
             dropped={
                 "too_long" if options.overlong == "drop" else "truncated": long_tokens,
@@ -73,26 +73,31 @@ def _by_fate(
 ) -> dict[str, _Count]:
     """A document meets the best fate that any of its fragments met."""
     counts = {name: _Count() for name in FATES}
-    overlap = fragments.overlaps(options.stride)
+    overlap = fragments.overlaps(options.stride) if options.stride else None
     seen = np.zeros(num_documents, dtype=bool)
     for code, name in enumerate(FATES if fate is not None else FATES[:1]):
         which = slice(None) if fate is None else np.flatnonzero(fate == code)
+        documents, stops = fragments.documents[which], fragments.stops[which]
+        tokens = _sum(stops) - _sum(fragments.starts[which])
         before = int(np.count_nonzero(seen))
-        seen[fragments.documents[which]] = True
-        tokens = int(fragments.lengths[which].sum(dtype=np.int64))
+        seen[documents] = True
         counts[name] = _Count(
-            fragments=len(overlap[which]),
+            fragments=len(documents),
             documents=int(np.count_nonzero(seen)) - before,
             tokens=tokens,
-            new_tokens=tokens - int(overlap[which].sum(dtype=np.int64)),
+            new_tokens=tokens - (0 if overlap is None else _sum(overlap[which])),
         )
     return counts
+
+
+def _sum(values: IntArray) -> int:
+    return int(values.sum(dtype=np.int64))
 
 
 def _overlong_drops(lengths: IntArray, options: PlanOptions) -> tuple[int, int]:
     """Documents that the policy dropped, and the tokens that it dropped or cut off."""
     overlong = lengths[lengths > options.max_fragment]
-    tokens = int(overlong.sum(dtype=np.int64))
+    tokens = _sum(overlong)
     if options.overlong == "drop":
         return len(overlong), tokens
     if options.overlong in ("truncate", "truncate_left"):

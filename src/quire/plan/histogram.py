@@ -15,7 +15,7 @@ import numpy as np
 from quire.plan.lengths import IntArray, narrowest_signed
 from quire.plan.rows import Rows
 
-_CHUNK = 1 << 17
+_CHUNK = 1 << 16
 """Fragments moved at a time: the index arrays of a chunk stay in the cache."""
 
 
@@ -71,15 +71,17 @@ def rows_from_runs(order: IntArray, runs: list[int], num_rows: int) -> Rows:
     >>> rows.fragments, rows.offsets
     (array([7, 9, 8], dtype=int32), array([0, 2, 3]))
     """
-    table = np.array(runs, dtype=np.int64).reshape(-1, 4)
-    ends = np.cumsum(table[:, 1] * table[:, 2])
+    integer = narrowest_signed(len(order))
+    table = np.array(runs, dtype=integer).reshape(-1, 4)
+    ends = np.cumsum(table[:, 1] * table[:, 2], dtype=np.int64)
     offsets = _row_offsets(table, num_rows)
-    fragments = np.empty(len(order), dtype=narrowest_signed(len(order)))
+    places_of_rows = offsets.astype(integer)
+    fragments = np.empty(len(order), dtype=integer)
     run = start = 0
     while start < len(order):
         last = max(run + 1, int(np.searchsorted(ends, start + _CHUNK, side="right")))
         stop = int(ends[last - 1])
-        fragments[_places(table[run:last], offsets)] = order[start:stop]
+        fragments[_places(table[run:last], places_of_rows)] = order[start:stop]
         run, start = last, stop
     return Rows(fragments=fragments, offsets=offsets)
 
@@ -96,7 +98,8 @@ def _row_offsets(table: IntArray, num_rows: int) -> IntArray:
 def _places(table: IntArray, offsets: IntArray) -> IntArray:
     first_row, rows, per_row, held = table.T
     items = rows * per_row
-    within = np.arange(items.sum()) - np.repeat(np.cumsum(items) - items, items)
+    ends = np.cumsum(items, dtype=items.dtype)
+    within = np.arange(ends[-1], dtype=items.dtype) - np.repeat(ends - items, items)
     if per_row.max() == 1:
         row, rank = within, np.repeat(held, items)
     else:

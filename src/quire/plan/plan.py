@@ -155,7 +155,9 @@ class Plan:
     def _row_sums(self, values: IntArray) -> IntArray:
         if not self.num_rows:
             return np.zeros(0, dtype=np.int64)
-        return np.add.reduceat(values, self.row_offsets[:-1], dtype=np.int64)
+        total = int(values.sum(dtype=np.int64))
+        dtype = values.dtype if 0 <= total <= np.iinfo(values.dtype).max else np.int64
+        return np.add.reduceat(values, self.row_offsets[:-1], dtype=dtype).astype(np.int64)
 
     def _check(self) -> None:
         offsets, counts = self.row_offsets, np.diff(self.row_offsets)
