@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from quire import block_tokenize_fn
 from quire.boundaries import position_ids, starts_from_lengths
 from quire.collate import DataCollatorForCausalLM, get_pos_ids_for_packed_sequence
+from tests.documents.literal_tokenizer import LiteralTokenizer
 
 PAD_IS_EOS = SimpleNamespace(pad_token_id=2, eos_token_id=2, bos_token_id=None)
 WITHOUT_SPECIALS = SimpleNamespace(pad_token_id=None, eos_token_id=None, bos_token_id=None)
@@ -89,3 +91,70 @@ def test_a_data_loader_gives_batches_of_packed_rows():
     assert [batch["input_ids"].shape for batch in batches] == [(2, 8), (1, 8)]
     assert batches[0]["labels"][0].tolist() == [-100, 12, 13, 14, -100, 22, 23, 24]
     assert batches[0]["labels"][1].tolist() == [-100, 32, *[-100] * 6]
+
+
+# What block_tokenize_fn stores
+
+
+@pytest.fixture(autouse=True)
+def _warned_already(monkeypatch):
+    monkeypatch.setattr("quire.blocks._warned", [True])
+
+
+def pack(texts: list[str], bos: int | None = 1, eos: int | None = 2, **options):
+    tokenizer = LiteralTokenizer(bos_token_id=bos, eos_token_id=eos)
+    return block_tokenize_fn({"text": texts}, tokenizer, "text", **options)
+
+
+STRATEGIES = pytest.mark.parametrize("strategy", ["greedy", "first_fit", "best_fit"])
+
+
+@STRATEGIES
+def test_starts_are_stored_with_and_without_special_tokens(strategy):
+    texts = ["11 12 13", "21 22", "31"]
+    options = {"packed": True, "packing_strategy": strategy, "max_length": 16}
+    assert pack(texts, None, None, **options)["document_starts"] == [[0, 3, 5]]
+    assert pack(texts, None, 2, **options)["document_starts"] == [[0, 4, 7]]
+    assert pack(texts, 1, 2, **options)["document_starts"] == [[0, 5, 9]]
+
+
+def test_a_row_that_is_one_document_starts_at_zero():
+    rows = pack(["11 12", "21"], packed=False)
+    assert rows["document_starts"] == [[0], [0]]
+
+
+@STRATEGIES
+@pytest.mark.parametrize("overflow", [True, False])
+def test_starts_increase_from_zero_and_stay_inside_their_row(strategy, overflow):
+    texts = [" ".join(["7"] * (n % 13)) for n in range(60)]
+    rows = pack(texts, packed=True, packing_strategy=strategy, overflow=overflow, max_length=9)
+    for ids, starts in zip(rows["input_ids"], rows["document_starts"], strict=True):
+        assert starts[0] == 0 and starts == sorted(set(starts)) and starts[-1] < len(ids) <= 9
+        assert [at for at, token in enumerate(ids) if token == 1] == starts, "BOS opens each"
+
+
+def test_a_continuation_is_a_fragment_with_a_start_of_its_own():
+    rows = pack(["11 12 13 14 15", "21 22"], None, None, packed=True, max_length=4)
+    assert rows["input_ids"] == [[11, 12, 13, 14], [15, 21, 22]]
+    assert rows["document_starts"] == [[0], [0, 1]]
+    batch = DataCollatorForCausalLM(WITHOUT_SPECIALS)(features_of(rows))
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 3], [0, 0, 1, 0]]
+    assert batch["labels"].tolist() == [[-100, 12, 13, 14], [-100, -100, 22, -100]]
+
+
+def test_stored_starts_and_not_tokens_say_where_documents_are():
+    """Texts that hold EOS inside, under a tokenizer whose PAD is that EOS."""
+    rows = pack(["11 2 12 2", "21 2 22"], None, 2, packed=True, max_length=12)
+    assert rows["input_ids"] == [[11, 2, 12, 2, 2, 21, 2, 22, 2]]
+    (row,) = features_of(rows)
+    batch = DataCollatorForCausalLM(PAD_IS_EOS, padding="max_length", max_length=12)([row])
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1, 2]]
+    old = DataCollatorForCausalLM(PAD_IS_EOS, packed_sequences=True)(
+        [{"input_ids": row["input_ids"]}]
+    )
+    assert old["position_ids"].tolist() == [[0, 1, 0, 1, 0, 0, 1, 0, 1]], "the trap, as a control"
+
+
+def features_of(rows) -> list[dict[str, list[int]]]:
+    pairs = zip(rows["input_ids"], rows["document_starts"], strict=True)
+    return [{"input_ids": ids, "document_starts": starts} for ids, starts in pairs]
