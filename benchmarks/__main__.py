@@ -9,7 +9,7 @@ import platform
 import sys
 from pathlib import Path
 
-ALL = ("planner", "online", "tight", "balance")
+ALL = ("planner", "online", "tight", "balance", "collate", "blocks", "pack_dataset")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 PACKAGES = ("numpy", "pyarrow", "scipy", "trl", "torch", "transformers", "datasets")
 
