@@ -17,7 +17,12 @@ _LISTS = (
     pa.types.is_list_view,
     pa.types.is_large_list_view,
 )
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+_NUMBERS = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_boolean,
+    pa.types.is_null,  # what lists become that are all empty
+)
 
 
 def is_number_list(kind: pa.DataType) -> bool:
@@ -39,6 +44,8 @@ def list_values(column: pa.ChunkedArray) -> pa.Array:
     `list_flatten` minds slices and nulls with content behind them; raw offsets do not.
     """
     flat = pc.list_flatten(column)
+    if pa.types.is_null(flat.type):
+        flat = flat.cast(pa.int64())
     chunks = flat.chunks if isinstance(flat, pa.ChunkedArray) else [flat]
     chunks = [chunk for chunk in chunks if len(chunk)]
     if len(chunks) == 1:
