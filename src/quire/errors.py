@@ -53,6 +53,26 @@ class CorruptFile(QuireError):
     """A file is damaged, or is not what its name promises."""
 
 
+class InvalidState(QuireError, ValueError):
+    """A saved state is damaged, foreign, or belongs to other options."""
+
+
+class SourceError(QuireError):
+    """A source of documents failed, again and again."""
+
+
+class SourceChanged(SourceError):
+    """A source gives other documents than it gave before."""
+
+
+class OutputError(QuireError):
+    """An output cannot be written, is in use, or belongs to other options or inputs."""
+
+
+class WorkerError(QuireError):
+    """A worker process died, or failed in a way that quire does not know."""
+
+
 class MissingDependency(QuireError, ImportError):
     """An optional package is needed and not installed."""
 

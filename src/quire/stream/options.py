@@ -1,0 +1,190 @@
+"""The options of a stream, declared once, with the dotted names that a config file uses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from quire.errors import InvalidOption
+from quire.plan.options import require_integer
+
+Backend = Literal["hf", "files", "local_text"]
+PackingMode = Literal["sequential", "bin", "online"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """Where documents come from."""
+
+    backend: Backend = "hf"
+    files: tuple[str, ...] = ()
+    """Globs of jsonl, parquet and text files, plain, ``.gz`` or ``.zst`` (backend ``files``)."""
+    local_text: str | None = None
+    """One document, for a try (backend ``local_text``)."""
+    hf_dataset: str | None = None
+    """A dataset of the Hugging Face hub, or a loader such as ``json`` (backend ``hf``)."""
+    hf_name: str | None = None
+    hf_split: str = "train"
+    hf_data_files: tuple[str, ...] = ()
+    """What a loader such as ``json`` or ``parquet`` reads."""
+    text_key: str = "text"
+
+    def __post_init__(self) -> None:
+        _require_choice("backend", self.backend, get_args(Backend))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedSource(SourceOptions):
+    """One source of a mixture."""
+
+    weight: float = 1.0
+    """Its share of the tokens, beside the other weights."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            raise InvalidOption(f"weight is {self.weight} but must be a finite number > 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerOptions:
+    """How text becomes tokens."""
+
+    kind: Literal["hf", "byte"] = "hf"
+    hf_name_or_path: str | None = None
+    add_bos: bool = False
+    add_eos: bool = True
+    byte_offset: int = 3
+    vocab_size_multiple: int = 128
+    auto_set_special_tokens: bool = True
+    """Whether ``model`` takes over the special ids of an hf tokenizer."""
+    max_doc_tokens: int | None = None
+    """Tokens of a document beyond these are cut off, before specials, and counted."""
+
+    def __post_init__(self) -> None:
+        _require_choice("kind", self.kind, ("hf", "byte"))
+        _require_integers(self, byte_offset=0, vocab_size_multiple=1, max_doc_tokens=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(SourceOptions):
+    """Documents, their order, and how they become windows."""
+
+    sources: tuple[WeightedSource, ...] = ()
+    """A mixture; instead of a source here."""
+    shuffle: bool = True
+    shuffle_buffer_size: int = 10000
+    """Documents that are shuffled together: the shuffle window."""
+    seed: int = 0
+    repeat: bool = True
+    max_retries: int = 3
+    retry_delay_sec: float = 1.0
+    state_update_interval: int = 2000
+    """Documents between refreshes of the source's cursor: cost only, never exactness."""
+    max_bad_records: int = 0
+    """Records of a stream that may be left out and counted as no text can be read from them."""
+    tokenizer: TokenizerOptions = field(default_factory=TokenizerOptions)
+    packing_mode: PackingMode = "sequential"
+    packing_buffer_docs: int = 128
+    packing_max_docs_per_bin: int | None = None
+    mask_boundary_loss: bool = True
+    train_on_eos: bool = True
+    emit_position_ids: bool = False
+    grain_prefetch: int = 0
+    """Batches that are made ahead in a thread."""
+    num_workers: int = 0
+    """Processes that tokenise."""
+    num_streams: int = 1
+    """Independent packed streams over disjoint documents; more than one lets ranks read less."""
+    last_batch: Literal["pad", "drop"] = "pad"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_choice("packing_mode", self.packing_mode, get_args(PackingMode))
+        _require_choice("last_batch", self.last_batch, ("pad", "drop"))
+        _require_integers(self, **_LEAST)
+        if not (math.isfinite(self.retry_delay_sec) and self.retry_delay_sec >= 0):
+            raise InvalidOption(
+                f"retry_delay_sec is {self.retry_delay_sec} but must be a finite number >= 0"
+            )
+        if self.packing_mode == "sequential" and self.packing_max_docs_per_bin is not None:
+            raise InvalidOption(
+                f"packing_max_docs_per_bin is {self.packing_max_docs_per_bin} but the sequential "
+                "packer has no bins; leave it null, or set packing_mode to bin or online"
+            )
+
+
+_LEAST = {
+    "shuffle_buffer_size": 1,
+    "seed": 0,
+    "max_retries": 0,
+    "state_update_interval": 1,
+    "max_bad_records": 0,
+    "packing_buffer_docs": 1,
+    "packing_max_docs_per_bin": 1,
+    "grain_prefetch": 0,
+    "num_workers": 0,
+    "num_streams": 1,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """The shape of a batch: ``[grad_accum, batch_size, seq_len]``."""
+
+    seq_len: int
+    batch_size: int
+    """Rows of a microbatch over all ranks."""
+    grad_accum: int = 1
+
+    def __post_init__(self) -> None:
+        _require_integers(self, seq_len=1, batch_size=1, grad_accum=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What the model knows of tokens; what is null is taken from the tokenizer."""
+
+    vocab_size: int | None = None
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    segment_masking: bool = True
+    """Read by the consumer's attention; the batch is the same either way."""
+
+    def __post_init__(self) -> None:
+        _require_integers(self, vocab_size=1, pad_token_id=0, bos_token_id=0, eos_token_id=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamConfig:
+    """Everything that decides a stream."""
+
+    train: TrainOptions
+    data: DataOptions = field(default_factory=DataOptions)
+    model: ModelOptions = field(default_factory=ModelOptions)
+
+    def __post_init__(self) -> None:
+        streams, rows = self.data.num_streams, self.train.batch_size
+        if rows % streams:
+            raise InvalidOption(
+                f"data.num_streams is {streams} but must divide train.batch_size, which is {rows}"
+            )
+
+    @property
+    def window_size(self) -> int:
+        """Tokens of a window: one more than ``seq_len``, as labels are shifted."""
+        return self.train.seq_len + 1
+
+
+def _require_integers(options: object, **least: int) -> None:
+    for name, smallest in least.items():
+        value = getattr(options, name)
+        if value is not None:
+            require_integer(name, value, smallest)
+
+
+def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidOption(f"{name} is {value!r} but must be one of {', '.join(choices)}")

@@ -1,0 +1,68 @@
+"""First-fit decreasing over a buffer of documents, packed as a whole when it is full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from quire.errors import InvalidState
+from quire.plan import PlanOptions, plan_documents
+from quire.stream.state import State, Tokens, read_fields, tokens_from_json, tokens_to_json
+from quire.stream.windows import Fragment, Window, window_of
+
+
+class BinPacker:
+    """Buffers documents, then packs them all; documents longer than a window are split."""
+
+    def __init__(
+        self, size: int, vocab_size: int, buffer_docs: int, max_docs: int | None = None
+    ) -> None:
+        self._vocab_size, self._buffer_docs = vocab_size, buffer_docs
+        self._options = PlanOptions(
+            capacity=size, strategy="first_fit", overlong="split", max_documents_per_row=max_docs
+        )
+        self._documents: list[Tokens] = []
+
+    @property
+    def pending(self) -> tuple[int, int]:
+        """Documents and tokens that wait."""
+        return len(self._documents), sum(map(len, self._documents))
+
+    def add(self, tokens: Tokens) -> list[Window]:
+        """The windows of the whole buffer, when this document fills it."""
+        self._documents.append(tokens)
+        return self.flush() if len(self._documents) == self._buffer_docs else []
+
+    def flush(self) -> list[Window]:
+        """The windows of everything in the buffer."""
+        documents, self._documents = self._documents, []
+        if not documents:
+            return []
+        plan = plan_documents(np.array([len(tokens) for tokens in documents]), self._options)
+        numbers, starts, stops = (
+            column.tolist() for column in (plan.documents, plan.starts, plan.stops)
+        )
+        fragments = [
+            Fragment(documents[number][start:stop], start == 0)
+            for number, start, stop in zip(numbers, starts, stops, strict=True)
+        ]
+        bounds = plan.row_offsets.tolist()
+        return [window_of(fragments[a:b]) for a, b in pairwise(bounds)]
+
+    def freeze(self) -> Callable[[], State]:
+        """The documents in the buffer."""
+        documents = list(self._documents)
+        return lambda: {"tokens": tokens_to_json(documents)}
+
+    def restore(self, state: object) -> None:
+        """Take over the buffer."""
+        fields = read_fields("the bin packer", state, ("tokens",))
+        documents = tokens_from_json("the bin packer", fields["tokens"], self._vocab_size)
+        if len(documents) >= self._buffer_docs:
+            raise InvalidState(
+                f"the bin packer holds {len(documents)} documents but packs them when it has "
+                f"{self._buffer_docs}; use a state as get_state() gave it"
+            )
+        self._documents = documents

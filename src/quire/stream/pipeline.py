@@ -1,0 +1,188 @@
+"""`Stream`: an iterator of batches that can be left and taken up again at any step."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from quire.config import flat_options
+from quire.errors import InvalidState
+from quire.ledger import Ledger
+from quire.stream.batch import Batch
+from quire.stream.options import StreamConfig
+from quire.stream.prefetch import Prefetcher
+from quire.stream.producer import Producer, Snapshot
+from quire.stream.state import State, opened, read_count, sealed
+
+_MAY_DIFFER = frozenset(
+    f"data.{name}"
+    for name in (
+        "grain_prefetch",
+        "num_workers",
+        "max_retries",
+        "retry_delay_sec",
+        "state_update_interval",
+        "max_bad_records",
+    )
+)
+"""Options that cost time or mend faults, and change no batch."""
+
+
+class Stream:
+    """Batches of one rank; made by `open_stream`. Close it, or use it in a ``with``.
+
+    `get_state` tells of the last batch that was delivered, whatever was made ahead; `set_state`
+    continues behind that batch, bit for bit.
+    """
+
+    def __init__(
+        self,
+        config: StreamConfig,
+        producer: Producer,
+        *,
+        tokenizer_digest: str,
+        close: Callable[[], None],
+    ) -> None:
+        self.config = config
+        """The options with the vocabulary's size and special ids filled in."""
+        self._producer, self._close = producer, close
+        self._tokenizer_digest = tokenizer_digest
+        depth = config.data.grain_prefetch
+        self._prefetcher = Prefetcher(self._make, depth) if depth else None
+        self._last: Snapshot | None = producer.snapshot()
+        self._began, self._step_at_start = time.monotonic(), 0
+        self._tokens_at_start = 0
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._prefetcher is None:
+            self._last = None  # taken when it is asked for
+            return self._producer.next()
+        try:
+            batch, self._last = self._prefetcher.next()
+        except StopIteration:
+            self._last = None  # what the end drops is counted
+            raise
+        return batch
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads and processes of this stream."""
+        if self._prefetcher is not None:
+            self._last = self._snapshot()
+            self._prefetcher.stop()
+        self._close()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What came in, went out, was dropped and waits, in the streams that this rank runs."""
+        return self._snapshot().ledger
+
+    def stats(self) -> dict[str, float]:
+        """Where the stream stands, how full its windows are, and how fast it was since it began."""
+        snapshot = self._snapshot()
+        tokens = snapshot.ledger.tokens
+        places = tokens.emitted + tokens.padding
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        return {
+            "step": snapshot.step,
+            "epoch": snapshot.epoch,
+            "documents": snapshot.ledger.documents.emitted,
+            "tokens": tokens.emitted,
+            "utilization": tokens.emitted / places if places else 0.0,
+            "pending_documents": snapshot.ledger.documents.pending,
+            "pending_tokens": tokens.pending,
+            "seconds": seconds,
+            "batches_per_second": (snapshot.step - self._step_at_start) / seconds,
+            "tokens_per_second": (tokens.emitted - self._tokens_at_start) / seconds,
+        }
+
+    def get_state(self) -> State:
+        """The state behind the last batch that was delivered, in JSON."""
+        snapshot = self._snapshot()
+        return sealed(
+            {
+                "step": snapshot.step,
+                "options": self._options(),
+                "tokenizer": self._tokenizer_digest,
+                "streams": snapshot.streams(),
+            }
+        )
+
+    def set_state(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Continue behind the batch of a state: this rank's, or all ranks' in a list."""
+        step, streams = self._merged(state)
+        before = self._snapshot()
+        if self._prefetcher is not None:
+            self._prefetcher.stop()
+        try:
+            self._producer.restore(step, streams)
+        except Exception:
+            self._producer.restore(before.step, before.streams())  # as if nothing had been asked
+            raise
+        self._last = self._producer.snapshot()
+        self._began, self._step_at_start = time.monotonic(), step
+        self._tokens_at_start = self._last.ledger.tokens.emitted
+
+    def _make(self) -> tuple[Batch, Snapshot]:
+        return self._producer.next(), self._producer.snapshot()
+
+    def _snapshot(self) -> Snapshot:
+        if self._last is None:
+            self._last = self._producer.snapshot()
+        return self._last
+
+    def _options(self) -> dict[str, Any]:
+        flat = flat_options(self.config)
+        kept = {name: value for name, value in flat.items() if name not in _MAY_DIFFER}
+        plain: dict[str, Any] = json.loads(json.dumps(kept))
+        return plain
+
+    def _merged(
+        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    ) -> tuple[int, dict[str, State]]:
+        """The step and all streams of the states, if they belong together and to this stream."""
+        states = [opened(one) for one in (state if isinstance(state, list | tuple) else [state])]
+        if not states:
+            raise InvalidState("there is no state in the list; pass at least one rank's")
+        for one in states:
+            self._require_same_options(one)
+        steps = {read_count("step", one["step"]) for one in states}
+        if len(steps) > 1:
+            raise InvalidState(
+                f"the ranks' states are of the steps {', '.join(map(str, sorted(steps)))} but must "
+                "be of one; use states that were saved behind the same batch"
+            )
+        streams: dict[str, State] = {}
+        for one in states:
+            if not isinstance(one["streams"], Mapping):
+                raise InvalidState("streams must be a dict of stream states")
+            streams |= one["streams"]
+        return steps.pop(), streams
+
+    def _require_same_options(self, state: State) -> None:
+        mine, theirs = self._options(), state["options"]
+        if not isinstance(theirs, Mapping):
+            raise InvalidState(f"options are {type(theirs).__name__} but must be a dict")
+        none = object()
+        differing = [
+            f"{name} (saved {theirs.get(name, 'unset')!r}, now {mine.get(name, 'unset')!r})"
+            for name in sorted({*mine, *theirs})
+            if mine.get(name, none) != theirs.get(name, none)
+        ]
+        if state["tokenizer"] != self._tokenizer_digest:
+            differing.append("data.tokenizer (its files, its special ids or what it does)")
+        if differing:
+            raise InvalidState(
+                f"the state was saved under other options: {'; '.join(differing)}; restore them, "
+                "or start a new stream"
+            )

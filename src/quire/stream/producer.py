@@ -1,0 +1,80 @@
+"""Batches from lanes: every stream of this rank, a step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from quire.errors import InvalidState
+from quire.ledger import Ledger
+from quire.stream.batch import Batch, BatchMaker
+from quire.stream.lane import Lane
+from quire.stream.ranks import RankRows
+from quire.stream.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that is to know behind a batch; cheap to make, JSON when it is asked for."""
+
+    step: int
+    """Batches delivered."""
+    epoch: int
+    ledger: Ledger
+    streams: Callable[[], dict[str, State]]
+
+
+class Producer:
+    """Makes batches one after the other."""
+
+    def __init__(
+        self, lanes: Mapping[int, Lane], rows: RankRows, maker: BatchMaker, *, pads_last: bool
+    ) -> None:
+        self._lanes, self._rows, self._maker = dict(lanes), rows, maker
+        self._pads_last = pads_last
+        self._step = 0
+
+    def next(self) -> Batch:
+        """The next batch; StopIteration when all streams are over."""
+        count = self._rows.rows_per_stream
+        for lane in self._lanes.values():  # nothing is taken before all is there
+            lane.fill(count)
+        ready = [min(count, lane.num_ready) for lane in self._lanes.values()]
+        if not any(ready):
+            raise StopIteration
+        if min(ready) < count and not self._pads_last:
+            self._drop_rest()
+            raise StopIteration
+        taken = {stream: lane.take(count) for stream, lane in self._lanes.items()}
+        for stream, windows in taken.items():
+            self._lanes[stream].pad(count - len(windows))
+        self._step += 1
+        return self._maker.make(self._rows.arrange(taken), self._rows.num_microbatches)
+
+    def snapshot(self) -> Snapshot:
+        """What is to know at this moment."""
+        frozen = {str(stream): lane.freeze() for stream, lane in self._lanes.items()}
+        lanes = list(self._lanes.values())
+        return Snapshot(
+            step=self._step,
+            epoch=min(lane.epoch for lane in lanes),
+            ledger=sum((lane.ledger() for lane in lanes), Ledger()),
+            streams=lambda: {stream: state() for stream, state in frozen.items()},
+        )
+
+    def restore(self, step: int, streams: Mapping[str, State]) -> None:
+        """Continue behind the batch of a snapshot; other streams than this rank's are ignored."""
+        for stream in self._lanes:
+            if str(stream) not in streams:
+                raise InvalidState(
+                    f"the state holds the streams {', '.join(sorted(streams))} but this rank needs "
+                    f"stream {stream}; pass the states of all ranks as a list"
+                )
+        for stream, lane in self._lanes.items():
+            lane.restore(streams[str(stream)])
+        self._step = step
+
+    def _drop_rest(self) -> None:
+        for lane in self._lanes.values():
+            while lane.drop():
+                pass

@@ -1,0 +1,79 @@
+"""Local files: jsonl, parquet and text, plain or compressed, found by globs."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from quire.errors import InvalidOption
+from quire.stream.sources.lines import COMPRESSIONS, JsonLines, TextLines
+from quire.stream.sources.shards import Shard
+
+_KINDS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".txt": "text",
+    ".text": "text",
+}
+
+
+class FileShards:
+    """Every file is a shard; globs in the given order, the files of each sorted by name."""
+
+    def __init__(self, patterns: Sequence[str], text_key: str) -> None:
+        self._paths = _matching(patterns)
+        self._kinds = [_kind(path) for path in self._paths]
+        self._text_key = text_key
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names and sizes: a file that grew is another file."""
+        return [f"{path.name} {path.stat().st_size}" for path in self._paths]
+
+    def open(self, number: int, cursor: object | None) -> Shard:
+        """The file from its start, or from a cursor."""
+        path, kind = self._paths[number], self._kinds[number]
+        if kind == "jsonl":
+            return JsonLines(path, cursor, self._text_key)
+        if kind == "text":
+            return TextLines(path, cursor)
+        from quire.stream.sources.parquet import ParquetRows
+
+        return ParquetRows(path, cursor, self._text_key)
+
+
+def _matching(patterns: Sequence[str]) -> list[Path]:
+    paths: list[Path] = []
+    for pattern in patterns:
+        found = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - absolute ones too
+        files = [Path(name) for name in found if Path(name).is_file()]
+        if not files:
+            raise InvalidOption(f"data.files: {pattern!r} matches no file; mend the pattern")
+        paths += files
+    seen: dict[Path, Path] = {}
+    for path in paths:
+        real = path.resolve()
+        if real in seen:
+            raise InvalidOption(
+                f"data.files: {path} and {seen[real]} are the same file, whose documents would "
+                "come twice; let the patterns match it once"
+            )
+        seen[real] = path
+    return paths
+
+
+def _kind(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSIONS:
+        suffixes.pop()
+    kind = _KINDS.get(suffixes[-1]) if suffixes else None
+    if kind is None:
+        raise InvalidOption(
+            f"data.files: {path} has a suffix that tells no format; known are "
+            f"{', '.join(_KINDS)}, and behind them {', '.join(COMPRESSIONS)}"
+        )
+    return kind

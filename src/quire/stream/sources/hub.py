@@ -1,0 +1,92 @@
+"""Streams of the `datasets` package: from the hub, from its loaders, or any object of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from quire.errors import InvalidOption, InvalidState, missing_dependency
+from quire.stream.options import SourceOptions
+from quire.stream.records import Record, text_of
+from quire.stream.state import read_count, read_fields
+
+
+def load_hub(options: SourceOptions) -> HubShards:
+    """The dataset that the options name, as a stream."""
+    if options.hf_dataset is None:
+        raise InvalidOption(
+            "data.hf_dataset is null but backend hf needs the name of a dataset; or set "
+            "data.backend to files or local_text"
+        )
+    try:
+        from datasets import load_dataset
+    except ModuleNotFoundError:
+        raise missing_dependency("datasets", "data.backend: hf", "hf") from None
+    dataset = load_dataset(
+        options.hf_dataset,
+        options.hf_name,
+        split=options.hf_split,
+        data_files=list(options.hf_data_files) or None,
+        streaming=True,
+    )
+    return HubShards(dataset, options.text_key)
+
+
+class HubShards:
+    """The shards of an `IterableDataset`, each with the state that `datasets` keeps itself."""
+
+    def __init__(self, dataset: Any, text_key: str) -> None:  # noqa: ANN401 - theirs
+        _refuse_shuffled(dataset)
+        self._dataset = dataset
+        self._text_key = text_key
+        self._count = max(1, int(getattr(dataset, "num_shards", 1) or 1))
+
+    @property
+    def names(self) -> list[str]:
+        """Their numbers; `datasets` has no names for them."""
+        return [str(number) for number in range(self._count)]
+
+    def open(self, number: int, cursor: object | None) -> _HubShard:
+        """One shard from its start, or from a state that `datasets` gave."""
+        shard = self._dataset.shard(num_shards=self._count, index=number)
+        return _HubShard(shard, number, cursor, self._text_key)
+
+
+class _HubShard:
+    def __init__(self, dataset: Any, number: int, cursor: object | None, text_key: str) -> None:  # noqa: ANN401
+        self._dataset, self._number, self._text_key = dataset, number, text_key
+        self._record = 0
+        if cursor is not None:
+            self._restore(cursor)
+        self._examples: Iterator[object] = iter(dataset)
+
+    def next(self) -> Record:
+        example = next(self._examples)
+        where = f"shard {self._number} of the dataset: record {self._record}"
+        self._record += 1
+        return text_of(example, self._text_key, where)
+
+    def cursor(self) -> dict[str, Any]:
+        return {"record": self._record, "datasets": self._dataset.state_dict()}
+
+    def _restore(self, cursor: object) -> None:
+        fields = read_fields("the dataset's cursor", cursor, ("record", "datasets"))
+        self._record = read_count("the dataset's cursor: record", fields["record"])
+        try:
+            self._dataset.load_state_dict(fields["datasets"])
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            raise InvalidState(
+                f"datasets cannot read its own state: {error!r}; use a state as get_state() gave it"
+            ) from error
+
+
+def _refuse_shuffled(dataset: object) -> None:
+    """A shuffle buffer of `datasets` is lost when it resumes, so there may be none."""
+    stage = getattr(dataset, "_ex_iterable", None)
+    while stage is not None:
+        if "BufferShuffled" in type(stage).__name__:
+            raise InvalidOption(
+                "the dataset is shuffled by datasets, whose buffer is lost on resume; leave out "
+                ".shuffle() and set data.shuffle, which resumes exactly"
+            )
+        stage = getattr(stage, "ex_iterable", None)

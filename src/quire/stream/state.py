@@ -1,0 +1,163 @@
+"""Saved states: one JSON document, versioned, with a checksum; read without trust."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.errors import InvalidState
+from quire.files import whole_file
+
+FORMAT = "quire.stream"
+VERSION = 1
+State: TypeAlias = dict[str, Any]
+Tokens: TypeAlias = npt.NDArray[np.int32]
+
+_FIELDS = ("format", "version", "step", "options", "tokenizer", "streams", "checksum")
+
+
+def sealed(body: Mapping[str, Any]) -> State:
+    """The state with its format, version and checksum."""
+    state = {"format": FORMAT, "version": VERSION, **body}
+    return {**state, "checksum": _checksum(state)}
+
+
+def opened(state: object) -> State:
+    """The state, if it is whole and this version can read it."""
+    if not isinstance(state, Mapping):
+        raise InvalidState(f"a stream's state is a dict, not a {type(state).__name__}")
+    if state.get("format") != FORMAT:
+        raise InvalidState(
+            f"this is no state of a quire stream: its format is {state.get('format')!r}, not "
+            f"{FORMAT!r}"
+        )
+    version = state.get("version")
+    if not _is_int(version) or version < 1:
+        raise InvalidState(f"the state has version {version!r} but a version is an integer >= 1")
+    if version > VERSION:
+        raise InvalidState(
+            f"the state has version {version} but this quire reads versions up to {VERSION}; "
+            "upgrade quire"
+        )
+    plain = {key: value for key, value in state.items() if key != "checksum"}
+    if state.get("checksum") != _checksum(plain):
+        raise InvalidState(
+            f"the state's checksum is {state.get('checksum')!r} but its content has "
+            f"{_checksum(plain)!r}: it was damaged or changed; use an earlier state"
+        )
+    return read_fields("the state", state, _FIELDS)
+
+
+def save_state(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a state that `get_state` gave; the file appears whole or not at all."""
+    text = _canonical(opened(state))
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def load_state(path: str | os.PathLike[str]) -> State:
+    """The state in a file, checked."""
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidState(f"there is no state at {file}")
+    try:
+        state = json.loads(file.read_bytes().decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidState(
+            f"{file} is not a whole JSON document ({error}); use an earlier state"
+        ) from error
+    try:
+        return opened(state)
+    except InvalidState as error:
+        raise InvalidState(f"{file}: {error}") from None
+
+
+def read_fields(what: str, plain: object, names: Sequence[str]) -> State:
+    """The fields of a part of a state, exactly these."""
+    if not isinstance(plain, Mapping):
+        raise InvalidState(f"{what} is {type(plain).__name__} but must be a dict")
+    if set(plain) != set(names):
+        raise InvalidState(
+            f"{what} has the fields {sorted(map(str, plain))} but must have {sorted(names)}; use a "
+            "state as get_state() gave it"
+        )
+    return dict(plain)
+
+
+def read_count(what: str, value: object, most: int | None = None) -> int:
+    """The value, if it is an integer from 0 to ``most``."""
+    if not _is_int(value) or value < 0 or (most is not None and value > most):
+        limit = "" if most is None else f" and <= {most}"
+        raise InvalidState(f"{what} is {value!r} but must be an integer >= 0{limit}")
+    return value
+
+
+def read_counts(what: str, values: object, length: int | None = None) -> list[int]:
+    """The values, if they are a list of counts, of this length."""
+    if not isinstance(values, list) or (length is not None and len(values) != length):
+        size = "" if length is None else f" of {length}"
+        raise InvalidState(f"{what} must be a list{size} of integers")
+    return [read_count(f"{what}[{number}]", value) for number, value in enumerate(values)]
+
+
+def tokens_to_json(documents: Sequence[Tokens]) -> State:
+    """Documents end to end in base64, as few bytes a token as the largest id needs.
+
+    >>> tokens_to_json([np.array([1, 2], np.int32)])
+    {'lengths': [2], 'width': 1, 'data': 'AQI='}
+    """
+    flat = np.concatenate([*documents, np.zeros(0, np.int32)]).astype("<i4")
+    width = max(1, (int(flat.max(initial=0)).bit_length() + 7) // 8)
+    data = flat.view(np.uint8).reshape(-1, 4)[:, :width].tobytes()
+    return {
+        "lengths": [len(document) for document in documents],
+        "width": width,
+        "data": base64.b64encode(data).decode("ascii"),
+    }
+
+
+def tokens_from_json(what: str, plain: object, vocab_size: int) -> list[Tokens]:
+    """The documents that `tokens_to_json` wrote; every id is in the vocabulary."""
+    fields = read_fields(what, plain, ("lengths", "width", "data"))
+    lengths = read_counts(f"{what}: lengths", fields["lengths"])
+    width = read_count(f"{what}: width", fields["width"], most=4)
+    try:
+        data = base64.b64decode(fields["data"], validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise InvalidState(f"{what}: data is not base64: {error}") from error
+    if len(data) != width * sum(lengths) or 0 in lengths:
+        raise InvalidState(
+            f"{what}: {len(data)} bytes are not the {sum(lengths)} tokens of {width} bytes that "
+            "the lengths tell of, each of at least 1"
+        )
+    flat = np.zeros((sum(lengths), 4), np.uint8)
+    flat[:, :width] = np.frombuffer(data, np.uint8).reshape(-1, max(width, 1))
+    tokens = flat.reshape(-1).view("<i4").astype(np.int32)
+    if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
+        wrong = int(tokens.min()) if int(tokens.min()) < 0 else int(tokens.max())
+        raise InvalidState(f"{what}: token id {wrong} is not one of the {vocab_size} ids from 0 on")
+    return list(np.split(tokens, np.cumsum(lengths[:-1]))) if lengths else []
+
+
+def _checksum(plain: Mapping[str, Any]) -> str:
+    try:
+        return hashlib.sha256(_canonical(plain).encode("utf-8", "surrogatepass")).hexdigest()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidState(f"the state is not JSON: {error}") from error
+
+
+def _canonical(plain: Mapping[str, Any]) -> str:
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _is_int(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
