@@ -20,6 +20,8 @@ from quire.plan.pattern_bound import pattern_bound
 from quire.plan.pattern_classes import group_sizes
 from quire.plan.pattern_fill import Group, fill
 from quire.plan.pattern_prices import Knapsack
+from quire.plan.pattern_problem import Fragments
+from quire.plan.pattern_program import solve_relaxed
 from quire.plan.patterns import Patterns
 from quire.plan.tight import solve_patterns
 from tests.plan.textbook import decreasing_fit
@@ -285,6 +287,7 @@ def test_the_knapsack_finds_the_best_row_that_holds_each_size(cap, space_price):
         assert (rows.diagonal() >= 1).all()
         worth = rows @ prices + (30 - rows @ sizes) * space_price
         assert np.allclose(worth, _best_worths(sizes, prices, 30, cap or 30, space_price))
+        assert knapsack.best == pytest.approx(max(worth.max(), 30 * space_price))
 
 
 def _best_worths(sizes, prices, capacity, cap, space_price) -> list[float]:
@@ -308,6 +311,23 @@ def test_classes_cover_all_large_sizes_and_leave_the_others_as_sand():
     assert (classes.stop[:-1] == classes.first[1:]).all()
     assert classes.demands.sum() == counts[:90].sum()
     assert classes.sand == sizes[90:] @ counts[90:]
+
+
+def test_the_program_gives_places_to_smaller_fragments_but_not_to_larger_ones():
+    column = np.array([[0.0, 2.0, 0.0]])
+    smaller = solve_relaxed(column, np.array([0.0, 0.0, 6.0]), transferable=3, max_pivots=100)
+    assert smaller is not None
+    assert smaller.value == pytest.approx(3)
+    assert smaller.prices[1] == pytest.approx(0.5)
+    larger = solve_relaxed(column, np.array([6.0, 0.0, 0.0]), transferable=3, max_pivots=100)
+    assert larger is None
+
+
+def test_the_program_counts_small_documents_as_rows_of_sand():
+    fragments = Fragments.of(np.array([300, 200, 1]), np.array([2, 4, 1450]), 725, None)
+    problem = fragments.problem(fragments.classes(10), np.array([300, 200]))
+    assert problem.needs().tolist() == [2, 4, 2]
+    assert problem.columns(np.array([[1, 1]])) == pytest.approx(np.array([[1, 1, 225 / 725]]))
 
 
 def test_runs_deal_every_fragment_of_the_decreasing_order_once():
