@@ -105,7 +105,7 @@ def _behind(named: str) -> Iterator[tuple[Path, str]]:
 
 
 def _matching(pattern: str) -> Iterator[tuple[Path, str]]:
-    root = Path(*[p for p in _until_magic(Path(pattern).parts)])
+    root = Path(*_until_magic(Path(pattern).parts))
     paths = [Path(p) for p in glob.glob(pattern, recursive=True)]  # noqa: PTH207 - absolute too
     files = {_name(path, root): path for path in paths if path.is_file()}
     if not files:

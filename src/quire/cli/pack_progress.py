@@ -1,0 +1,88 @@
+"""What a person sees while a corpus is packed: a live line, or plain lines now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from quire.dataset.corpus.partition_job import Progress as Step
+    from quire.dataset.corpus.run import Start
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class PackProgress:
+    """Documents, tokens a second, utilisation so far, bad records, time left; on stderr."""
+
+    def __init__(self, max_length: int) -> None:
+        self._max_length = max_length
+        self._documents = self._tokens = self._bad = self._bytes = 0
+        self._rows = self._content = 0
+        self._total = 0
+        self._started = self._spoken = time.monotonic()
+        self._live: Progress | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> PackProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+        elif self._bytes:
+            self._say(f"{self._figures()}")
+
+    def start(self, start: Start) -> None:
+        """Begin to show; resumed partitions are said once."""
+        self._total = max(1, start.num_bytes)
+        if start.resumed:
+            self._say(f"resuming: {start.resumed} of {start.partitions} partitions stand")
+        if sys.stderr.isatty():
+            columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+            self._live = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._live.add_task("", total=self._total)
+            self._live.start()
+
+    def advance(self, step: Step) -> None:
+        """Take one report into account."""
+        self._documents += step.documents
+        self._tokens += step.tokens
+        self._bad += step.bad
+        self._bytes += step.num_bytes
+        if step.commit is not None:
+            tokens = step.commit.ledger.tokens
+            self._rows += step.commit.rows
+            self._content += tokens.emitted + tokens.overlap
+        if self._live is not None:
+            self._live.update(self._task, completed=self._bytes, description=self._figures())
+        elif time.monotonic() - self._spoken > _SECONDS_BETWEEN_LINES:
+            self._spoken = time.monotonic()
+            self._say(f"{self._figures()}, {self._time_left()}")
+
+    def _figures(self) -> str:
+        seconds = max(1e-3, time.monotonic() - self._started)
+        parts = [f"{self._documents:,} documents", f"{self._tokens / seconds:,.0f} tokens/s"]
+        if self._rows:
+            parts.append(f"{self._content / (self._rows * self._max_length):.2%} full")
+        if self._bad:
+            parts.append(f"{self._bad:,} bad records")
+        return ", ".join(parts)
+
+    def _time_left(self) -> str:
+        done = min(1.0, self._bytes / self._total)
+        seconds = (time.monotonic() - self._started) * (1 - done) / max(done, 1e-9)
+        return f"about {seconds:,.0f} s left"
+
+    def _say(self, line: str) -> None:
+        Console(stderr=True).print(line, highlight=False, soft_wrap=True)

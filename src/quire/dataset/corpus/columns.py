@@ -1,0 +1,98 @@
+"""Which columns are packed, decided once for all partitions, from the first file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+import pyarrow as pa
+
+from quire.dataset.corpus.inputs import InputFile
+from quire.dataset.corpus.options import CorpusOptions
+from quire.dataset.corpus.readers.expansion import open_stream
+from quire.dataset.corpus.readers.tables import table_schema
+from quire.documents.json_records import RecordProblem, parse_record, without_bom
+from quire.documents.lines import read_lines
+from quire.documents.list_columns import PER_TOKEN, TOKENS
+from quire.errors import InvalidDocument, InvalidOption, unknown_name
+
+_TABLES = ("parquet", "arrow")
+_SAMPLE = 100
+"""Lines in which a record is looked for that shows what columns there are."""
+
+
+def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[str, str]:
+    """Column to Arrow type of its values, where tokens are given; tables must agree on them.
+
+    Other than with `pack_dataset`, which sees all records, only the well-known per-token columns
+    are taken unasked.
+    """
+    schemas = {file: table_schema(file) for file in files if file.kind in _TABLES}
+    if not options.pretokenized:
+        for file, schema in schemas.items():
+            _require_field(file, schema, options)
+        return {}
+    first = files[0]
+    known = _of_schema(first, schemas[first]) if first in schemas else _of_lines(first, options)
+    if "document_starts" in known:
+        raise InvalidOption(
+            f"{first.path} is packed already: it has document_starts; pack the documents themselves"
+        )
+    names = options.columns or [name for name in PER_TOKEN if name in known]
+    for name in (TOKENS, *names):
+        if name not in known:
+            raise unknown_name(f"column of {first.path}", name, known)
+    columns = {name: known[name] for name in dict.fromkeys((TOKENS, *names))}
+    for file, schema in schemas.items():
+        _require_same(file, _of_schema(file, schema), columns, first)
+    return columns
+
+
+def _require_field(file: InputFile, schema: pa.Schema, options: CorpusOptions) -> None:
+    name = options.messages_key or options.text_key
+    if name not in schema.names:
+        raise unknown_name(f"column of {file.path}", name, schema.names)
+    kind = schema.field(name).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+    if options.messages_key is None and not any(is_text(kind) for is_text in text):
+        raise InvalidDocument(f"{file.path}: column {name!r} holds {kind} but text is needed")
+
+
+def _of_schema(file: InputFile, schema: pa.Schema) -> dict[str, str]:
+    return {
+        field.name: str(field.type.value_type)
+        for field in schema
+        if hasattr(field.type, "value_type") and not pa.types.is_dictionary(field.type)
+    }
+
+
+def _of_lines(file: InputFile, options: CorpusOptions) -> dict[str, str]:
+    if not file.kind.startswith("jsonl"):
+        raise InvalidOption(f"{file.path} is text, but tokens were asked for")
+    with open_stream(file) as stream:
+        for line in islice(read_lines(stream, max_bytes=options.max_record_bytes), _SAMPLE):
+            try:
+                record = parse_record(without_bom(line.data or b""))
+            except RecordProblem:
+                continue
+            lists = {name: value for name, value in record.items() if isinstance(value, list)}
+            if lists.get(TOKENS):
+                return {name: _kind(value) for name, value in lists.items()}
+    return {TOKENS: "int64", **dict.fromkeys(options.columns or (), "int64")}
+
+
+def _kind(values: list[object]) -> str:
+    return "double" if any(isinstance(value, float) for value in values) else "int64"
+
+
+def _require_same(
+    file: InputFile, mine: Mapping[str, str], columns: Mapping[str, str], first: InputFile
+) -> None:
+    for name, kind in columns.items():
+        if mine.get(name) != kind:
+            raise InvalidDocument(
+                f"{file.path}: column {name!r} holds {mine.get(name, 'nothing')} but in "
+                f"{first.path} it holds {kind}; give all files one schema, or pack them apart"
+            )

@@ -1,0 +1,94 @@
+"""What is known of a shard that stands: one small file each, until the manifest holds them all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from quire.dataset.corpus.readers.batches import BadRecord
+from quire.dataset.corpus.shards import shard_name
+from quire.errors import QuireError
+from quire.files import whole_file
+from quire.ledger import Ledger
+
+_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Commit:
+    """One shard: where it comes from, what it holds."""
+
+    partition: int
+    piece: int
+    last: bool
+    """Whether the partition ends with it."""
+    sha256: str
+    size: int
+    rows: int
+    tokens: int
+    ledger: Ledger
+    bad: tuple[BadRecord, ...]
+
+    @property
+    def name(self) -> str:
+        """The shard's file."""
+        return shard_name(self.partition, self.piece)
+
+
+def write_commit(folder: Path, commit: Commit) -> None:
+    """Put the commit beside the others; the shard must stand already."""
+    plain = asdict(commit) | {"ledger": commit.ledger.to_dict()}
+    with whole_file(folder / f"{commit.name}.json") as temporary:
+        temporary.write_text(json.dumps(plain, sort_keys=True), encoding="utf-8")
+
+
+def read_commits(folder: Path, out: Path) -> list[Commit]:
+    """All commits whose shards stand with the bytes that were committed, in input order.
+
+    What does not hold is taken away, to be done again.
+    """
+    held = []
+    for file in sorted(folder.glob("shard-*.json")):
+        commit = _read(file)
+        if commit is not None and sha256_of(out / commit.name) == commit.sha256:
+            held.append(commit)
+        else:
+            file.unlink()
+    return held
+
+
+def finished(commits: Iterable[Commit]) -> set[int]:
+    """The partitions of which every shard stands."""
+    pieces: dict[int, set[int]] = {}
+    ends: dict[int, int] = {}
+    for commit in commits:
+        pieces.setdefault(commit.partition, set()).add(commit.piece)
+        if commit.last:
+            ends[commit.partition] = commit.piece
+    return {number for number, end in ends.items() if pieces[number] == set(range(end + 1))}
+
+
+def sha256_of(path: Path) -> str | None:
+    """SHA-256 of a file; None if there is none."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except FileNotFoundError:
+        return None
+    return digest.hexdigest()
+
+
+def _read(file: Path) -> Commit | None:
+    try:
+        plain = json.loads(file.read_text(encoding="utf-8"))
+        bad = tuple(BadRecord(**record) for record in plain.pop("bad"))
+        ledger = Ledger.from_dict(plain.pop("ledger")).check()
+        commit = Commit(**plain, bad=bad, ledger=ledger)
+    except (ValueError, TypeError, KeyError, AttributeError, QuireError):
+        return None
+    return commit if file.name == f"{commit.name}.json" else None

@@ -1,0 +1,198 @@
+"""Batches of records to the documents of one shard: texts, conversations or tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+
+from quire.dataset.corpus.inputs import InputFile
+from quire.dataset.corpus.options import CorpusOptions
+from quire.dataset.corpus.readers.batches import BadRecord, Batch
+from quire.documents import Documents, Encoded, Tokenizer, TokenizerLike, as_tokenizer
+from quire.documents.chat import ChatTokenizer, conversation_encoder
+from quire.documents.encode import encode_contents, with_specials
+from quire.documents.list_columns import TOKENS, documents_from_columns
+from quire.errors import InvalidDocument, QuireError
+
+FILE_SHIFT = 40
+"""A document's id is its file's number times 2**40, plus its record's number in the file."""
+
+
+class Encoder(Protocol):
+    """Takes the records of a shard, gives its documents; ``bad`` grows on the way."""
+
+    bad: list[BadRecord]
+
+    def add(self, batch: Batch, file: InputFile) -> int:
+        """Take a batch; how many tokens it has."""
+
+    def documents(self) -> Documents:
+        """All documents, numbered by their ids."""
+
+
+def make_encoder(
+    options: CorpusOptions, tokenizer: TokenizerLike | None, columns: dict[str, str]
+) -> Encoder:
+    """The encoder of what the options say that records are."""
+    if options.pretokenized:
+        known = None if tokenizer is None else as_tokenizer(tokenizer).vocab_size
+        return _Tokens(columns, known)
+    if options.messages_key is not None:
+        return _Conversations(cast(ChatTokenizer, tokenizer), options.assistant_only)
+    return _Texts(as_tokenizer(tokenizer), options)
+
+
+def document_id(file: int, record: int) -> int:
+    """One number for a record of a file.
+
+    >>> document_id(2, 5) >> FILE_SHIFT, document_id(2, 5) & (1 << FILE_SHIFT) - 1
+    (2, 5)
+    """
+    return (file << FILE_SHIFT) + record
+
+
+class _Ids:
+    def __init__(self) -> None:
+        self.bad: list[BadRecord] = []
+        self._ids: list[int] = []
+
+    def _take(self, batch: Batch) -> None:
+        self.bad += batch.bad
+        self._ids += [document_id(batch.file, record) for record in batch.records]
+
+    def _numbered(self, documents: Documents) -> Documents:
+        ids = np.array(self._ids, dtype=np.int64)
+        return replace(documents, numbers=ids[documents.numbers])
+
+
+class _Texts(_Ids):
+    def __init__(self, tokenizer: Tokenizer, options: CorpusOptions) -> None:
+        super().__init__()
+        self._tokenizer, self._options = tokenizer, options.encode_options()
+        self._parts: list[Encoded] = []
+
+    def add(self, batch: Batch, file: InputFile) -> int:
+        self._take(batch)
+        self._parts.append(self._encode(batch, file))
+        return len(self._parts[-1].tokens)
+
+    def _encode(self, batch: Batch, file: InputFile) -> Encoded:
+        texts = cast(list[str], batch.values)
+        try:
+            return encode_contents(texts, self._tokenizer, self._options)
+        except Exception:
+            # Which one is it? A batch has thousands, and the tokenizer says nothing of them.
+            for record, text in zip(batch.records, texts, strict=True):
+                try:
+                    encode_contents([text], self._tokenizer, self._options)
+                except Exception as error:
+                    raise _failed(file, record, error) from error
+            raise
+
+    def documents(self) -> Documents:
+        encoded = Encoded.joined(self._parts)
+        known = all(part.from_vocabulary for part in self._parts)
+        encoded = replace(encoded, from_vocabulary=known)
+        self._parts = []
+        return self._numbered(with_specials(encoded, self._tokenizer, self._options))
+
+
+def _failed(file: InputFile, record: int, error: Exception) -> InvalidDocument:
+    said = str(error) if isinstance(error, QuireError) else f"{type(error).__name__}: {error}"
+    said = said.removeprefix("document 0 ")
+    return InvalidDocument(f"{file.path}: record {record} cannot be encoded: {said}")
+
+
+class _Conversations(_Ids):
+    def __init__(self, tokenizer: ChatTokenizer, assistant_only: bool) -> None:
+        super().__init__()
+        self._encode = conversation_encoder(tokenizer, assistant_only)
+        self._tokens: list[list[int]] = []
+        self._labels: list[list[int]] = []
+
+    def add(self, batch: Batch, file: InputFile) -> int:
+        good = Batch(file=batch.file, bad=batch.bad)
+        count = 0
+        for record, messages in zip(batch.records, cast(list[Any], batch.values), strict=True):
+            try:
+                tokens, labels = self._encode(messages)
+            except InvalidDocument as error:
+                reason = str(error).partition(":")[0]  # a template may repeat the text behind it
+                good.bad.append(
+                    BadRecord(file=batch.file, record=record, offset=None, reason=reason)
+                )
+                continue
+            good.records.append(record)
+            self._tokens.append(tokens)
+            self._labels.append(labels)
+            count += len(tokens)
+        self._take(good)
+        return count
+
+    def documents(self) -> Documents:
+        table = pa.table(
+            {
+                TOKENS: pa.array(self._tokens, pa.list_(pa.int32())),
+                "labels": pa.array(self._labels, pa.list_(pa.int32())),
+            }
+        )
+        return self._numbered(documents_from_columns(table, ["labels"]))
+
+
+class _Tokens(_Ids):
+    def __init__(self, columns: dict[str, str], vocab_size: int | None) -> None:
+        super().__init__()
+        self._columns, self._vocab_size = columns, vocab_size
+        self._tables: list[pa.Table] = []
+        self._files: list[str] = []
+
+    def add(self, batch: Batch, file: InputFile) -> int:
+        table = cast(pa.Table, batch.values)
+        documents = self._read(table, f"{file.path}, counted from record {_first(batch)}")
+        self._note_bad(batch, table, documents)
+        self._take(batch)
+        self._tables.append(table)
+        return int(documents.lengths.sum())
+
+    def documents(self) -> Documents:
+        schema = {name: pa.list_(pa.type_for_alias(kind)) for name, kind in self._columns.items()}
+        tables = self._tables or [pa.schema(schema).empty_table()]
+        return self._numbered(self._read(pa.concat_tables(tables), "the partition"))
+
+    def _read(self, table: pa.Table, where: str) -> Documents:
+        others = [name for name in self._columns if name != TOKENS]
+        try:
+            return documents_from_columns(
+                table, others, max_bad_records=table.num_rows, vocab_size=self._vocab_size or 2**31
+            )
+        except InvalidDocument as error:
+            raise InvalidDocument(f"{where}: {error}") from error
+
+    def _note_bad(self, batch: Batch, table: pa.Table, documents: Documents) -> None:
+        """List the records that were left out, with the lengths that disagree."""
+        missing = np.setdiff1d(np.arange(table.num_rows), documents.numbers)
+        for row in missing.tolist():
+            values = {name: table[name][row].as_py() for name in self._columns}
+            if values[TOKENS] == [] and all(value == [] for value in values.values()):
+                continue  # empty, which is no fault
+            batch.bad.append(
+                BadRecord(
+                    file=batch.file, record=batch.records[row], offset=None, reason=_reason(values)
+                )
+            )
+
+
+def _first(batch: Batch) -> int:
+    return batch.records[0] if batch.records else 0
+
+
+def _reason(values: dict[str, list[Any] | None]) -> str:
+    for name, value in values.items():
+        if value is None:
+            return f"has no {name}"
+        if None in value:
+            return f"has a null inside its {name}"
+    return "has " + ", ".join(f"{len(value or [])} {name}" for name, value in values.items())

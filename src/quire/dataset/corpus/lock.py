@@ -1,0 +1,75 @@
+"""One writer for one output. A dead writer's lock is no lock: the kernel lets go of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quire.errors import OutputError
+
+
+@contextmanager
+def writer_lock(folder: Path, out: Path) -> Iterator[None]:
+    """Nobody else writes to the output while the block runs; the folder is gone behind it if empty.
+
+    Workers of a writer that was killed are waited for: they see its death at once, and must not
+    leave a file behind that nobody takes away.
+    """
+    descriptor = _locked(folder / "writer", out)
+    try:
+        workers = os.open(folder / "workers", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(workers, fcntl.LOCK_EX)
+        finally:
+            os.close(workers)
+        yield
+    finally:
+        for name in ("workers", "writer"):
+            (folder / name).unlink(missing_ok=True)
+        _remove_if_empty(folder)
+        os.close(descriptor)
+
+
+@contextmanager
+def worker_lock(folder: Path) -> Iterator[None]:
+    """Held by every worker process as long as it may write."""
+    descriptor = os.open(folder / "workers", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(path: Path, out: Path) -> int:
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:  # a writer that just ended took the folder away
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise OutputError(
+                f"{out} is being written by another process; wait for it, or choose another output"
+            ) from None
+        if _is_still(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # it was taken away between opening and locking it
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if not any(folder.iterdir()):
+        folder.rmdir()

@@ -1,0 +1,138 @@
+"""The manifest: written last, so that an output with one is whole; no time or host is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import quire
+from quire.dataset.corpus.commits import Commit
+from quire.dataset.corpus.inputs import FINGERPRINT, InputFile
+from quire.dataset.corpus.options import CorpusOptions
+from quire.errors import CorruptFile, OutputError
+from quire.files import whole_file
+from quire.ledger import Ledger
+
+VERSION = 1
+MANIFEST = "manifest.json"
+BAD_RECORDS = "bad_records.jsonl"
+
+
+def make_header(
+    options: CorpusOptions,
+    files: Sequence[InputFile],
+    columns: Mapping[str, str],
+    tokenizer: object,
+) -> dict[str, Any]:
+    """Everything that decides the bytes of the output."""
+    return {
+        "format": {
+            "name": "quire.packed",
+            "version": VERSION,
+            "quire": quire.__version__,
+            "pyarrow": pa.__version__,
+        },
+        "options": options.to_dict(),
+        "tokenizer": tokenizer,
+        "columns": dict(columns),
+        "fingerprint": FINGERPRINT,
+        "inputs": [file.to_dict() for file in files],
+    }
+
+
+def require_same(out: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raise, with the fields that differ, unless both headers say the same."""
+    differing = list(_differences(there, json.loads(json.dumps(here)), ""))
+    if differing:
+        shown = "; ".join(differing[:10]) + ("; ..." if len(differing) > 10 else "")
+        raise OutputError(
+            f"{out} was begun under other terms: {shown}; resume with those, or choose a new output"
+        )
+
+
+def _differences(there: Any, here: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - JSON
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in sorted(there.keys() | here.keys()):
+            yield from _differences(there.get(key), here.get(key), f"{path}.{key}".lstrip("."))
+    elif isinstance(there, list) and isinstance(here, list) and len(there) == len(here):
+        for number, (old, new) in enumerate(zip(there, here, strict=True)):
+            yield from _differences(old, new, f"{path}[{number}]")
+    elif isinstance(there, list) and isinstance(here, list):
+        yield f"{path} has {len(there)} entries there and {len(here)} here"
+    elif there != here:
+        yield f"{path} is {there!r:.80} there and {here!r:.80} here"
+
+
+def write_bad_records(
+    out: Path, commits: Sequence[Commit], files: Sequence[InputFile]
+) -> dict[str, object]:
+    """List all bad records, if there are any, by position and reason; what the manifest says."""
+    lines = [
+        json.dumps(
+            {
+                "file": files[bad.file].name,
+                "file_number": bad.file,
+                "record": bad.record,
+                "byte_offset": bad.offset,
+                "reason": bad.reason,
+            }
+        )
+        for commit in commits
+        for bad in sorted(commit.bad, key=lambda bad: (bad.file, bad.record))
+    ]
+    if not lines:
+        return {"count": 0}
+    data = "".join(f"{line}\n" for line in lines).encode()
+    with whole_file(out / BAD_RECORDS) as temporary:
+        temporary.write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    return {"count": len(lines), "file": BAD_RECORDS, "sha256": digest}
+
+
+def make_manifest(
+    header: Mapping[str, Any], commits: Sequence[Commit], bad: Mapping[str, object]
+) -> dict[str, Any]:
+    """The header, and what stands in every shard and in all."""
+    total = sum((commit.ledger for commit in commits), Ledger()).check()
+    return {
+        **header,
+        "rows": sum(commit.rows for commit in commits),
+        "tokens": sum(commit.tokens for commit in commits),
+        "ledger": total.to_dict(),
+        "bad_records": dict(bad),
+        "shards": [_shard(commit) for commit in commits],
+    }
+
+
+def _shard(commit: Commit) -> dict[str, object]:
+    return {
+        "file": commit.name,
+        "partition": commit.partition,
+        "sha256": commit.sha256,
+        "bytes": commit.size,
+        "rows": commit.rows,
+        "tokens": commit.tokens,
+        "ledger": commit.ledger.to_dict(),
+    }
+
+
+def write_json(path: Path, plain: Mapping[str, Any]) -> None:
+    """Put the file there whole, with sorted keys."""
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(plain, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in the file."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        raise CorruptFile(f"{path} cannot be read: {error}") from error
+    if not isinstance(plain, dict):
+        raise CorruptFile(f"{path} holds {type(plain).__name__}, not an object")
+    return plain

@@ -1,0 +1,87 @@
+"""The folder that is written: who may write there, what is left over, what is whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quire.dataset.corpus.lock import writer_lock
+from quire.dataset.corpus.manifest import MANIFEST
+from quire.errors import InvalidOption, OutputError
+
+WORK = ".quire"
+"""A folder inside the output that is there only as long as it is not whole."""
+RUN = "run.json"
+
+
+@contextmanager
+def opened_output(out: Path, *, resume: bool) -> Iterator[Path]:
+    """The work folder of an output that is ours to write until the block ends."""
+    with errors_of_writing(out):
+        there = sorted(path.name for path in out.iterdir()) if out.exists() else []
+        _require_free(out, there, resume)
+        out.mkdir(parents=True, exist_ok=True)
+        _require_writable(out)
+    try:
+        with writer_lock(out / WORK, out):
+            _sweep(out)
+            yield out / WORK
+    finally:
+        if not there and out.exists() and not any(out.iterdir()):
+            out.rmdir()
+
+
+@contextmanager
+def errors_of_writing(out: Path) -> Iterator[None]:
+    """Errors of the disk as errors that say what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"{out} cannot be written: {error.strerror or error}; what is committed stays: mend "
+            "the cause, then resume"
+        ) from error
+
+
+def require_apart(named: list[str | os.PathLike[str]], out: Path) -> None:
+    """Raise if the output lies inside an input: it would be its own input on the next run."""
+    for one in named:
+        folder = Path(one)
+        if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
+            raise InvalidOption(f"the output {out} lies inside the input {folder}; move it out")
+
+
+def clear_work(work: Path) -> None:
+    """Take away what only an unfinished output needs."""
+    for path in work.glob("*.json"):
+        path.unlink()
+
+
+def _require_free(out: Path, there: list[str], resume: bool) -> None:
+    if not there:
+        return
+    if not resume:
+        unfinished = WORK in there or MANIFEST not in there
+        state = "holds something" if unfinished else "holds a packed dataset"
+        raise OutputError(
+            f"{out} {state} already; continue an unfinished run with resume, or choose a new output"
+        )
+    if MANIFEST not in there and WORK not in there:
+        raise OutputError(
+            f"{out} holds files ({', '.join(there[:3])}) but no run of quire's to resume; choose "
+            "a new output"
+        )
+
+
+def _require_writable(out: Path) -> None:
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise OutputError(f"{out} is read-only for this user; choose another output")
+
+
+def _sweep(out: Path) -> None:
+    """Take away temporary files that a killed writer left; the lock says that it is dead."""
+    for folder in (out, out / WORK):
+        for path in folder.glob(".*.tmp"):
+            path.unlink()

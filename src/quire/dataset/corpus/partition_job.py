@@ -1,0 +1,159 @@
+"""Read, encode, plan, gather and commit one partition: the same function under every engine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from quire.dataset.corpus.commits import Commit, write_commit
+from quire.dataset.corpus.encoding import Encoder, make_encoder
+from quire.dataset.corpus.inputs import InputFile
+from quire.dataset.corpus.options import CorpusOptions
+from quire.dataset.corpus.output import errors_of_writing
+from quire.dataset.corpus.partitions import Partition
+from quire.dataset.corpus.readers import BadRecord, Batch, read_span
+from quire.dataset.corpus.shards import shard_name, shard_schema, write_shard
+from quire.dataset.supervision import supervised_by_labels
+from quire.documents import TokenizerLike, gather
+from quire.errors import InvalidDocument
+from quire.ledger import Ledger, Tally
+from quire.plan import plan_documents
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """What was done since the last report."""
+
+    num_bytes: int = 0
+    documents: int = 0
+    tokens: int = 0
+    bad: int = 0
+    commit: Commit | None = None
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionJob:
+    """All that a worker needs to know; called with a partition, it leaves committed shards."""
+
+    out: Path
+    work: Path
+    """Where commits are written."""
+    files: tuple[InputFile, ...]
+    options: CorpusOptions
+    tokenizer: TokenizerLike | None
+    columns: dict[str, str]
+    committed: frozenset[tuple[int, int]] = frozenset()
+    """(partition, piece) of shards that stand already."""
+    max_bad_records: int = 0
+
+    def __call__(self, partition: Partition, report: Report) -> None:
+        """Commit every shard of the partition that is not committed yet."""
+        shard = self._shard(partition, 0)
+        for batch in self._batches(partition):
+            if shard.num_bytes and shard.num_bytes + batch.num_bytes > self.options.partition_size:
+                shard.commit(report, last=False)
+                shard = self._shard(partition, shard.piece + 1)
+            shard.add(batch, report)
+        shard.commit(report, last=True)
+
+    def _batches(self, partition: Partition) -> Iterator[Batch]:
+        for span in partition.spans:
+            yield from read_span(self.files[span.file], span, self.options, self.columns)
+
+    def _shard(self, partition: Partition, piece: int) -> _Shard:
+        return _Shard(self, partition.number, piece)
+
+
+class _Shard:
+    """The part of a partition that is packed into one shard."""
+
+    def __init__(self, job: PartitionJob, partition: int, piece: int) -> None:
+        self._job, self._partition, self.piece = job, partition, piece
+        self.num_bytes = 0
+        stands = (partition, piece) in job.committed
+        self._encoder: Encoder | None = (
+            None if stands else make_encoder(job.options, job.tokenizer, job.columns)
+        )
+
+    def add(self, batch: Batch, report: Report) -> None:
+        self.num_bytes += batch.num_bytes
+        if self._encoder is None:
+            return
+        before = len(self._encoder.bad)
+        tokens = self._encoder.add(batch, self._job.files[batch.file])
+        new = self._encoder.bad[before:]
+        require_budget(self._job, self._encoder.bad)
+        report(
+            Progress(
+                num_bytes=batch.num_bytes,
+                documents=len(batch.records),
+                tokens=tokens,
+                bad=len(new),
+            )
+        )
+
+    def commit(self, report: Report, *, last: bool) -> None:
+        if self._encoder is None:
+            return
+        job, options = self._job, self._job.options
+        documents = self._encoder.documents()
+        shape = options.plan_options(shard_seed(options.seed, self._partition, self.piece))
+        plan = plan_documents(
+            documents.lengths, documents.terms(shape), supervised_by_labels(documents)
+        )
+        rows = gather(documents, plan, keep_source=options.keep_source)
+        columns = {"labels": "int32"} if options.messages_key else job.columns
+        rows = rows.cast(shard_schema(columns, options.keep_source))
+        path = job.out / shard_name(self._partition, self.piece)
+        with errors_of_writing(job.out):
+            sha256, size = write_shard(path, rows, options.max_length)
+        commit = Commit(
+            partition=self._partition,
+            piece=self.piece,
+            last=last,
+            sha256=sha256,
+            size=size,
+            rows=plan.num_rows,
+            tokens=int(plan.row_lengths.sum(dtype=np.int64)),
+            ledger=_total(documents.ledger + plan.ledger, self._encoder.bad, options),
+            bad=tuple(self._encoder.bad),
+        )
+        with errors_of_writing(job.out):
+            write_commit(job.work, commit)
+        report(Progress(commit=commit))
+
+
+def _total(ledger: Ledger, bad: list[BadRecord], options: CorpusOptions) -> Ledger:
+    """With the bad records, of which the encoder of tokens has counted those that it saw."""
+    missing = len(bad) - ledger.documents.dropped.get("bad_record", 0)
+    counted = Tally(input=missing, dropped={"bad_record": missing})
+    return (ledger + Ledger(documents=counted)).check()
+
+
+def require_budget(job: PartitionJob, bad: list[BadRecord]) -> None:
+    """Raise if there are more bad records than are allowed."""
+    if len(bad) > job.max_bad_records:
+        raise too_many_bad(job.files, bad[job.max_bad_records], job.max_bad_records)
+
+
+def too_many_bad(files: tuple[InputFile, ...], record: BadRecord, budget: int) -> InvalidDocument:
+    """The error that names the first bad record over the budget."""
+    place = "" if record.offset is None else f" (byte {record.offset})"
+    more = "" if budget == 0 else f", after {budget} bad records were left out"
+    return InvalidDocument(
+        f"{files[record.file].path}: record {record.record}{place} {record.reason}{more}; mend the "
+        "data, or let such records be left out and listed with max_bad_records"
+    )
+
+
+def shard_seed(seed: int, partition: int, piece: int) -> int:
+    """A seed for each shard, so that no two are shuffled alike."""
+    digest = hashlib.sha256(f"{seed} {partition} {piece}".encode()).digest()
+    return int.from_bytes(digest[:8], "little")

@@ -1,0 +1,92 @@
+"""A corpus cut into partitions: by the order and size of its text, never by who does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from quire.dataset.corpus.inputs import InputFile
+from quire.dataset.corpus.options import CorpusOptions
+from quire.dataset.corpus.readers.batches import Span
+from quire.dataset.corpus.readers.tables import table_chunks, wanted_names
+from quire.documents.lines import line_starts
+from quire.errors import InvalidOption
+
+_SHRUNK = 4
+"""How many times larger the text of a compressed file is taken to be, before it is read."""
+MAX_PARTITIONS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Partition:
+    """Spans that one worker reads, one after the other.
+
+    Usually they are packed into one shard. Where the text turns out to be larger than was known (a
+    compressed file), it is cut while it is read, into several.
+    """
+
+    number: int
+    spans: tuple[Span, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of text, as far as they are known."""
+        return sum(span.size for span in self.spans)
+
+
+def make_partitions(
+    files: Sequence[InputFile], options: CorpusOptions, columns: Mapping[str, str]
+) -> list[Partition]:
+    """The partitions of the corpus, in input order."""
+    groups: list[list[Span]] = [[]]
+    held = 0
+    for file in files:
+        for span in _spans(file, options, columns):
+            if groups[-1] and held + span.size > options.partition_size:
+                groups.append([])
+                held = 0
+            groups[-1].append(span)
+            held += span.size
+    if len(groups) > MAX_PARTITIONS:
+        raise InvalidOption(
+            f"partition_size={options.partition_size} cuts the corpus into {len(groups)} "
+            f"partitions, more than {MAX_PARTITIONS}; raise it"
+        )
+    return [Partition(number=n, spans=tuple(spans)) for n, spans in enumerate(groups)]
+
+
+def _spans(file: InputFile, options: CorpusOptions, columns: Mapping[str, str]) -> Iterator[Span]:
+    if file.kind == "jsonl":
+        yield from _line_spans(file, options.partition_size)
+    elif file.kind in ("parquet", "arrow"):
+        names = wanted_names(options, columns)
+        yield from _row_spans(file, table_chunks(file, names), options.partition_size)
+    else:
+        size = file.size if file.kind == "txt" else _SHRUNK * file.size
+        yield Span(file=file.number, start=0, stop=None, first_record=0, size=size)
+
+
+def _line_spans(file: InputFile, limit: int) -> Iterator[Span]:
+    """Spans of equal size that start with a line; only a file of several is read for that."""
+    count = max(1, -(-file.size // limit))
+    targets = [file.size * part // count for part in range(1, count)]
+    edges = [(0, 0), *line_starts(file.path, targets), (file.size, 0)]
+    for (start, record), (stop, _) in pairwise(edges):
+        if start < stop or count == 1:
+            yield Span(
+                file=file.number, start=start, stop=stop, first_record=record, size=stop - start
+            )
+
+
+def _row_spans(file: InputFile, chunks: Sequence[tuple[int, int]], limit: int) -> Iterator[Span]:
+    """Every chunk is a span, or several of equally many rows if it is too large."""
+    first = 0
+    for rows, size in chunks:
+        count = max(1, min(rows, -(-size // limit)))
+        edges = [first + rows * part // count for part in range(count + 1)]
+        for start, stop in pairwise(edges):
+            yield Span(
+                file=file.number, start=start, stop=stop, first_record=start, size=size // count
+            )
+        first += rows

@@ -1,0 +1,65 @@
+"""Compressed files as streams that notice damage, and that do not expand without end."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from typing import IO, Any, BinaryIO, cast
+
+import pyarrow as pa
+
+from quire.dataset.corpus.inputs import InputFile
+from quire.errors import CorruptFile
+
+MAX_EXPANSION = 250
+"""Text shrinks to a tenth or a twentieth; what shrinks to less than this is made to fill a disk."""
+ALWAYS_ALLOWED = 64 << 20
+
+
+def open_stream(file: InputFile) -> BinaryIO:
+    """The bytes of a file, decompressed where its kind says so."""
+    file.require_unchanged()
+    if file.kind == "jsonl.gz":
+        return _buffered(gzip.open(file.path), file)
+    if file.kind == "jsonl.zst":
+        return _buffered(pa.input_stream(str(file.path), compression="zstd"), file)
+    return file.path.open("rb")
+
+
+def require_bounded(file: InputFile, expanded: int) -> None:
+    """Raise if so many bytes out of this file are more than text can be."""
+    if expanded > max(ALWAYS_ALLOWED, MAX_EXPANSION * file.size):
+        raise CorruptFile(
+            f"{file.path} has {file.size} bytes and expands to more than {expanded}, over "
+            f"{MAX_EXPANSION} times as many; expand it yourself if it is meant to be so"
+        )
+
+
+def _buffered(stream: object, file: InputFile) -> BinaryIO:
+    return cast(BinaryIO, io.BufferedReader(_Bounded(cast(IO[bytes], stream), file), 1 << 20))
+
+
+class _Bounded(io.RawIOBase):
+    def __init__(self, stream: IO[bytes], file: InputFile) -> None:
+        self._stream, self._file, self._expanded = stream, file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
+        try:
+            data = self._stream.read(len(buffer))
+        except (EOFError, zlib.error, OSError, pa.ArrowException) as error:
+            raise CorruptFile(
+                f"{self._file.path} is damaged behind byte {self._expanded} of its text: {error}; "
+                "fetch it again"
+            ) from error
+        self._expanded += len(data)
+        require_bounded(self._file, self._expanded)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()

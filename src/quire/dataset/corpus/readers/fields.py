@@ -1,0 +1,67 @@
+"""The field of a record that is packed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from quire.dataset.corpus.options import CorpusOptions
+from quire.dataset.corpus.readers.batches import BadRecord, Batch
+from quire.documents.json_records import RecordProblem
+from quire.documents.list_columns import TOKENS
+
+
+def field_of(record: Mapping[str, Any], options: CorpusOptions, columns: Mapping[str, str]) -> Any:  # noqa: ANN401 - a JSON value
+    """The text, the conversation or the token columns of a JSON object, or a `RecordProblem`."""
+    if options.pretokenized:
+        return {name: _required(record, name, list) for name in columns}
+    if options.messages_key is not None:
+        return _required(record, options.messages_key, list)
+    return _required(record, options.text_key, str)
+
+
+def _required(record: Mapping[str, Any], key: str, kind: type) -> Any:  # noqa: ANN401
+    if key not in record:
+        raise RecordProblem(f"has no {key!r}")
+    value = record[key]
+    if not isinstance(value, kind):
+        given = "null" if value is None else type(value).__name__
+        raise RecordProblem(f"has {given} under {key!r}, where {_NAMES[kind]} is needed")
+    return value
+
+
+_NAMES: dict[type, str] = {str: "a string", list: "a list"}
+
+
+def as_token_table(batch: Batch, columns: Mapping[str, str]) -> Batch:
+    """The batch with its token columns as Arrow; records that do not fit become bad ones."""
+    values: list[dict[str, list[Any]]] = list(batch.values)
+    table = _table(values, columns)
+    if table is None:
+        alone = [_table([value], columns) is not None for value in values]
+        for record, fits in zip(batch.records, alone, strict=True):
+            if not fits:
+                reason = f"has {TOKENS} or columns that are no lists of {', '.join(columns)}"
+                batch.bad.append(
+                    BadRecord(file=batch.file, record=record, offset=None, reason=reason)
+                )
+        batch.records = [r for r, fits in zip(batch.records, alone, strict=True) if fits]
+        table = _table([v for v, fits in zip(values, alone, strict=True) if fits], columns)
+    batch.values = table
+    return batch
+
+
+def _table(
+    values: Sequence[Mapping[str, list[Any]]], columns: Mapping[str, str]
+) -> pa.Table | None:
+    try:
+        return pa.table(
+            {
+                name: pa.array([v[name] for v in values], pa.list_(pa.type_for_alias(kind)))
+                for name, kind in columns.items()
+            }
+        )
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return None

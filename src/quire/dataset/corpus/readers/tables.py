@@ -1,0 +1,169 @@
+"""Parquet and Arrow files: records are rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quire.dataset.corpus.inputs import InputFile
+from quire.dataset.corpus.options import CorpusOptions
+from quire.dataset.corpus.readers.batches import BadRecord, Batch, Span
+from quire.dataset.corpus.readers.expansion import require_bounded
+from quire.errors import CorruptFile
+
+_ROWS = 1024
+"""Rows decoded at once."""
+
+
+def read_table(
+    file: InputFile, span: Span, options: CorpusOptions, columns: Mapping[str, str]
+) -> Iterator[Batch]:
+    """The rows of a span."""
+    names = wanted_names(options, columns)
+    record, expanded = span.start, 0
+    for rows in _rows(file, span, names):
+        expanded += rows.nbytes
+        require_bounded(file, expanded)
+        for part in _by_bytes(rows, options.batch_bytes):
+            yield _batch(file, part, record, options)
+            record += part.num_rows
+
+
+def wanted_names(options: CorpusOptions, columns: Mapping[str, str]) -> list[str]:
+    """The columns that are read."""
+    return list(columns) if options.pretokenized else [options.messages_key or options.text_key]
+
+
+def table_schema(file: InputFile) -> pa.Schema:
+    """The columns of a file."""
+    with _opened(file) as table:
+        return table.schema_arrow if isinstance(table, pq.ParquetFile) else table.schema
+
+
+def table_chunks(file: InputFile, names: list[str]) -> list[tuple[int, int]]:
+    """(rows, bytes of the wanted columns) of each part that can be read alone."""
+    with _opened(file) as table:
+        if isinstance(table, pq.ParquetFile):
+            return [_row_group(table.metadata.row_group(i), names) for i in _groups(table)]
+        return [(b.num_rows, b.select(names).nbytes) for b in _record_batches(table)]
+
+
+def _groups(table: pq.ParquetFile) -> range:
+    return range(table.metadata.num_row_groups)
+
+
+def _row_group(group: pq.RowGroupMetaData, names: list[str]) -> tuple[int, int]:
+    columns = [group.column(i) for i in range(group.num_columns)]
+    wanted = [c for c in columns if c.path_in_schema.partition(".")[0] in names]
+    return group.num_rows, sum(c.total_uncompressed_size for c in wanted)
+
+
+def _rows(file: InputFile, span: Span, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Rows ``start:stop`` of the file, some at a time."""
+    with _opened(file) as table:
+        if isinstance(table, pq.ParquetFile):
+            yield from _parquet_rows(table, span, names)
+        else:
+            batches = (batch.select(names) for batch in _record_batches(table))
+            yield from _within(batches, 0, span.start, span.stop)
+
+
+def _parquet_rows(table: pq.ParquetFile, span: Span, names: list[str]) -> Iterator[pa.RecordBatch]:
+    first, groups, skipped = 0, [], 0
+    for number in _groups(table):
+        rows = table.metadata.row_group(number).num_rows
+        if first + rows <= span.start:
+            skipped = first + rows
+        elif span.stop is None or first < span.stop:
+            groups.append(number)
+        first += rows
+    if groups:
+        batches = table.iter_batches(
+            batch_size=_ROWS, row_groups=groups, columns=names, use_threads=False
+        )
+        yield from _within(batches, skipped, span.start, span.stop)
+
+
+def _within(
+    batches: Iterator[pa.RecordBatch], first: int, start: int, stop: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Rows ``start:stop`` out of batches of which the first begins at row ``first``."""
+    for batch in batches:
+        if stop is not None and first >= stop:
+            return
+        low = max(0, start - first)
+        high = batch.num_rows if stop is None else min(batch.num_rows, stop - first)
+        if low < high:
+            yield batch.slice(low, high - low)
+        first += batch.num_rows
+
+
+def _by_bytes(rows: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    size = max(1, batch_bytes * rows.num_rows // max(1, rows.nbytes))
+    for first in range(0, rows.num_rows, size):
+        yield rows.slice(first, size)
+
+
+def _batch(file: InputFile, rows: pa.RecordBatch, first: int, options: CorpusOptions) -> Batch:
+    batch = Batch(file=file.number, num_bytes=rows.nbytes)
+    if options.pretokenized:
+        batch.values = pa.Table.from_batches([rows])
+        batch.records = list(range(first, first + rows.num_rows))
+        return batch
+    name = rows.schema.names[0]
+    for record, value in enumerate(rows.column(0), first):
+        try:
+            text = value.as_py()
+            if text is None:
+                raise ValueError(f"has null under {name!r}")
+            if (size := _size(text)) > options.max_record_bytes:
+                raise ValueError(f"has {size} bytes, over {options.max_record_bytes}")
+        except UnicodeDecodeError as error:
+            batch.bad.append(_bad(file, record, f"is not UTF-8: {error.reason}"))
+        except ValueError as error:
+            batch.bad.append(_bad(file, record, str(error)))
+        else:
+            batch.values.append(text)
+            batch.records.append(record)
+    return batch
+
+
+def _size(value: object) -> int:
+    """Bytes of a text, or characters where counting the bytes could not change the answer."""
+    if not isinstance(value, str):
+        return 0
+    return len(value) if value.isascii() else len(value.encode("utf-8"))
+
+
+def _bad(file: InputFile, record: int, reason: str) -> BadRecord:
+    return BadRecord(file=file.number, record=record, offset=None, reason=reason)
+
+
+@contextmanager
+def _opened(
+    file: InputFile,
+) -> Iterator[pq.ParquetFile | pa.RecordBatchFileReader | pa.RecordBatchStreamReader]:
+    file.require_unchanged()
+    try:
+        if file.kind == "parquet":
+            with pq.ParquetFile(file.path) as table:
+                yield table
+            return
+        with pa.memory_map(str(file.path)) as source:
+            is_file = file.size >= 6 and source.read(6) == b"ARROW1"
+            source.seek(0)
+            with pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source) as reader:
+                yield reader
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptFile(f"{file.path} cannot be read as {file.kind}: {error}") from error
+
+
+def _record_batches(
+    table: pa.RecordBatchFileReader | pa.RecordBatchStreamReader,
+) -> Iterator[pa.RecordBatch]:
+    if isinstance(table, pa.RecordBatchFileReader):
+        return (table.get_batch(number) for number in range(table.num_record_batches))
+    return iter(table)

@@ -1,0 +1,232 @@
+"""`pack_corpus`: inputs in, a packed dataset on disk out, exactly once, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from quire.dataset.corpus.columns import resolve_columns
+from quire.dataset.corpus.commits import Commit, finished, read_commits
+from quire.dataset.corpus.engine import Engine
+from quire.dataset.corpus.inputs import find_inputs
+from quire.dataset.corpus.local_engine import LocalEngine
+from quire.dataset.corpus.manifest import (
+    MANIFEST,
+    make_header,
+    make_manifest,
+    read_json,
+    require_same,
+    write_bad_records,
+    write_json,
+)
+from quire.dataset.corpus.options import CorpusOptions, parse_size
+from quire.dataset.corpus.output import (
+    RUN,
+    clear_work,
+    errors_of_writing,
+    opened_output,
+    require_apart,
+)
+from quire.dataset.corpus.partition_job import PartitionJob, Progress, Report, too_many_bad
+from quire.dataset.corpus.partitions import Partition, make_partitions
+from quire.dataset.corpus.tokenizer import load_tokenizer, tokenizer_fingerprint
+from quire.documents import TokenizerLike
+from quire.errors import WorkerError, unknown_name
+from quire.ledger import Ledger
+from quire.plan.options import require_integer
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackResult:
+    """What stands on disk now."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+    was_complete: bool = False
+    """Whether it stood there before, so that nothing was done."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What became of every document and token."""
+        return Ledger.from_dict(self.manifest["ledger"])
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in all shards."""
+        return int(self.manifest["rows"])
+
+    @property
+    def utilization(self) -> float:
+        """Content over rows x length."""
+        tokens = self.ledger.tokens
+        places = self.num_rows * int(self.manifest["options"]["max_length"])
+        return (tokens.emitted + tokens.overlap) / places if places else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What is known when the work begins, for those who watch."""
+
+    num_bytes: int
+    """Text to be read, as far as it is known."""
+    partitions: int
+    resumed: int
+    """Partitions that stand already."""
+
+
+def pack_corpus(
+    inputs: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    tokenizer: TokenizerLike | None = None,
+    *,
+    workers: int = 1,
+    engine: Engine | None = None,
+    resume: bool = False,
+    max_bad_records: int = 0,
+    on_start: Callable[[Start], None] | None = None,
+    on_progress: Report | None = None,
+    **options: Any,  # noqa: ANN401 - declared once, at CorpusOptions
+) -> PackResult:
+    """The corpus packed into parquet shards with a manifest; options are those of `CorpusOptions`.
+
+    ``inputs`` are files, globs, folders and saved datasets. With ``resume``, an unfinished output
+    is continued, and a finished one is left as it is. The bytes depend on the inputs, the tokenizer
+    and the options alone, not on workers, engine or interruptions. Memory: a few times
+    ``partition_size`` for each worker. More than one worker are started as new processes, so a
+    script needs ``if __name__ == "__main__"``.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.jsonl").write_text('{"text": "abc"}\\n{"text": "de"}\\n')
+    >>> result = pack_corpus([folder / "a.jsonl"], folder / "packed", "byte", max_length=10)
+    >>> result.num_rows, result.ledger.documents.emitted
+    (1, 2)
+    """
+    run = _Run(inputs, Path(out), tokenizer, _options(options), max_bad_records, on_progress)
+    with opened_output(run.out, resume=resume) as work:
+        return run.finish(work, engine or LocalEngine(workers=workers), on_start)
+
+
+def _options(named: dict[str, Any]) -> CorpusOptions:
+    known = {field.name for field in fields(CorpusOptions)}
+    for name in named:
+        if name not in known:
+            raise unknown_name("option", name, known)
+    for name in ("partition_size", "max_record_bytes"):
+        if name in named:
+            named[name] = parse_size(named[name])
+    if named.get("columns") is not None:
+        named["columns"] = tuple(named["columns"])
+    return CorpusOptions(**named)
+
+
+class _Run:
+    """One call of `pack_corpus`."""
+
+    def __init__(
+        self,
+        inputs: Sequence[str | os.PathLike[str]],
+        out: Path,
+        tokenizer: TokenizerLike | None,
+        options: CorpusOptions,
+        max_bad_records: int,
+        report: Report | None,
+    ) -> None:
+        require_integer("max_bad_records", max_bad_records, 0)
+        self.out = out
+        self._named, self._options, self._tokenizer = inputs, options, tokenizer
+        self._budget, self._report = max_bad_records, report
+        self._commits: dict[tuple[int, int], Commit] = {}
+
+    def finish(
+        self, work: Path, engine: Engine, on_start: Callable[[Start], None] | None
+    ) -> PackResult:
+        """Do what is left to do."""
+        job = self._job(work)
+        header = make_header(
+            self._options,
+            job.files,
+            job.columns,
+            tokenizer_fingerprint(self._tokenizer, job.tokenizer),
+        )
+        if (self.out / MANIFEST).exists():
+            return self._already_complete(work, header)
+        with errors_of_writing(self.out):
+            self._begin(work, header)
+        self._require_budget(job)
+        done = finished(self._commits.values())
+        partitions = make_partitions(job.files, job.options, job.columns)
+        left = [partition for partition in partitions if partition.number not in done]
+        if on_start:
+            size = sum(partition.size for partition in left)
+            on_start(Start(num_bytes=size, partitions=len(partitions), resumed=len(done)))
+        if left:
+            engine.run(replace(job, committed=frozenset(self._commits)), left, self._hear)
+        self._require_all(job, partitions)
+        return self._seal(work, job, header)
+
+    def _job(self, work: Path) -> PartitionJob:
+        require_apart(list(self._named), self.out)
+        files = find_inputs(self._named)
+        return PartitionJob(
+            out=self.out,
+            work=work,
+            files=files,
+            options=self._options,
+            tokenizer=load_tokenizer(self._tokenizer, self._options),
+            columns=resolve_columns(files, self._options),
+            max_bad_records=self._budget,
+        )
+
+    def _already_complete(self, work: Path, header: dict[str, Any]) -> PackResult:
+        manifest = read_json(self.out / MANIFEST)
+        require_same(self.out, {key: manifest.get(key) for key in header}, header)
+        clear_work(work)
+        return PackResult(path=self.out, manifest=manifest, was_complete=True)
+
+    def _begin(self, work: Path, header: dict[str, Any]) -> None:
+        if (work / RUN).exists():
+            require_same(self.out, read_json(work / RUN), header)
+            held = read_commits(work, self.out)
+            self._commits = {(commit.partition, commit.piece): commit for commit in held}
+        else:
+            write_json(work / RUN, header)
+
+    def _hear(self, progress: Progress) -> None:
+        if progress.commit is not None:
+            key = (progress.commit.partition, progress.commit.piece)
+            self._commits[key] = progress.commit
+        if self._report:
+            self._report(progress)
+
+    def _require_budget(self, job: PartitionJob) -> None:
+        bad = [record for commit in self._ordered() for record in commit.bad]
+        if len(bad) > self._budget:
+            raise too_many_bad(job.files, bad[self._budget], self._budget)
+
+    def _require_all(self, job: PartitionJob, partitions: list[Partition]) -> None:
+        self._require_budget(job)
+        done = finished(self._commits.values())
+        if len(done) != len(partitions):
+            raise WorkerError(
+                f"the engine returned with {len(done)} of {len(partitions)} partitions committed; "
+                "resume, and report this"
+            )
+
+    def _ordered(self) -> list[Commit]:
+        return [self._commits[key] for key in sorted(self._commits)]
+
+    def _seal(self, work: Path, job: PartitionJob, header: dict[str, Any]) -> PackResult:
+        commits = self._ordered()
+        with errors_of_writing(self.out):
+            bad = write_bad_records(self.out, commits, job.files)
+            manifest = make_manifest(header, commits, bad)
+            write_json(self.out / MANIFEST, manifest)
+            clear_work(work)
+        if not manifest["rows"]:
+            warnings.warn(f"{self.out} holds no row: no document had a token", stacklevel=4)
+        return PackResult(path=self.out, manifest=manifest)

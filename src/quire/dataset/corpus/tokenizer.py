@@ -1,0 +1,84 @@
+"""The tokenizer of a corpus: loaded from what was named, and known again by what it does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from quire.dataset.corpus.options import CorpusOptions
+from quire.documents import ByteTokenizer, TokenizerLike, as_tokenizer
+from quire.errors import InvalidOption, missing_dependency
+
+_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+)
+_PROBES = (
+    "Hello, world!",
+    "  two  spaces\t\ttabs\r\n\nlines",
+    "naïve Straße Ελληνικά русский עברית العربية हिन्दी ไทย 中文 日本語 한국어 🙂👩‍👩‍👧",
+    "def f(x: int) -> int:\n    return x ** 2 + 3.14159e-10  # 1234567890",
+    "<s></s><|endoftext|><|im_start|>user\n<|im_end|>[PAD][UNK]",
+)
+
+
+def load_tokenizer(named: TokenizerLike | None, options: CorpusOptions) -> TokenizerLike | None:
+    """What encodes the corpus; None where tokens are given and no tokenizer is named."""
+    if named is None:
+        if options.pretokenized:
+            return None
+        raise InvalidOption("text needs a tokenizer; say 'byte' or give the path of one")
+    if options.messages_key is not None and isinstance(named, str | os.PathLike):
+        return _chat_tokenizer(Path(named))
+    if options.messages_key is not None:
+        return named
+    return as_tokenizer(named)
+
+
+def _chat_tokenizer(path: Path) -> TokenizerLike:
+    try:
+        from transformers import AutoTokenizer
+    except ModuleNotFoundError:
+        raise missing_dependency("transformers", "messages_key", "hf") from None
+    if not path.is_dir():
+        raise InvalidOption(f"messages need a tokenizer's folder with a chat template, not {path}")
+    return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+
+
+def tokenizer_fingerprint(named: TokenizerLike | None, loaded: TokenizerLike | None) -> object:
+    """What the manifest says of the tokenizer: a hash of its files, and of what it makes of probes.
+
+    Its path is no part of it.
+    """
+    if loaded is None:
+        return None
+    tokenizer = as_tokenizer(loaded)
+    encoded = tokenizer.encode_batch(_PROBES)
+    said = {
+        "tokens": encoded.tokens.tolist(),
+        "lengths": encoded.lengths.tolist(),
+        "specials": [tokenizer.bos_token_id, tokenizer.eos_token_id],
+        "vocab_size": tokenizer.vocab_size,
+        "chat_template": str(getattr(loaded, "chat_template", None)),
+    }
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    kind = "byte" if isinstance(loaded, ByteTokenizer) else "subword"
+    return {"kind": kind, "files": _hash_of_files(named), "probes": digest}
+
+
+def _hash_of_files(named: TokenizerLike | None) -> dict[str, str]:
+    if named == "byte" or not isinstance(named, str | os.PathLike):
+        return {}
+    path = Path(named)
+    files = [path / name for name in _FILES] if path.is_dir() else [path]
+    return {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()
+    }

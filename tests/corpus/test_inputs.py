@@ -1,0 +1,107 @@
+"""Files, globs, folders and saved datasets, in an order that no file system decides."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from quire.dataset.corpus.inputs import find_inputs
+from quire.errors import CorruptFile, InvalidOption, SourceChanged
+from tests.corpus.corpora import jsonl
+
+
+def names(*named) -> list[str]:
+    return [file.name for file in find_inputs(list(named))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b.jsonl", "a.txt", "sub/c.jsonl", "notes.md", ".hidden.txt", "_x/d.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+def test_a_folder_gives_its_known_files_sorted_by_name(folder):
+    assert names(folder) == ["a.txt", "b.jsonl", "sub/c.jsonl"]
+
+
+def test_arguments_keep_their_order(folder):
+    assert names(folder / "b.jsonl", folder / "a.txt") == ["b.jsonl", "a.txt"]
+
+
+def test_a_glob_is_sorted_and_named_from_its_root(folder):
+    assert names(f"{folder}/**/*.jsonl") == ["b.jsonl", "sub/c.jsonl"]
+
+
+def test_names_do_not_depend_on_where_the_corpus_stands(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert names(".") == names(folder)
+    assert names("*.jsonl") == ["b.jsonl"]
+
+
+def test_a_saved_dataset_is_read_in_the_order_of_its_rows(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    saved = datasets.Dataset.from_dict({"text": [str(i) for i in range(30)]})
+    saved.save_to_disk(tmp_path / "saved", num_shards=3)
+    files = find_inputs([tmp_path / "saved"])
+    assert [file.kind for file in files] == ["arrow"] * 3
+    state = json.loads((tmp_path / "saved" / "state.json").read_text())
+    assert [file.name for file in files] == [f["filename"] for f in state["_data_files"]]
+
+
+def test_a_saved_dataset_may_not_name_files_elsewhere(tmp_path):
+    (tmp_path / "dataset_info.json").write_text("{}")
+    (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "../secret.arrow"}]}')
+    with pytest.raises(CorruptFile, match=r"names '../secret.arrow', which is not in the folder"):
+        find_inputs([tmp_path])
+
+
+def test_splits_of_a_dataset_are_named_one_at_a_time(tmp_path):
+    (tmp_path / "dataset_dict.json").write_text("{}")
+    with pytest.raises(InvalidOption, match="name the folder of one"):
+        find_inputs([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("nowhere.jsonl", "there is no file or folder .*nowhere.jsonl"),
+        ("*.nothing", "no file matches"),
+        ("notes.md", "is of no known kind; known are .jsonl"),
+    ],
+)
+def test_what_leads_to_no_file_is_an_error(folder, named, message):
+    with pytest.raises(InvalidOption, match=message):
+        find_inputs([f"{folder}/{named}"])
+
+
+def test_a_lone_path_is_no_list_of_inputs(folder):
+    with pytest.raises(InvalidOption, match="must be a list of paths"):
+        find_inputs(str(folder))
+
+
+def test_a_folder_without_known_files_is_an_error(tmp_path):
+    with pytest.raises(InvalidOption, match="holds no file that ends with"):
+        find_inputs([tmp_path])
+
+
+def test_the_fingerprint_is_of_the_content_not_of_time_or_place(tmp_path):
+    one, other = tmp_path / "one.txt", tmp_path / "other.txt"
+    for path, data in ((one, b"a" * (3 << 20)), (other, b"a" * (3 << 20))):
+        path.write_bytes(data)
+    os.utime(other, (1, 1))
+    first, second = find_inputs([one, other])
+    assert first.fingerprint == second.fingerprint
+    other.write_bytes(b"b" + b"a" * ((3 << 20) - 1))
+    assert find_inputs([other])[0].fingerprint != first.fingerprint
+
+
+def test_a_file_that_grew_is_noticed_when_it_is_opened(tmp_path):
+    (file,) = find_inputs([jsonl(tmp_path / "a.jsonl", ["x"])])
+    jsonl(tmp_path / "a.jsonl", ["x", "y"])
+    with pytest.raises(SourceChanged, match="it had 14 bytes and now has 28"):
+        file.open()

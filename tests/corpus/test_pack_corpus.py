@@ -1,0 +1,304 @@
+"""A corpus on disk becomes a packed dataset on disk."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import subprocess
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import quire
+from quire.dataset.corpus.partition_job import shard_seed
+from quire.errors import InvalidOption, OutputError
+from tests.corpus.corpora import contents, hashes, jsonl, pack, rows, texts
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared"
+
+
+def encoded(values: list[str]) -> dict[int, list[int]]:
+    return {i: [b + 3 for b in v.encode()] + [2] for i, v in enumerate(values) if v}
+
+
+def test_two_documents_in_one_row(tmp_path):
+    result = pack(jsonl(tmp_path / "a.jsonl", ["abc", "", "de"]), tmp_path / "out", max_length=10)
+    assert rows(tmp_path / "out").to_pylist() == [
+        {
+            "input_ids": [1, 100, 101, 102, 2, 1, 103, 104, 2],
+            "document_starts": [0, 5],
+            "document_ids": [0, 2],
+            "document_offsets": [0, 0],
+        }
+    ]
+    assert result.ledger.documents.dropped == {"empty": 1}
+    assert result.utilization == 0.7
+    assert sorted(hashes(tmp_path / "out")) == ["manifest.json", "shard-00000-000.parquet"]
+
+
+def test_a_partition_is_packed_as_pack_dataset_would(tmp_path):
+    values = [t for t in texts(80) if t]
+    pack(jsonl(tmp_path / "a.jsonl", values), tmp_path / "out")
+    expected = quire.pack_dataset(
+        [{"text": t} for t in values],
+        "byte",
+        max_length=16,
+        keep_source=True,
+        seed=shard_seed(42, 0, 0),
+    )
+    assert rows(tmp_path / "out").to_pylist() == expected.to_pylist()
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.text(max_size=40), min_size=1, max_size=20),
+    st.sampled_from([60, 10_000]),
+    st.sampled_from(["best_fit", "wrapped", "first_fit"]),
+    st.booleans(),
+)
+def test_every_token_is_there_once(tmp_path_factory, values, size, strategy, add_bos):
+    folder = tmp_path_factory.mktemp("corpus")
+    path = jsonl(folder / "a.jsonl", values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = pack(path, folder / "out", partition_size=size, strategy=strategy, add_bos=add_bos)
+    assert contents(folder / "out") == encoded(values)
+    assert result.ledger.check().tokens.emitted == sum(map(len, encoded(values).values()))
+
+
+def test_every_kind_of_file_gives_the_same_documents(tmp_path):
+    values = texts(30)
+    path = jsonl(tmp_path / "a.jsonl", values)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    with pa.output_stream(str(tmp_path / "c.jsonl.zst"), compression="zstd") as stream:
+        stream.write(path.read_bytes())
+    pq.write_table(pa.table({"text": values}), tmp_path / "d.parquet")
+    table = pa.table({"text": pa.array(values, pa.large_string())})
+    with pa.ipc.new_file(tmp_path / "e.arrow", table.schema) as writer:
+        writer.write_table(table)
+    for number, kind in enumerate(sorted(tmp_path.iterdir())):
+        pack(kind, tmp_path / "out" / str(number), partition_size=400)
+        assert contents(tmp_path / "out" / str(number)) == encoded(values), kind.name
+
+
+def test_a_text_file_is_one_document_and_ids_name_file_and_record(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\x00\n")
+    jsonl(tmp_path / "b.jsonl", ["", "three"])
+    pack(tmp_path, tmp_path.parent / "out", max_length=32)
+    found = contents(tmp_path.parent / "out")
+    assert found == {
+        0: [b + 3 for b in b"one\r\ntwo\x00\n"] + [2],
+        (1 << 40) + 1: [b + 3 for b in b"three"] + [2],
+    }
+
+
+def test_concatenated_compressed_files_are_read_to_their_end(tmp_path):
+    one = b'{"text": "a"}\n'
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(one) + gzip.compress(one))
+    codec = pa.Codec("zstd")
+    with pa.output_stream(str(tmp_path / "one.zst"), compression="zstd") as stream:
+        stream.write(one)
+    (tmp_path / "b.jsonl.zst").write_bytes((tmp_path / "one.zst").read_bytes() * 2)
+    assert codec.name == "zstd"
+    for name in ("a.jsonl.gz", "b.jsonl.zst"):
+        pack(tmp_path / name, tmp_path / name.replace(".", "-"))
+        assert len(contents(tmp_path / name.replace(".", "-"))) == 2
+
+
+def test_a_compressed_file_is_cut_into_shards_while_it_is_read(tmp_path):
+    values = texts(100)
+    path = jsonl(tmp_path / "a.jsonl", values)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    result = pack(tmp_path / "a.jsonl.gz", tmp_path / "out", partition_size=1000)
+    assert len(result.manifest["shards"]) > 3
+    assert {shard["partition"] for shard in result.manifest["shards"]} == {0}
+    assert contents(tmp_path / "out") == encoded(values)
+
+
+def test_worker_counts_give_the_same_bytes(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", texts(100))
+    for workers in (1, 2):
+        pack(path, tmp_path / str(workers), partition_size=600, workers=workers)
+    assert hashes(tmp_path / "1") == hashes(tmp_path / "2")
+    assert len(hashes(tmp_path / "1")) > 5
+
+
+def test_tokens_and_their_columns_are_taken_as_they_are(tmp_path):
+    records = [
+        {"input_ids": [5, 6, 7], "labels": [-100, 6, 7], "meta": [1]},
+        {"input_ids": [8, 9], "labels": [8, 9]},
+    ]
+    table = pa.table({name: [r[name] for r in records] for name in ("input_ids", "labels")})
+    pq.write_table(table, tmp_path / "a.parquet")
+    jsonl(tmp_path / "b.jsonl", records)
+    for name in ("a.parquet", "b.jsonl"):
+        out = tmp_path / name.partition(".")[0]
+        pack(tmp_path / name, out, None, max_length=8, pretokenized=True)
+        (row,) = rows(out).to_pylist()
+        assert row["input_ids"] == [5, 6, 7, 8, 9]
+        assert row["labels"] == [-100, 6, 7, 8, 9]
+        assert row["document_starts"] == [0, 3]
+
+
+def test_a_fragment_without_a_trained_label_is_left_out(tmp_path):
+    records = [{"input_ids": [5, 6], "labels": [-100, -100]}, {"input_ids": [8], "labels": [8]}]
+    path = jsonl(tmp_path / "a.jsonl", records)
+    result = pack(path, tmp_path / "out", None, pretokenized=True)
+    assert result.ledger.tokens.dropped == {"unsupervised": 2}
+    assert rows(tmp_path / "out")["input_ids"].to_pylist() == [[8]]
+
+
+def test_conversations_train_what_the_assistant_says(tmp_path):
+    folder = SHARED / "tokenizers" / "qwen3"
+    if not folder.is_dir():
+        pytest.skip("the qwen3 tokenizer is not on this machine")
+    messages = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+    path = jsonl(tmp_path / "a.jsonl", [{"messages": messages}, {"messages": []}])
+    result = pack(
+        path,
+        tmp_path / "out",
+        folder,
+        max_length=64,
+        messages_key="messages",
+        max_bad_records=1,
+    )
+    (row,) = rows(tmp_path / "out").to_pylist()
+    trained = [t for t, label in zip(row["input_ids"], row["labels"], strict=True) if label == t]
+    assert 0 < len(trained) < len(row["input_ids"])
+    assert result.ledger.documents.dropped == {"bad_record": 1}
+
+
+def test_a_real_tokenizer_gives_the_tokens_of_pack_dataset(tmp_path):
+    folder = SHARED / "tokenizers" / "gpt2"
+    if not folder.is_dir():
+        pytest.skip("the gpt2 tokenizer is not on this machine")
+    values = [t for t in texts(40) if t]
+    pack(jsonl(tmp_path / "a.jsonl", values), tmp_path / "out", str(folder), workers=2)
+    expected = quire.pack_dataset(
+        [{"text": t} for t in values], str(folder), max_length=16, seed=shard_seed(42, 0, 0)
+    )
+    assert rows(tmp_path / "out")["input_ids"].to_pylist() == expected["input_ids"].to_pylist()
+
+
+def test_datasets_opens_the_output_as_it_is(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    jsonl(tmp_path / "a.jsonl", [*texts(40), {"text": None}])
+    pack(tmp_path / "a.jsonl", tmp_path / "out", partition_size=500, max_bad_records=1)
+    for how in (
+        ("parquet", {"data_files": f"{tmp_path}/out/*.parquet"}),
+        (str(tmp_path / "out"), {}),
+    ):
+        loaded = datasets.load_dataset(
+            how[0], **how[1], split="train", cache_dir=str(tmp_path / "cache")
+        )
+        assert loaded[:]["input_ids"] == rows(tmp_path / "out")["input_ids"].to_pylist()
+
+
+def test_a_complete_output_is_left_alone_by_resume_and_refused_without(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", texts(20))
+    pack(path, tmp_path / "out")
+    before = hashes(tmp_path / "out")
+    again = pack(path, tmp_path / "out", resume=True)
+    assert again.was_complete
+    with pytest.raises(OutputError, match="holds a packed dataset already"):
+        pack(path, tmp_path / "out")
+    assert hashes(tmp_path / "out") == before
+
+
+def test_resume_starts_where_there_is_nothing(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", texts(20))
+    pack(path, tmp_path / "one")
+    pack(path, tmp_path / "two", resume=True)
+    assert hashes(tmp_path / "one") == hashes(tmp_path / "two")
+
+
+def test_resume_refuses_a_folder_of_other_things(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("dear to somebody")
+    with pytest.raises(OutputError, match=r"thesis.tex.*no run of quire's to resume"):
+        pack(jsonl(tmp_path / "a.jsonl", ["a"]), tmp_path / "out", resume=True)
+    assert sorted(hashes(tmp_path / "out")) == ["thesis.tex"]
+
+
+def test_an_output_inside_its_input_is_refused(tmp_path):
+    jsonl(tmp_path / "a.jsonl", ["a"])
+    with pytest.raises(InvalidOption, match="lies inside the input"):
+        pack(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_lenght": 8}, "unknown option 'max_lenght'; did you mean 'max_length'"),
+        ({"strategy": "bestfit"}, "did you mean 'best_fit'"),
+        ({"pretokenized": True, "messages_key": "m"}, "give one of the two"),
+        ({"columns": ["labels"]}, "say pretokenized"),
+        ({"workers": 0}, "workers is 0"),
+        ({"max_bad_records": -1}, "max_bad_records is -1"),
+        ({"partition_size": 0}, "partition_size is 0"),
+        ({"tokenizer": None}, "text needs a tokenizer"),
+    ],
+)
+def test_mistakes_are_said_before_anything_is_written(tmp_path, options, message):
+    path = jsonl(tmp_path / "a.jsonl", ["a"])
+    with pytest.raises(InvalidOption, match=message):
+        pack(path, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_manifest_says_what_decided_the_bytes_and_nothing_else(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", texts(20))
+    pack(path, tmp_path / "out", partition_size=300)
+    text = (tmp_path / "out" / "manifest.json").read_text()
+    manifest = json.loads(text)
+    assert set(manifest) == {
+        *("format", "options", "tokenizer", "columns", "fingerprint", "inputs"),
+        *("rows", "tokens", "ledger", "bad_records", "shards"),
+    }
+    assert str(tmp_path) not in text
+    assert "workers" not in text
+    assert manifest["rows"] == rows(tmp_path / "out").num_rows
+    whole = sum((quire.Ledger.from_dict(s["ledger"]) for s in manifest["shards"]), quire.Ledger())
+    assert whole == quire.Ledger.from_dict(manifest["ledger"])
+    for shard in manifest["shards"]:
+        data = (tmp_path / "out" / shard["file"]).read_bytes()
+        assert len(data) == shard["bytes"]
+        assert hashes(tmp_path / "out")[shard["file"]] == shard["sha256"]
+
+
+def test_the_same_corpus_elsewhere_gives_the_same_bytes(tmp_path):
+    jsonl(tmp_path / "a.jsonl", texts(20))
+    pack(tmp_path / "a.jsonl", tmp_path / "one")
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copy(tmp_path / "a.jsonl", tmp_path / "elsewhere")
+    pack(tmp_path / "elsewhere" / "a.jsonl", tmp_path / "two")
+    assert hashes(tmp_path / "one") == hashes(tmp_path / "two")
+
+
+def test_shards_are_shuffled_each_in_its_own_way(tmp_path):
+    seeds = {shard_seed(42, partition, piece) for partition in range(20) for piece in range(3)}
+    assert len(seeds) == 60
+    path = jsonl(tmp_path / "a.jsonl", texts(40))
+    for name, options in {"1": {}, "2": {"seed": 7}, "3": {"shuffle": False}}.items():
+        pack(path, tmp_path / name, **options)
+    orders = [rows(tmp_path / name)["document_ids"].to_pylist() for name in "123"]
+    assert orders[0] != orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2])
+
+
+def test_the_corpus_module_needs_no_optional_package():
+    code = (
+        "import sys, quire.dataset.corpus;"
+        "print([n for n in ('torch','transformers','datasets','ray','jax') if n in sys.modules])"
+    )
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

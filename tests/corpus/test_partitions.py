@@ -1,0 +1,98 @@
+"""Partitions hold every record once, whatever the files are."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire.dataset.corpus.inputs import find_inputs
+from quire.dataset.corpus.options import CorpusOptions, parse_size
+from quire.dataset.corpus.partitions import make_partitions
+from quire.dataset.corpus.readers import read_span
+from quire.errors import InvalidOption
+from tests.corpus.corpora import jsonl, texts
+
+
+def read(paths, **options):
+    options = CorpusOptions(max_length=8, **options)
+    files = find_inputs(paths)
+    partitions = make_partitions(files, options, {})
+    found = [
+        [
+            (batch.file, record, value)
+            for span in partition.spans
+            for batch in read_span(files[span.file], span, options, {})
+            for record, value in zip(batch.records, batch.values, strict=True)
+        ]
+        for partition in partitions
+    ]
+    return partitions, found
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(max_size=8), max_size=12), st.integers(1, 200))
+def test_every_line_is_in_one_partition_with_its_number(tmp_path_factory, values, size):
+    path = jsonl(tmp_path_factory.mktemp("corpus") / "a.jsonl", values)
+    _, found = read([path], partition_size=size)
+    assert [item for part in found for item in part] == [(0, i, v) for i, v in enumerate(values)]
+
+
+@pytest.mark.parametrize("group", [1, 7, 100])
+@pytest.mark.parametrize("size", [50, 500, 10_000])
+def test_every_row_of_a_parquet_file_is_in_one_partition(tmp_path, group, size):
+    values = texts(60)
+    pq.write_table(pa.table({"n": range(60), "text": values}), tmp_path / "a.parquet", group)
+    _, found = read([tmp_path / "a.parquet"], partition_size=size)
+    assert [item for part in found for item in part] == [(0, i, v) for i, v in enumerate(values)]
+
+
+@pytest.mark.parametrize("form", ["file", "stream"])
+@pytest.mark.parametrize("size", [50, 10_000])
+def test_both_forms_of_arrow_files_are_read(tmp_path, form, size):
+    values = texts(40)
+    table = pa.table({"text": values})
+    new = pa.ipc.new_file if form == "file" else pa.ipc.new_stream
+    with new(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=9)
+    _, found = read([tmp_path / "a.arrow"], partition_size=size)
+    assert [item for part in found for item in part] == [(0, i, v) for i, v in enumerate(values)]
+
+
+def test_small_files_share_a_partition_and_large_ones_are_cut(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.txt").write_text(name * 10)
+    jsonl(tmp_path / "d.jsonl", ["x" * 20] * 10)
+    partitions, found = read([tmp_path], partition_size=100)
+    assert [item[:2] for item in found[0]] == [(0, 0), (1, 0), (2, 0)]
+    assert [len(part) for part in found[1:]] == [3, 2, 3, 2]
+    assert all(partition.size <= 100 for partition in partitions)
+
+
+def test_a_compressed_file_is_one_span_that_is_cut_as_it_is_read(tmp_path):
+    data = "".join(json.dumps({"text": t}) + "\n" for t in texts(50)).encode()
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(data))
+    partitions, found = read([tmp_path / "a.jsonl.gz"], partition_size=200)
+    assert len(partitions) == 1
+    assert [value for _, _, value in found[0]] == texts(50)
+
+
+def test_the_number_of_partitions_has_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("quire.dataset.corpus.partitions.MAX_PARTITIONS", 3)
+    with pytest.raises(InvalidOption, match=r"partition_size=10 cuts the corpus into .* raise it"):
+        read([jsonl(tmp_path / "a.jsonl", texts(20))], partition_size=10)
+
+
+@pytest.mark.parametrize(("size", "number"), [("7", 7), ("2k", 2048), ("1GiB", 1 << 30), (5, 5)])
+def test_sizes_are_numbers_with_a_unit(size, number):
+    assert parse_size(size) == number
+
+
+def test_what_is_no_size_is_said():
+    with pytest.raises(InvalidOption, match="'256X' is no size"):
+        parse_size("256X")
