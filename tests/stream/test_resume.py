@@ -1,0 +1,261 @@
+"""Left after any batch and taken up from bytes in a new stream, a stream goes on as if nothing was.
+
+Every combination of packer, source, shuffle and prefetch is left at every step. `POINTS` counts the
+resume points that were tried, and the last test of the module says how many must be reached.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+from datasets import IterableDataset, load_dataset
+
+from quire.stream import load_state, open_stream, save_state
+from tests.stream.inputs import (
+    LENGTHS,
+    ListSource,
+    Numbers,
+    config,
+    key,
+    same,
+    shards_of,
+    take,
+    unique_documents,
+    write_jsonl,
+    write_parquet,
+)
+
+POINTS = {"tried": 0, "wanted": 0}
+NUM_STEPS = 24
+DOCUMENTS = unique_documents(LENGTHS)
+SHARDS = shards_of(DOCUMENTS, 3)
+MODES = {
+    "sequential": {},
+    "bin": {"packing_buffer_docs": 5},
+    "bin capped": {"packing_buffer_docs": 4, "packing_max_docs_per_bin": 2},
+    "online": {"packing_buffer_docs": 6},
+}
+
+
+def _examples(shards):
+    for shard in shards:
+        yield from ({"text": text} for text in shard)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards")
+    write_jsonl(folder, SHARDS)
+    write_parquet(folder, SHARDS)
+    return folder
+
+
+def source_options(kind, folder):
+    """Options of ``data``, and what `open_stream` is given beside them."""
+    if kind == "local_text":
+        return {"backend": "local_text", "local_text": "11 12 13 14 15 16"}, {}
+    if kind in ("jsonl", "parquet"):
+        return {"backend": "files", "files": [str(folder / f"part-*.{kind}")]}, {}
+    if kind == "hf json":
+        files = [str(folder / f"part-{number}.jsonl") for number in range(len(SHARDS))]
+        return {"hf_dataset": "json", "hf_data_files": files}, {}
+    if kind == "hf generator":
+        texts = [[" ".join(map(str, document)) for document in shard] for shard in SHARDS]
+        dataset = IterableDataset.from_generator(_examples, gen_kwargs={"shards": texts})
+        return {}, {"source": dataset}
+    return {}, {"source": ListSource(SHARDS)}
+
+
+def opened(options, kind, folder, **ranks):
+    data, given = source_options(kind, folder)
+    return open_stream(config(**data, **options), tokenizer=Numbers(), **given, **ranks)
+
+
+def through_bytes(state):
+    return json.loads(json.dumps(state).encode())
+
+
+def states_and_batches(stream, count):
+    """The state before the first batch and behind each, and the batches."""
+    states, batches = [through_bytes(stream.get_state())], []
+    for _ in range(count):
+        got = take(stream, 1)
+        if not got:
+            break
+        batches += got
+        states.append(through_bytes(stream.get_state()))
+    return states, batches
+
+
+def resume_everywhere(open_anew, count, tail):
+    """Leave at every step, and compare the next ``tail`` batches and all of their states."""
+    with open_anew() as stream:
+        states, batches = states_and_batches(stream, count + tail)
+    over = len(batches) < count + tail
+    for step, state in enumerate(states[: count + 1]):
+        with open_anew() as stream:
+            stream.set_state(state)
+            assert stream.get_state() == state, f"the state of step {step} does not come back"
+            continued = take(stream, tail)
+            expected = batches[step : step + tail]
+            assert same(continued, expected), f"left after {step} batches"
+            if continued:
+                assert stream.get_state() == states[step + len(continued)]
+            stream.ledger.check()
+            if over and len(continued) < tail:
+                assert take(stream, 1) == []
+        POINTS["tried"] += 1
+
+
+SOURCES = ["list", "local_text", "jsonl", "parquet", "hf json", "hf generator"]
+MATRIX = [
+    pytest.param(kind, mode, shuffle, prefetch, repeat, id=f"{kind}-{mode}-{order}-{ahead}-{end}")
+    for kind, mode, (order, shuffle), (ahead, prefetch), (end, repeat) in product(
+        SOURCES,
+        MODES,
+        (("ordered", False), ("shuffled", True)),
+        (("now", 0), ("ahead", 2)),
+        (("endless", True), ("ending", False)),
+    )
+]
+
+
+@pytest.mark.parametrize(("kind", "mode", "shuffle", "prefetch", "repeat"), MATRIX)
+def test_a_stream_left_after_any_batch_goes_on_exactly(
+    kind, mode, shuffle, prefetch, repeat, folder
+):
+    options = {
+        "packing_mode": mode.split()[0],
+        **MODES[mode],
+        "shuffle": shuffle,
+        "shuffle_buffer_size": 4,
+        "state_update_interval": 3,
+        "seed": 5,
+        "repeat": repeat,
+    }
+    slow = kind.startswith("hf")
+    count = 8 if slow else NUM_STEPS
+    ahead = {**options, "grain_prefetch": prefetch}
+    resume_everywhere(lambda: opened(ahead, kind, folder), count, tail=3 if slow else 8)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_chains_of_saves_and_restores_lose_nothing(mode, shuffle, folder, tmp_path):
+    """Every batch in a stream of its own, through a file, with prefetch changing on the way."""
+    options = {
+        "packing_mode": mode.split()[0],
+        **MODES[mode],
+        "shuffle": shuffle,
+        "shuffle_buffer_size": 5,
+        "emit_position_ids": True,
+    }
+    with opened(options, "jsonl", folder) as stream:
+        expected = take(stream, 40)
+    got, file = [], tmp_path / "state.json"
+    for step in range(40):
+        with opened({**options, "grain_prefetch": step % 3}, "jsonl", folder) as stream:
+            if step:
+                stream.set_state(load_state(file))
+            got += take(stream, 1)
+            save_state(stream.get_state(), file)
+        POINTS["tried"] += 1
+    assert same(got, expected)
+
+
+def test_long_streams_resume_at_thousands_of_points():
+    """Tiny batches of an ever longer stream, so that every phase of every buffer is met."""
+    for mode, shuffle, num_streams in product(MODES, (False, True), (1, 2)):
+        options = config(
+            seq_len=5,
+            batch_size=2,
+            packing_mode=mode.split()[0],
+            **MODES[mode],
+            shuffle=shuffle,
+            shuffle_buffer_size=7,
+            state_update_interval=5,
+            num_streams=num_streams,
+        )
+
+        def open_anew(options=options):
+            return open_stream(options, source=ListSource(SHARDS), tokenizer=Numbers())
+
+        resume_everywhere(open_anew, 400, tail=2)
+
+
+def test_epochs_differ_and_hold_the_same_documents():
+    options = config(packing_mode="sequential", shuffle_buffer_size=6, batch_size=1, seq_len=1)
+    per_epoch = sum(length + 2 for length in LENGTHS if length)
+    source = ListSource(SHARDS)
+    with open_stream(options, source=source, tokenizer=Numbers()) as stream:
+        tokens = []
+        while len(tokens) < 2 * per_epoch + 1:
+            (batch,) = take(stream, 1)
+            last = batch.labels[0, 0, -1]
+            tokens += [int(batch.input_ids[0, 0, 0]), int(last)]
+        stream.ledger.check()
+    # -100 hides the token behind an EOS, which is always BOS here.
+    tokens = [1 if token == -100 else token for token in tokens]
+    first, second = tokens[:per_epoch], tokens[per_epoch : 2 * per_epoch]
+    assert sorted(first) == sorted(second)
+    assert first != second
+
+
+def test_the_same_config_gives_the_same_batches_twice(folder):
+    options = {"shuffle_buffer_size": 5, "packing_mode": "online"}
+    runs = []
+    for _ in range(2):
+        with opened(options, "jsonl", folder) as stream:
+            runs.append([key(batch) for batch in take(stream, 20)])
+    assert runs[0] == runs[1]
+
+
+def test_restoring_reads_one_shuffle_window_again_and_no_more():
+    documents = unique_documents([3] * 400)
+    options = config(shuffle_buffer_size=10, batch_size=1, packing_mode="sequential")
+    with open_stream(options, source=ListSource([documents]), tokenizer=Numbers()) as stream:
+        take(stream, 150)
+        state = through_bytes(stream.get_state())
+    source = ListSource([documents])
+    with open_stream(options, source=source, tokenizer=Numbers()) as stream:
+        stream.set_state(state)
+        take(stream, 1)
+    (shard, cursor), *more = source.opened
+    assert shard == 0
+    assert cursor > 100
+    assert cursor % 10 == 0
+    assert not more
+
+
+def test_workers_change_no_batch_and_no_state(folder):
+    for mode in ("sequential", "online"):
+        options = {"packing_mode": mode, "shuffle_buffer_size": 5, "packing_buffer_docs": 6}
+        with opened(options, "jsonl", folder) as stream:
+            states, batches = states_and_batches(stream, 12)
+        with opened({**options, "num_workers": 2, "grain_prefetch": 2}, "jsonl", folder) as stream:
+            assert states_and_batches(stream, 12)[0] == states
+            for step in (7, 0, 3):
+                stream.set_state(states[step])
+                assert same(take(stream, 12 - step), batches[step:])
+                POINTS["tried"] += 1
+
+
+def test_state_update_interval_is_a_matter_of_cost_only(folder):
+    options = {"shuffle": False, "packing_mode": "bin", "packing_buffer_docs": 5}
+    with opened({**options, "state_update_interval": 2}, "jsonl", folder) as stream:
+        states, batches = states_and_batches(stream, 12)
+    for interval in (1, 3, 1000):
+        for step in range(12):
+            with opened({**options, "state_update_interval": interval}, "jsonl", folder) as stream:
+                stream.set_state(states[step])
+                assert same(take(stream, 12 - step), batches[step:])
+            POINTS["tried"] += 1
+
+
+def test_ten_thousand_resume_points_were_tried(request):
+    chosen = {item.name for item in request.session.items if item.module is request.module}
+    if len(chosen) < len(MATRIX):
+        pytest.skip("counts the whole module, of which only a part was chosen")
+    assert POINTS["tried"] >= 10_000
