@@ -1,0 +1,255 @@
+"""Conversations: one document each, trained on what the assistant says and how it ends."""
+
+from __future__ import annotations
+
+import copy
+
+import pyarrow as pa
+import pytest
+from datasets import Dataset
+from tests.documents.real_tokenizers import load
+
+import quire
+from quire.errors import InvalidDocument, InvalidOption
+
+CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi?"},
+    {"role": "assistant", "content": "Hello \N{WAVING HAND SIGN}"},
+    {"role": "user", "content": "Bye."},
+    {"role": "assistant", "content": "Bye."},
+]
+TOOLS = [
+    {"role": "user", "content": "2 + 2?"},
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "content": "4"},
+    {"role": "assistant", "content": "Four."},
+]
+NO_THOUGHTS = "<think>\n\n</think>\n\n"  # Qwen3's template opens its last turns with these
+
+
+@pytest.fixture(params=["as shipped", "base"])
+def qwen3(request):
+    """EOS closes a turn in the first, and is another token, PAD, in the second."""
+    return load(
+        "qwen3", **({} if request.param == "as shipped" else {"eos_token": "<|endoftext|>"})
+    )
+
+
+def pack(conversations, tokenizer, **options):
+    records = [{"messages": messages} for messages in conversations]
+    options = {"max_length": 512, "messages": "messages", **options}
+    return quire.pack_dataset(records, tokenizer, **options).to_pylist()
+
+
+def said(row, tokenizer) -> str:
+    pairs = list(zip(row["input_ids"], row["labels"], strict=True))
+    assert all(label in (token, -100) for token, label in pairs)
+    return tokenizer.decode([label for _, label in pairs if label != -100])
+
+
+def test_labels_are_what_the_assistant_says_with_the_end_of_each_turn(qwen3):
+    (row,) = pack([TALK], qwen3)
+    assert said(row, qwen3) == (f"Hello \N{WAVING HAND SIGN}<|im_end|>{NO_THOUGHTS}Bye.<|im_end|>")
+    assert qwen3.decode(row["input_ids"]) == qwen3.apply_chat_template(TALK, tokenize=False)
+
+
+def test_a_conversation_of_many_messages_is_one_document(qwen3):
+    (row,) = pack([TALK * 3, TALK], qwen3)
+    lengths = [len(pack([talk], qwen3)[0]["input_ids"]) for talk in (TALK * 3, TALK)]
+    assert row["input_ids"].count(qwen3.convert_tokens_to_ids("<|im_end|>")) == 20
+    assert row["document_starts"] == [0, lengths[0]]
+
+
+def test_a_tool_call_is_said_and_its_result_is_not(qwen3):
+    (row,) = pack([TOOLS], qwen3)
+    assert said(row, qwen3) == (
+        '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 2}}\n</tool_call><|im_end|>'
+        f"{NO_THOUGHTS}Four.<|im_end|>"
+    )
+
+
+def test_an_empty_answer_is_its_end_of_turn(qwen3):
+    talk = [TALK[1], {"role": "assistant", "content": ""}]
+    assert said(pack([talk], qwen3)[0], qwen3) == f"{NO_THOUGHTS}<|im_end|>"
+    nothing = [TALK[1], {"role": "assistant", "content": None}]
+    with pytest.raises(InvalidDocument, match="record 0 is refused by the chat template"):
+        pack([nothing], qwen3)
+
+
+def test_thoughts_that_the_template_drops_from_history_are_no_matter(qwen3):
+    thinking = {"role": "assistant", "content": "<think>\nWell.\n</think>\n\nHello."}
+    (row,) = pack([[TALK[1], thinking, TALK[3], thinking]], qwen3)
+    assert said(row, qwen3) == ("Hello.<|im_end|><think>\nWell.\n</think>\n\nHello.<|im_end|>")
+
+
+def test_an_end_of_turn_inside_what_is_said_does_not_end_it(qwen3):
+    sly = {"role": "assistant", "content": "I say <|im_end|> and go on."}
+    (row,) = pack([[TALK[1], sly]], qwen3)
+    assert said(row, qwen3) == f"{NO_THOUGHTS}I say <|im_end|> and go on.<|im_end|>"
+
+
+def test_an_assistant_that_speaks_first_is_heard(qwen3):
+    (row,) = pack([[{"role": "assistant", "content": "Welcome."}, TALK[1]]], qwen3)
+    assert said(row, qwen3) == "Welcome.<|im_end|>"
+
+
+def test_all_of_it_is_trained_if_asked(qwen3):
+    (row,) = pack([TALK], qwen3, assistant_only=False)
+    assert row["labels"] == row["input_ids"]
+
+
+def test_a_conversation_in_which_the_assistant_is_silent_is_unsupervised(qwen3):
+    records = [{"messages": [TALK[1]]}, {"messages": TALK}]
+    rows, ledger = quire.pack_dataset(
+        records, qwen3, messages="messages", max_length=512, return_ledger=True
+    )
+    assert len(rows) == 1
+    assert ledger.check().documents.dropped == {"unsupervised": 1}
+
+
+PLAIN = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+MARKED = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}"
+    "{% else %}{{ m.content }}<|im_end|>{% endif %}{{ '\n' }}{% endfor %}"
+)
+
+
+def with_template(template: str):
+    tokenizer = copy.copy(load("qwen3"))
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def test_a_template_that_marks_its_turns_is_believed_and_agrees_with_what_is_found():
+    found, marked = with_template(PLAIN), with_template(MARKED)
+    for talk in (TALK, TOOLS, TALK * 2):
+        assert pack([talk], found) == pack([talk], marked)
+    assert said(pack([TALK], marked)[0], marked) == (
+        "Hello \N{WAVING HAND SIGN}<|im_end|>Bye.<|im_end|>"
+    )
+
+
+def test_a_template_s_own_mask_is_used_even_if_it_is_narrower():
+    narrow = MARKED.replace("{{ m.content }}<|im_end|>{% endgeneration %}",
+                            "{{ m.content }}{% endgeneration %}<|im_end|>")  # fmt: skip
+    tokenizer = with_template(narrow)
+    assert said(pack([TALK[3:]], tokenizer)[0], tokenizer) == "Bye."
+
+
+def test_without_special_tokens_a_token_shared_with_the_template_is_not_trained():
+    tokenizer = with_template(
+        "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant:{% endif %}"
+    )
+    (row,) = pack([TALK], tokenizer)
+    assert ".\n" in [tokenizer.decode(token) for token in row["input_ids"]]
+    assert said(row, tokenizer) == " Hello \N{WAVING HAND SIGN} Bye"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}X{% endif %}",
+        "{% for m in messages %}{{ m.content | reverse | join }}{% endfor %}",
+        "nothing",
+    ],
+)
+def test_turns_that_cannot_be_found_are_an_error_or_a_counted_drop(template):
+    tokenizer = with_template(template)
+    with pytest.raises(InvalidDocument, match=r"record 0 .* message 2, .*generation.*mend"):
+        pack([TALK], tokenizer)
+    with pytest.warns(UserWarning, match="bad_record: 1 documents.*nothing is left"):
+        assert pack([TALK], tokenizer, max_bad_records=1) == []
+    assert len(pack([TALK], tokenizer, assistant_only=False)) == 1
+
+
+def test_a_template_that_refuses_a_conversation_says_which():
+    tokenizer = with_template(
+        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}"
+        "{% endif %}{{ m.content }}{% endfor %}"
+    )
+    with pytest.raises(InvalidDocument, match="record 1 is refused by the chat template: no tools"):
+        pack([TALK, TOOLS], tokenizer, assistant_only=False)
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        (None, "has no messages"),
+        ([], "has no messages"),
+        ("Hi?", "has str where"),
+        ([{"content": "Hi?"}], "message 0 without a role"),
+        (["Hi?"], "message 0 without a role"),
+    ],
+)
+def test_what_is_no_conversation_is_a_bad_record_under_its_own_number(messages, problem):
+    tokenizer = with_template(PLAIN)
+    with pytest.raises(InvalidDocument, match=f"record 1 .*{problem}|record 1 {problem}"):
+        pack([TALK, messages], tokenizer)
+    with pytest.warns(UserWarning, match="bad_record: 1 documents"):
+        rows = pack([messages, TALK], tokenizer, max_bad_records=1, keep_source=True)
+    assert rows[0]["document_ids"] == [1]
+
+
+def test_tool_calls_are_written_with_their_own_arguments_alone():
+    """Arrow gives all structs the same keys: the arguments of one tool would appear in all."""
+    other = {"type": "function", "function": {"name": "sin", "arguments": {"x": 0.5}}}
+    calls = [TOOLS, [TOOLS[0], {**TOOLS[1], "tool_calls": [other]}, *TOOLS[2:]]]
+    tokenizer = load("qwen3")
+    from_dicts = pack(calls, tokenizer)
+    dataset = Dataset.from_list([{"messages": messages} for messages in calls])
+    assert "x" in str(dataset.features)
+    from_arrow = quire.pack_dataset(dataset, tokenizer, messages="messages", max_length=512)
+    assert from_arrow.to_list() == from_dicts
+    text = tokenizer.decode(from_dicts[0]["input_ids"])
+    assert '"arguments": {"a": 2, "b": 2}}' in text and '"arguments": {"x": 0.5}}' in text
+    assert "null" not in text
+
+
+def test_conversations_of_a_sliced_table():
+    tokenizer = with_template(PLAIN)
+    table = pa.table({"messages": [TALK[:2], TALK, TALK[:3]]}).slice(1, 1)
+    rows = quire.pack_dataset(table, tokenizer, messages="messages", max_length=512)
+    assert rows.to_pylist() == pack([TALK], tokenizer)
+
+
+def test_long_conversations_are_dropped_by_max_len_and_counted():
+    tokenizer = with_template(PLAIN)
+    with pytest.warns(UserWarning, match="too_long: 1 documents"):
+        rows = pack([TALK * 4, TALK], tokenizer, max_len=60)
+    assert len(rows) == 1
+
+
+def test_a_tokenizer_without_a_template_is_refused():
+    for tokenizer, name in (("byte", "str"), (load("gpt2"), "GPT2Tokenizer")):
+        with pytest.raises(InvalidOption, match=f"{name} has no chat template"):
+            pack([TALK], tokenizer)
+    with pytest.raises(InvalidOption, match="messages need a tokenizer"):
+        pack([TALK], None)
+
+
+def test_a_slow_tokenizer_cannot_say_where_its_tokens_stand():
+    class Slow:
+        is_fast = False
+        eos_token = None
+
+        def get_chat_template(self):
+            return PLAIN
+
+        def apply_chat_template(self, messages, **_):
+            return "".join(m["content"] for m in messages)
+
+        def __call__(self, text, **_):
+            return {"input_ids": [ord(c) for c in text]}
+
+    with pytest.raises(InvalidOption, match=r"Slow is slow.*fast tokenizer"):
+        pack([TALK], Slow())
+    (row,) = pack([TALK], Slow(), assistant_only=False)
+    assert row["labels"] == row["input_ids"]
