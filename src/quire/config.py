@@ -10,6 +10,7 @@ import difflib
 import os
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -66,7 +67,7 @@ def build_options(kind: type[Options], plain: object, path: str = "") -> Options
         return plain
     if not isinstance(plain, Mapping):
         raise InvalidOption(f"{path or 'the config'} is {plain!r} but must map names to values")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]
     parts = {part.name: part for part in dataclasses.fields(kind) if part.init}  # type: ignore[arg-type]
     for key in plain:
         if key not in parts:
@@ -221,12 +222,17 @@ def _unknown_option(kind: type, key: object, path: str) -> InvalidOption:
 
 
 def _dotted_names(kind: type, path: str) -> Iterator[str]:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for part in dataclasses.fields(kind):
         name = _dotted(path, part.name)
         yield name
         if dataclasses.is_dataclass(hints[part.name]):
             yield from _dotted_names(hints[part.name], name)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _dotted(path: str, name: str) -> str:

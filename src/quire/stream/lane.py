@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from quire.errors import InvalidState, QuireError
 from quire.ledger import Ledger, Tally, TokenTally
@@ -14,6 +15,33 @@ from quire.stream.state import State, read_fields
 from quire.stream.windows import Window, windows_from_json, windows_to_json
 
 _FIELDS = ("mixture", "packer", "ready", "over", "ledger")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaneSnapshot:
+    """A lane at one moment, whatever it does afterwards."""
+
+    mixture: State
+    packer: Callable[[], State]
+    waiting: tuple[int, int]
+    """Documents and tokens in the packer."""
+    ready: Sequence[Window]
+    over: bool
+    counts: Counter[str]
+
+    def ledger(self) -> Ledger:
+        """What came in, went out and waits; counted, not inferred from each other."""
+        return _ledger(self.counts, self.waiting, self.ready)
+
+    def to_json(self) -> State:
+        """The lane's state."""
+        return {
+            "mixture": self.mixture,
+            "packer": self.packer(),
+            "ready": windows_to_json(self.ready),
+            "over": self.over,
+            "ledger": self.ledger().to_dict(),
+        }
 
 
 class Lane:
@@ -76,21 +104,16 @@ class Lane:
         """Windows that wait to be taken."""
         return len(self._ready)
 
-    def ledger(self) -> Ledger:
-        """What came in, went out and waits; counted here, not inferred from each other."""
-        return _ledger(self._counts, self._packer.pending, self._ready)
-
-    def freeze(self) -> Callable[[], State]:
-        """A function that gives the state of this moment, in JSON; cheap to make."""
-        mixture, packer = self._mixture.state(), self._packer.freeze()
-        ready, over, ledger = list(self._ready), self._over, self.ledger()
-        return lambda: {
-            "mixture": mixture,
-            "packer": packer(),
-            "ready": windows_to_json(ready),
-            "over": over,
-            "ledger": ledger.to_dict(),
-        }
+    def snapshot(self) -> LaneSnapshot:
+        """All that is to know at this moment; cheap to make."""
+        return LaneSnapshot(
+            mixture=self._mixture.state(),
+            packer=self._packer.freeze(),
+            waiting=self._packer.pending,
+            ready=tuple(self._ready),
+            over=self._over,
+            counts=Counter(self._counts),
+        )
 
     def restore(self, state: object) -> None:
         """Continue exactly where the state was taken."""

@@ -49,6 +49,7 @@ class Stream:
         """The options with the vocabulary's size and special ids filled in."""
         self._producer, self._close = producer, close
         self._tokenizer_digest = tokenizer_digest
+        self._options = _decisive(config)
         depth = config.data.grain_prefetch
         self._prefetcher = Prefetcher(self._make, depth) if depth else None
         self._last: Snapshot | None = producer.snapshot()
@@ -85,21 +86,21 @@ class Stream:
     @property
     def ledger(self) -> Ledger:
         """What came in, went out, was dropped and waits, in the streams that this rank runs."""
-        return self._snapshot().ledger
+        return self._snapshot().ledger()
 
     def stats(self) -> dict[str, float]:
         """Where the stream stands, how full its windows are, and how fast it was since it began."""
         snapshot = self._snapshot()
-        tokens = snapshot.ledger.tokens
+        documents, tokens = snapshot.ledger().documents, snapshot.ledger().tokens
         places = tokens.emitted + tokens.padding
         seconds = max(time.monotonic() - self._began, 1e-9)
         return {
             "step": snapshot.step,
             "epoch": snapshot.epoch,
-            "documents": snapshot.ledger.documents.emitted,
+            "documents": documents.emitted,
             "tokens": tokens.emitted,
             "utilization": tokens.emitted / places if places else 0.0,
-            "pending_documents": snapshot.ledger.documents.pending,
+            "pending_documents": documents.pending,
             "pending_tokens": tokens.pending,
             "seconds": seconds,
             "batches_per_second": (snapshot.step - self._step_at_start) / seconds,
@@ -112,7 +113,7 @@ class Stream:
         return sealed(
             {
                 "step": snapshot.step,
-                "options": self._options(),
+                "options": dict(self._options),
                 "tokenizer": self._tokenizer_digest,
                 "streams": snapshot.streams(),
             }
@@ -131,7 +132,7 @@ class Stream:
             raise
         self._last = self._producer.snapshot()
         self._began, self._step_at_start = time.monotonic(), step
-        self._tokens_at_start = self._last.ledger.tokens.emitted
+        self._tokens_at_start = self._last.ledger().tokens.emitted
 
     def _make(self) -> tuple[Batch, Snapshot]:
         return self._producer.next(), self._producer.snapshot()
@@ -140,12 +141,6 @@ class Stream:
         if self._last is None:
             self._last = self._producer.snapshot()
         return self._last
-
-    def _options(self) -> dict[str, Any]:
-        flat = flat_options(self.config)
-        kept = {name: value for name, value in flat.items() if name not in _MAY_DIFFER}
-        plain: dict[str, Any] = json.loads(json.dumps(kept))
-        return plain
 
     def _merged(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -170,7 +165,7 @@ class Stream:
         return steps.pop(), streams
 
     def _require_same_options(self, state: State) -> None:
-        mine, theirs = self._options(), state["options"]
+        mine, theirs = self._options, state["options"]
         if not isinstance(theirs, Mapping):
             raise InvalidState(f"options are {type(theirs).__name__} but must be a dict")
         none = object()
@@ -186,3 +181,11 @@ class Stream:
                 f"the state was saved under other options: {'; '.join(differing)}; restore them, "
                 "or start a new stream"
             )
+
+
+def _decisive(config: StreamConfig) -> dict[str, Any]:
+    """The options that decide batches, by name, as they come back from JSON."""
+    flat = flat_options(config)
+    kept = {name: value for name, value in flat.items() if name not in _MAY_DIFFER}
+    plain: dict[str, Any] = json.loads(json.dumps(kept))
+    return plain

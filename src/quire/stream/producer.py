@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quire.errors import InvalidState
 from quire.ledger import Ledger
 from quire.stream.batch import Batch, BatchMaker
-from quire.stream.lane import Lane
+from quire.stream.lane import Lane, LaneSnapshot
 from quire.stream.ranks import RankRows
 from quire.stream.state import State
 
@@ -20,8 +20,15 @@ class Snapshot:
     step: int
     """Batches delivered."""
     epoch: int
-    ledger: Ledger
-    streams: Callable[[], dict[str, State]]
+    lanes: Mapping[int, LaneSnapshot]
+
+    def ledger(self) -> Ledger:
+        """The counts of all lanes together."""
+        return sum((lane.ledger() for lane in self.lanes.values()), Ledger())
+
+    def streams(self) -> dict[str, State]:
+        """The state of every lane, in JSON."""
+        return {str(stream): lane.to_json() for stream, lane in self.lanes.items()}
 
 
 class Producer:
@@ -53,13 +60,10 @@ class Producer:
 
     def snapshot(self) -> Snapshot:
         """What is to know at this moment."""
-        frozen = {str(stream): lane.freeze() for stream, lane in self._lanes.items()}
-        lanes = list(self._lanes.values())
         return Snapshot(
             step=self._step,
-            epoch=min(lane.epoch for lane in lanes),
-            ledger=sum((lane.ledger() for lane in lanes), Ledger()),
-            streams=lambda: {stream: state() for stream, state in frozen.items()},
+            epoch=min(lane.epoch for lane in self._lanes.values()),
+            lanes={stream: lane.snapshot() for stream, lane in self._lanes.items()},
         )
 
     def restore(self, step: int, streams: Mapping[str, State]) -> None:
