@@ -12,8 +12,8 @@ rows of three where three do not quite fill. `tight` asks which patterns a cheap
 Steps 1 to 4 are tried with a few class counts, until a plan needs no more rows than its tokens or
 its number of documents do, or the budget of work is spent. The budget counts pivots, table cells
 and sizes, not seconds, and HiGHS runs its one-threaded dual simplex: the clock has no say, and the
-same versions of numpy and scipy give the same plan. The default is about ten seconds on an ordinary
-machine at most, whatever the number of documents and the capacity.
+same versions of numpy and scipy give the same plan. The default is about ten seconds of one
+processor at most, whatever the number of documents and the capacity.
 """
 
 from __future__ import annotations
