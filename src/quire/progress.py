@@ -20,6 +20,8 @@ def progress_bar(
     from rich.progress import TimeRemainingColumn as Remaining
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    # On a terminal the bar goes away; in a file, all that is ever written is its last state.
+    with Progress(*columns, console=console, transient=console.is_terminal) as progress:
         task = progress.add_task(label, total=total)
         yield lambda done: progress.advance(task, done)
