@@ -123,6 +123,23 @@ def test_literal_special_tokens_are_read_as_the_tokenizer_does_by_default():
     assert ids_of(tokenizer, ["<|endoftext|>"]) == [[50256]], "one does not change the other"
 
 
+def test_a_call_that_split_special_tokens_before_leaves_nothing_behind():
+    tokenizer = load("gpt2")
+    tokenizer("<|endoftext|>", split_special_tokens=True)
+    assert tokenizer.backend_tokenizer.encode_special_tokens
+    assert ids_of(tokenizer, ["<|endoftext|>"]) == [[50256]]
+
+
+def test_specials_that_a_tokenizer_would_add_itself_are_not_added():
+    tokenizer = word_level()
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="b $A b", special_tokens=[("b", 7)]
+    )
+    assert tokenizer.encode("a").ids == [7, 0, 7]
+    assert ids_of(tokenizer, ["a"]) == [[0]]
+    assert ids_of(PreTrainedTokenizerFast(tokenizer_object=tokenizer), ["a"]) == [[0]]
+
+
 class Shouting(PreTrainedTokenizerFast):
     """A fast tokenizer with its own way to its backend, as CPM's has with words."""
 
