@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from quire.bins import Bin, Document
     from quire.blocks import block_tokenize_fn
     from quire.dataset import pack_dataset
+    from quire.dataset.corpus import pack_corpus
     from quire.documents import ByteTokenizer
 
 __version__ = "0.1.0"
@@ -27,6 +28,7 @@ _LAZY = {
     "ByteTokenizer": "quire.documents",
     "Document": "quire.bins",
     "block_tokenize_fn": "quire.blocks",
+    "pack_corpus": "quire.dataset.corpus",
     "pack_dataset": "quire.dataset",
 }
 """Names whose modules need more than numpy; they are imported when they are first asked for."""
@@ -43,6 +45,7 @@ __all__ = [
     "block_tokenize_fn",
     "lower_bound",
     "make_plan",
+    "pack_corpus",
     "pack_dataset",
     "register_strategy",
 ]

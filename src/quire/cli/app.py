@@ -10,6 +10,7 @@ from rich.console import Console
 
 import quire
 from quire.cli.demo import demo
+from quire.cli.pack import pack
 from quire.cli.verify_model import verify_model
 from quire.errors import QuireError
 
@@ -38,6 +39,7 @@ def _main(
 
 
 app.command()(demo)
+app.command()(pack)
 app.command()(verify_model)
 
 
