@@ -32,6 +32,19 @@ def test_padding_with_the_eos_id_is_masked_and_the_real_eos_is_learnt():
     assert labels.tolist() == [-100, 2, -100, 2, -100, -100]
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("ignore_index", [-100, -1000])
+def test_narrow_and_unsigned_tokens_keep_the_ignore_index(dtype, ignore_index):
+    tokens = np.array([5, 6, 7], dtype=dtype)
+    labels = causal_labels(tokens, [1, 1, 2], LabelOptions(ignore_index=ignore_index))
+    assert (labels.dtype, labels.tolist()) == (np.int64, [ignore_index, 6, ignore_index])
+
+
+def test_rows_of_different_lengths_are_refused():
+    with pytest.raises(InvalidRow, match=r"tokens are not rows of one length.*pad them"):
+        causal_labels([[1, 2], [3]], [[1, 1], [1]])
+
+
 def test_padding_is_never_a_target_whatever_the_flags():
     options = LabelOptions(mask_boundary_loss=False)
     labels = causal_labels([5, 6, 7, 9], [1, 2, 0, 0], options, loss_mask=[1, 1, 1, 1])

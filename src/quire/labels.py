@@ -76,7 +76,8 @@ def causal_labels(
         targets &= ids != options.eos_token_id
     if loss_mask is not None:
         targets &= _require_shape(_require_flags(loss_mask), ids, "loss_mask")
-    labels = np.where(targets, ids, options.ignore_index).astype(np.int64, copy=False)
+    # Widened first: stored ids are often 16 bits wide, where -100 would silently become 65436.
+    labels = np.where(targets, ids.astype(np.int64, copy=False), options.ignore_index)
     return shift_left(labels, options.ignore_index) if shift else labels
 
 
@@ -138,7 +139,10 @@ def _fragment_numbers(segments: Ints) -> Ints:
 
 
 def _require_integers(values: npt.ArrayLike, name: str) -> Ints:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InvalidRow(f"{name} are not rows of one length: {error}; pad them first") from None
     if array.dtype.kind not in "iu" or array.ndim == 0:
         raise InvalidRow(
             f"{name} have dtype {array.dtype} and shape {array.shape}, but must be rows of integers"
