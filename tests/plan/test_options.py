@@ -32,6 +32,7 @@ from quire.errors import InvalidOption
         ({"overlong": "trunkate"}, "unknown overlong policy 'trunkate'; did you mean 'truncate'"),
         ({"strategy": "bestfit"}, "unknown strategy 'bestfit'; did you mean 'best_fit'"),
         ({"strategy": None}, "unknown strategy None"),
+        ({"strategy": ["best_fit"]}, r"unknown strategy \['best_fit'\]"),
     ],
 )
 def test_an_impossible_option_is_refused_with_its_remedy(options, message):

@@ -145,6 +145,7 @@ def test_a_registered_strategy_works_under_every_policy(registered):
         ([0, 0, 0], "put 9 tokens into a row that holds 8"),
         ([0, 1], r"one integer row number for each of 3 fragments"),
         ([0.0, 1.0, 2.0], "returned float64"),
+        ([[0], [1, 2]], "'broken' returned no flat list"),
     ],
 )
 def test_a_registered_strategy_that_breaks_a_rule_is_named(registered, numbers, message):
@@ -157,6 +158,25 @@ def test_a_registered_strategy_may_not_pass_the_cap(registered):
     registered("heap", lambda sizes, capacity, options: np.zeros(len(sizes), int))
     with pytest.raises(StrategyError, match="put 3 fragments into a row that holds 2"):
         quire.make_plan([1, 1, 1], 8, "heap", max_documents_per_row=2)
+
+
+def test_a_registered_strategy_may_sort_its_sizes_in_place(registered):
+    def sorting(sizes, capacity, options):
+        sizes.sort()
+        return list(range(len(sizes)))
+
+    registered("sorting", sorting)
+    plan = quire.make_plan([5, 3, 4], 8, "sorting")
+    assert plan.stops.tolist() == [5, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "message"),
+    [(["mine"], len, "non-empty string"), ("", len, "non-empty string"), ("mine", 3, "function")],
+)
+def test_what_is_no_strategy_cannot_be_registered(registered, name, function, message):
+    with pytest.raises(InvalidOption, match=message):
+        registered(name, function)
 
 
 def test_a_built_in_strategy_cannot_be_replaced():

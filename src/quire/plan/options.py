@@ -48,6 +48,8 @@ class PlanOptions:
             object.__setattr__(self, name, require_integer(name, value, least))
         if not isinstance(self.shuffle, bool):
             raise InvalidOption(f"shuffle is {self.shuffle!r} but must be True or False")
+        if not isinstance(self.strategy, str):
+            raise InvalidOption(f"unknown strategy {self.strategy!r}; give the name of one")
         if self.overlong not in OVERLONG:
             raise unknown_name("overlong policy", self.overlong, OVERLONG)
         if self.min_length > self.capacity:

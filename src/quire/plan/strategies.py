@@ -77,13 +77,16 @@ def register_strategy(name: str, function: RowNumbers) -> None:
     >>> make_plan([3, 2], capacity=10, strategy="alone").num_rows
     2
     """
-    if name in _BUILT_IN:
-        raise InvalidOption(f"strategy {name!r} is built in; register yours under another name")
     if not isinstance(name, str) or not name:
         raise InvalidOption(f"a strategy's name is a non-empty string, not {name!r}")
+    if name in _BUILT_IN:
+        raise InvalidOption(f"strategy {name!r} is built in; register yours under another name")
+    if not callable(function):
+        raise InvalidOption(f"strategy {name!r} is {function!r} but must be a function")
 
     def place(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
-        numbers = _row_numbers(name, function(sizes, capacity, options), len(sizes))
+        # A copy: the sizes may be the plan's own stops, which a strategy that sorts would change.
+        numbers = _row_numbers(name, function(sizes.copy(), capacity, options), len(sizes))
         rows = Rows.of_row_numbers(numbers)
         _require_fit(name, rows, sizes, capacity, options)
         return rows
@@ -195,7 +198,10 @@ def _without_new_pieces(
 
 
 def _row_numbers(name: str, numbers: IntArray | list[int], expected: int) -> IntArray:
-    array = np.asarray(numbers)
+    try:
+        array = np.asarray(numbers)
+    except ValueError as error:
+        raise StrategyError(f"strategy {name!r} returned no flat list: {error}") from error
     if array.shape != (expected,) or (expected and array.dtype.kind not in "iu"):
         raise StrategyError(
             f"strategy {name!r} returned {array.dtype} of shape {array.shape} but one integer row "
