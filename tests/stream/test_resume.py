@@ -7,10 +7,11 @@ resume points that were tried, and the last test of the module says how many mus
 from __future__ import annotations
 
 import json
+from functools import cache
 from itertools import product
 
 import pytest
-from datasets import IterableDataset
+from datasets import IterableDataset, load_dataset
 
 from quire.config import load_options
 from quire.stream import StreamConfig, load_state, open_stream, save_state
@@ -53,6 +54,12 @@ def folder(tmp_path_factory):
     return folder
 
 
+@cache  # load_dataset looks for the hub for seconds where there is none
+def _json_dataset(folder):
+    files = [str(folder / f"part-{number}.jsonl") for number in range(len(SHARDS))]
+    return load_dataset("json", data_files=files, split="train", streaming=True)
+
+
 def source_options(kind, folder):
     """Options of ``data``, and what `open_stream` is given beside them."""
     if kind == "local_text":
@@ -60,8 +67,7 @@ def source_options(kind, folder):
     if kind in ("jsonl", "parquet"):
         return {"backend": "files", "files": [str(folder / f"part-*.{kind}")]}, {}
     if kind == "hf json":
-        files = [str(folder / f"part-{number}.jsonl") for number in range(len(SHARDS))]
-        return {"hf_dataset": "json", "hf_data_files": files}, {}
+        return {}, {"source": _json_dataset(folder)}
     if kind == "hf generator":
         texts = [[" ".join(map(str, document)) for document in shard] for shard in SHARDS]
         dataset = IterableDataset.from_generator(_examples, gen_kwargs={"shards": texts})
@@ -204,6 +210,21 @@ def test_epochs_differ_and_hold_the_same_documents():
     first, second = tokens[:per_epoch], tokens[per_epoch : 2 * per_epoch]
     assert sorted(first) == sorted(second)
     assert first != second
+
+
+def test_a_loader_of_datasets_is_named_in_the_config(folder):
+    files = [str(folder / f"part-{number}.jsonl") for number in range(len(SHARDS))]
+    options = config(hf_dataset="json", hf_data_files=files, shuffle=False)
+    with (
+        open_stream(options, tokenizer=Numbers()) as stream,
+        opened({"shuffle": False}, "jsonl", folder) as other,
+    ):
+        batches = take(stream, 10)
+        assert same(batches, take(other, 10))
+        state = through_bytes(stream.get_state())
+    with open_stream(options, tokenizer=Numbers()) as stream:
+        stream.set_state(state)
+        assert stream.get_state() == state
 
 
 def test_the_same_config_gives_the_same_batches_twice(folder):

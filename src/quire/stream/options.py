@@ -19,7 +19,7 @@ class SourceOptions:
 
     backend: Backend = "hf"
     files: tuple[str, ...] = ()
-    """Globs of jsonl, parquet and text files, plain, ``.gz`` or ``.zst`` (backend ``files``)."""
+    """Globs of jsonl, parquet and text (a document each), also ``.gz`` and ``.zst``."""
     local_text: str | None = None
     """One document, for a try (backend ``local_text``)."""
     hf_dataset: str | None = None

@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 from quire.errors import InvalidOption
-from quire.stream.sources.lines import COMPRESSIONS, JsonLines, TextLines
+from quire.stream.sources.lines import COMPRESSIONS, JsonLines
 from quire.stream.sources.shards import Shard
+from quire.stream.sources.text_file import TextFile
 
 _KINDS = {
     ".jsonl": "jsonl",
@@ -40,7 +41,7 @@ class FileShards:
         if kind == "jsonl":
             return JsonLines(path, cursor, self._text_key)
         if kind == "text":
-            return TextLines(path, cursor)
+            return TextFile(path, cursor)
         from quire.stream.sources.parquet import ParquetRows
 
         return ParquetRows(path, cursor, self._text_key)

@@ -1,108 +1,81 @@
-"""Files of lines: a JSON object or a text each. Lines end at ``\\n`` and nowhere else."""
+"""Files with a JSON object a line. Lines end at ``\\n`` and nowhere else."""
 
 from __future__ import annotations
 
 import gzip
 import io
-import json
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import BinaryIO, cast
 
+from quire.documents.json_records import RecordProblem, parse_record, without_bom
+from quire.documents.lines import Line, read_lines
 from quire.errors import CorruptFile, InvalidState, SourceChanged
-from quire.stream.records import BadRecord, Record, checked_text, text_of
+from quire.stream.records import BadRecord, Record, text_of
 from quire.stream.state import read_count, read_fields
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
-_BOM = b"\xef\xbb\xbf"
+MAX_RECORD_BYTES = 1 << 28
+"""A longer line is a bad record, so that a file without line ends does not fill the memory."""
 _PIECE = 1 << 20
 
 
-class _Lines:
-    """The lines of one file with their places, counted in decompressed bytes."""
+class JsonLines:
+    """A JSON object a line; blank lines are no records, places count decompressed bytes."""
 
-    def __init__(self, path: Path, cursor: object | None) -> None:
-        self._path = path
+    def __init__(self, path: Path, cursor: object | None, text_key: str) -> None:
+        self._path, self._text_key = path, text_key
         self._line, self._offset = _read_cursor(path, cursor)
-        self._file = _open(path, self._offset)
+        self._file = open_file(path, self._offset)
+        self._lines = read_lines(
+            self._file, max_bytes=MAX_RECORD_BYTES, start=self._offset, first=self._line
+        )
+
+    def next(self) -> Record:
+        """The text of the next object."""
+        line = self._next_line()
+        while line.data is not None and not line.data.strip():
+            line = self._next_line()
+        where = f"{self._path.name}: line {line.number} (byte {line.offset})"
+        if line.data is None:
+            return BadRecord(f"{where} has more than {MAX_RECORD_BYTES} bytes")
+        try:
+            record = parse_record(line.data)
+        except RecordProblem as problem:
+            return BadRecord(f"{where} {problem}")
+        text = record.get(self._text_key)
+        return text if type(text) is str else text_of(record, self._text_key, where)
 
     def cursor(self) -> dict[str, int]:
+        """The line behind the one that was given last."""
         return {"line": self._line, "offset": self._offset}
-
-    def _next_line(self) -> bytes:
-        try:
-            line = self._file.readline()
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CorruptFile(
-                f"{self._path} is damaged behind line {self._line}: {error}; fetch it again"
-            ) from error
-        except OSError as error:
-            if "decompress" in str(error).lower():  # Arrow's zstd
-                raise CorruptFile(f"{self._path} is damaged: {error}; fetch it again") from error
-            raise
-        if not line:
-            self._file.close()
-            raise StopIteration
-        first = self._offset == 0
-        self._offset += len(line)
-        self._line += 1
-        return line.removeprefix(_BOM) if first else line
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):
             self._file.close()
 
-    def _where(self, line: bytes) -> str:
-        return f"{self._path.name}: line {self._line} (byte {self._offset - len(line)})"
+    def _next_line(self) -> Line:
+        with damage_named(self._path, f"behind line {self._line}"):
+            line = next(self._lines)
+        self._line, self._offset = line.number + 1, line.offset + line.size
+        if line.offset == 0 and line.data is not None:
+            return line._replace(data=without_bom(line.data))
+        return line
 
 
-class TextLines(_Lines):
-    """A document a line; an empty line is an empty document."""
-
-    def next(self) -> Record:
-        """The next line, without its ``\\n``."""
-        line = self._next_line()
-        try:
-            return line.removesuffix(b"\n").decode()
-        except UnicodeDecodeError as error:
-            return BadRecord(f"{self._where(line)} is not UTF-8: {error.reason}")
-
-
-class JsonLines(_Lines):
-    """A JSON object a line; blank lines are no records."""
-
-    def __init__(self, path: Path, cursor: object | None, text_key: str) -> None:
-        super().__init__(path, cursor)
-        self._text_key = text_key
-
-    def next(self) -> Record:
-        """The text of the next object."""
-        line = self._next_line()
-        while not line.strip():
-            line = self._next_line()
-        try:
-            record = _DECODER.decode(line.decode())
-        except UnicodeDecodeError as error:
-            return BadRecord(f"{self._where(line)} is not UTF-8: {error.reason}")
-        except (ValueError, RecursionError) as error:
-            return BadRecord(f"{self._where(line)} is not JSON: {error}")
-        if type(record) is dict and type(text := record.get(self._text_key)) is str:
-            return checked_text(text, self._where(line))
-        return text_of(record, self._text_key, self._where(line))
-
-
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        raise ValueError("a key stands twice")
-    return record
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
+@contextmanager
+def damage_named(path: Path, where: str) -> Iterator[None]:
+    """Raises what a decompressor says of damaged data as an error that is not worth a retry."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CorruptFile(f"{path} is damaged {where}: {error}; fetch it again") from error
+    except OSError as error:
+        if error.errno is None and "zstd" in str(error).lower():  # as Arrow says it
+            raise CorruptFile(f"{path} is damaged {where}: {error}; fetch it again") from error
+        raise
 
 
 def _read_cursor(path: Path, cursor: object | None) -> tuple[int, int]:
@@ -113,21 +86,22 @@ def _read_cursor(path: Path, cursor: object | None) -> tuple[int, int]:
     return line, read_count(f"the cursor in {path.name}: offset", fields["offset"])
 
 
-def _open(path: Path, offset: int) -> IO[bytes]:
+def open_file(path: Path, offset: int = 0) -> BinaryIO:
+    """The file, decompressed, from a place on."""
     compression = COMPRESSIONS.get(path.suffix.lower())
     if compression is None:
         return _open_plain(path, offset)
     if compression == "gzip":
-        file = cast(IO[bytes], gzip.open(path))  # noqa: SIM115 - its owner closes it
+        file = cast(BinaryIO, gzip.open(path))  # noqa: SIM115 - its owner closes it
     else:
         import pyarrow as pa
 
-        file = cast(IO[bytes], io.BufferedReader(pa.input_stream(str(path), compression="zstd")))
+        file = cast(BinaryIO, io.BufferedReader(pa.input_stream(str(path), compression="zstd")))
     _skip(file, offset, path)
     return file
 
 
-def _open_plain(path: Path, offset: int) -> IO[bytes]:
+def _open_plain(path: Path, offset: int) -> BinaryIO:
     file = path.open("rb")
     if offset:
         file.seek(offset - 1)
@@ -141,7 +115,7 @@ def _open_plain(path: Path, offset: int) -> IO[bytes]:
     return file
 
 
-def _skip(file: IO[bytes], offset: int, path: Path) -> None:
+def _skip(file: BinaryIO, offset: int, path: Path) -> None:
     """Read on to a place; a compressed file has no other way."""
     while offset:
         piece = file.read(min(offset, _PIECE))

@@ -1,0 +1,174 @@
+"""One contract, kept by every packer."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire.errors import InvalidState
+from quire.stream.options import DataOptions
+from quire.stream.packers import make_packer
+
+VOCAB = 1 << 16
+KINDS = {
+    "sequential": DataOptions(packing_mode="sequential"),
+    "bin": DataOptions(packing_mode="bin", packing_buffer_docs=4),
+    "bin of one": DataOptions(packing_mode="bin", packing_buffer_docs=1),
+    "bin capped": DataOptions(
+        packing_mode="bin", packing_buffer_docs=4, packing_max_docs_per_bin=2
+    ),
+    "online": DataOptions(packing_mode="online", packing_buffer_docs=4),
+    "online capped": DataOptions(
+        packing_mode="online", packing_buffer_docs=3, packing_max_docs_per_bin=2
+    ),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+lengths_of_documents = st.lists(st.integers(1, 30), max_size=40)
+
+
+def packer_of(kind, size=8):
+    return make_packer(KINDS[kind], size, VOCAB)
+
+
+def documents_of(lengths):
+    ends = np.cumsum(lengths)
+    return [
+        np.arange(end - length, end, dtype=np.int32)
+        for end, length in zip(ends, lengths, strict=True)
+    ]
+
+
+def pack(packer, documents):
+    windows = [window for document in documents for window in packer.add(document)]
+    return windows + packer.flush()
+
+
+def fragments_of(window):
+    return np.split(window.tokens, np.cumsum(window.lengths)[:-1])
+
+
+@kinds
+@settings(max_examples=25)
+@given(lengths=lengths_of_documents, size=st.integers(1, 12))
+def test_every_token_leaves_exactly_once(kind, lengths, size):
+    windows = pack(packer_of(kind, size), documents_of(lengths))
+    tokens = [token for window in windows for token in window.tokens.tolist()]
+    assert sorted(tokens) == list(range(sum(lengths)))
+
+
+@kinds
+@settings(max_examples=25)
+@given(lengths=lengths_of_documents, size=st.integers(1, 12))
+def test_a_fragment_is_of_one_document_and_in_its_order(kind, lengths, size):
+    bounds = np.cumsum(lengths)
+    for window in pack(packer_of(kind, size), documents_of(lengths)):
+        assert 1 <= len(window.tokens) <= size
+        assert sum(window.lengths) == len(window.tokens)
+        for fragment in fragments_of(window):
+            assert len(fragment)
+            assert (np.diff(fragment) == 1).all()
+            assert len(set(np.searchsorted(bounds, fragment, side="right"))) == 1
+
+
+@kinds
+@settings(max_examples=25)
+@given(lengths=lengths_of_documents)
+def test_documents_are_counted_where_they_open(kind, lengths):
+    windows = pack(packer_of(kind), documents_of(lengths))
+    starts = set((np.cumsum(lengths) - lengths).tolist())
+    for window in windows:
+        opens = sum(int(fragment[0]) in starts for fragment in fragments_of(window))
+        assert window.num_documents == opens
+    assert sum(window.num_documents for window in windows) == len(lengths)
+
+
+@kinds
+@settings(max_examples=25)
+@given(lengths=lengths_of_documents, size=st.integers(1, 12), data=st.data())
+def test_a_packer_restored_from_bytes_goes_on_exactly(kind, lengths, size, data):
+    documents = documents_of(lengths)
+    left_at = data.draw(st.integers(0, len(documents)))
+    packer = packer_of(kind, size)
+    for document in documents[:left_at]:
+        packer.add(document)
+    restored = packer_of(kind, size)
+    frozen = packer.freeze()
+    rest = pack(packer, documents[left_at:])
+    state = json.loads(json.dumps(frozen()))  # asked for after the packer went on
+    restored.restore(state)
+    assert restored.freeze()() == state
+    again = pack(restored, documents[left_at:])
+    assert [(w.tokens.tolist(), w.lengths, w.num_documents) for w in again] == [
+        (w.tokens.tolist(), w.lengths, w.num_documents) for w in rest
+    ]
+
+
+@kinds
+@settings(max_examples=25)
+@given(lengths=lengths_of_documents)
+def test_what_waits_is_what_came_and_has_not_left(kind, lengths):
+    packer = packer_of(kind)
+    came = left = num_documents = 0
+    for document in documents_of(lengths):
+        windows = packer.add(document)
+        came += len(document)
+        left += sum(len(window.tokens) for window in windows)
+        num_documents += 1 - sum(window.num_documents for window in windows)
+        assert packer.pending == (num_documents, came - left)
+    packer.flush()
+    assert packer.pending == (0, 0)
+
+
+@kinds
+def test_an_empty_packer_flushes_nothing(kind):
+    assert packer_of(kind).flush() == []
+
+
+@pytest.mark.parametrize("kind", ["bin capped", "online capped"])
+@settings(max_examples=25)
+@given(lengths=lengths_of_documents)
+def test_a_cap_on_documents_is_kept(kind, lengths):
+    for window in pack(packer_of(kind), documents_of(lengths)):
+        assert len(window.lengths) <= 2
+
+
+def test_the_sequential_packer_keeps_the_order_and_pads_only_the_last_window():
+    lengths = [3, 20, 1, 7, 9, 2]
+    windows = pack(packer_of("sequential"), documents_of(lengths))
+    assert np.concatenate([w.tokens for w in windows]).tolist() == list(range(sum(lengths)))
+    assert [len(w.tokens) for w in windows] == [8, 8, 8, 8, 8, 2]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bin of one"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda state: "a string",
+        lambda state: {},
+        lambda state: {**state, "more": 1},
+        lambda state: {**state, "tokens": None},
+        lambda state: {**state, "tokens": {**state["tokens"], "data": "!"}},
+        lambda state: {**state, "tokens": {**state["tokens"], "data": 3}},
+        lambda state: {**state, "tokens": {**state["tokens"], "data": ""}},
+        lambda state: {**state, "tokens": {**state["tokens"], "width": 9}},
+        lambda state: {**state, "tokens": {**state["tokens"], "width": True}},
+        lambda state: {**state, "tokens": {**state["tokens"], "lengths": [0, 3]}},
+        lambda state: {**state, "tokens": {**state["tokens"], "lengths": [-1, 4]}},
+        lambda state: {**state, "tokens": {**state["tokens"], "lengths": "3"}},
+        lambda state: {**state, "tokens": {"lengths": [1], "width": 4, "data": "/////w=="}},
+        lambda state: {**state, "tokens": {"lengths": [1], "width": 3, "data": "////"}},
+        lambda state: {
+            **state,
+            "tokens": {"lengths": [1] * 64, "width": 1, "data": "AAAA" * 21 + "AA=="},
+        },
+    ],
+)
+def test_a_damaged_state_is_refused(kind, damage):
+    packer = packer_of(kind)
+    packer.add(np.array([5, 6, 7], np.int32))
+    with pytest.raises(InvalidState):
+        packer_of(kind).restore(damage(packer.freeze()()))

@@ -1,0 +1,184 @@
+"""Sources that fail: no document is lost or repeated, or there is an error; never a short epoch."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire.errors import InvalidOption, SourceChanged, SourceError
+from quire.stream import open_stream
+from quire.stream.reader import Reader, RetryOptions
+from quire.stream.walk import ShardWalk, Share
+from tests.stream.inputs import (
+    LENGTHS,
+    ListSource,
+    Numbers,
+    config,
+    same,
+    shards_of,
+    take,
+    unique_documents,
+)
+
+DOCUMENTS = unique_documents(LENGTHS)
+SHARDS = shards_of(DOCUMENTS, 2)
+PLACES = [(shard, record) for shard in range(2) for record in range(len(SHARDS[shard]))]
+
+
+def read_all(reader):
+    records = []
+    while True:
+        try:
+            records.append(reader.next())
+        except StopIteration:
+            return records
+
+
+def reader_of(source, waits=None, **options):
+    sleep = (lambda seconds: None) if waits is None else waits.append
+    return Reader(ShardWalk(source, Share()), RetryOptions(**options), sleep=sleep)
+
+
+@settings(max_examples=150)
+@given(
+    failing=st.dictionaries(st.sampled_from(PLACES), st.integers(1, 3)),
+    mark_every=st.integers(1, 9),
+)
+def test_what_fails_up_to_the_limit_is_read_as_if_it_never_failed(failing, mark_every):
+    source = ListSource(SHARDS, fail_at=dict(failing))
+    expected = read_all(reader_of(ListSource(SHARDS)))
+    assert read_all(reader_of(source, max_retries=3, mark_every=mark_every)) == expected
+    assert not any(source.fail_at.values())
+
+
+def test_the_wait_doubles_and_starts_anew_behind_every_document():
+    waits = []
+    source = ListSource(SHARDS, fail_at={(0, 2): 3, (0, 3): 1, (1, 0): 2})
+    read_all(reader_of(source, waits, max_retries=3, delay=0.5))
+    assert waits == [0.5, 1.0, 2.0, 0.5, 0.5, 1.0]
+
+
+def test_when_retries_run_out_there_is_an_error_with_its_cause_and_never_an_end():
+    source = ListSource(SHARDS, fail_at={(0, 5): 4})
+    reader = reader_of(source, max_retries=3)
+    read = [reader.next() for _ in range(5)]
+    with pytest.raises(SourceError, match=r"failed 4 times in a row.*raise data\.max_retries") as e:
+        reader.next()
+    assert isinstance(e.value.__cause__, ConnectionResetError)
+    assert read + read_all(reader) == read_all(reader_of(ListSource(SHARDS)))
+
+
+def test_without_retries_the_first_failure_is_an_error():
+    waits = []
+    reader = reader_of(ListSource(SHARDS, fail_at={(0, 0): 1}), waits, max_retries=0)
+    with pytest.raises(SourceError, match="failed 1 times"):
+        reader.next()
+    assert waits == []
+
+
+def test_a_source_that_gives_something_else_the_second_time_is_an_error():
+    source = ListSource([list(SHARDS[0]), SHARDS[1]], fail_at={(0, 5): 1})
+    reader = reader_of(source, mark_every=100)
+    for _ in range(5):
+        reader.next()
+    source.shards[0][3] = [7, 7, 7]
+    with pytest.raises(SourceChanged, match="read a second time and they are others"):
+        reader.next()
+
+
+def test_a_source_that_became_shorter_is_an_error():
+    source = ListSource([list(SHARDS[0])], fail_at={(0, 5): 1})
+    reader = reader_of(source, mark_every=100)
+    for _ in range(5):
+        reader.next()
+    del source.shards[0][2:]
+    with pytest.raises(SourceChanged, match="only 2 are there"):
+        reader.next()
+
+
+class Broken(Numbers):
+    """A tokenizer that fails: no fault of the source."""
+
+    def __call__(self, texts):
+        if any(text.startswith("13 ") for text in texts):
+            raise OSError("the tokenizer is broken")
+        return super().__call__(texts)
+
+
+def test_only_errors_of_the_source_are_retried():
+    options = config(max_retries=5, retry_delay_sec=600.0)
+    source = ListSource([[[13, 14]]])
+    with (
+        open_stream(options, source=source, tokenizer=Broken()) as stream,
+        pytest.raises(OSError, match="the tokenizer is broken"),
+    ):
+        next(stream)
+    assert source.opened == [(0, None)]
+
+
+@pytest.mark.parametrize("mode", ["sequential", "bin", "online"])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_stream_over_a_flaky_source_is_the_stream_over_a_good_one(mode, shuffle, prefetch):
+    options = config(
+        packing_mode=mode,
+        packing_buffer_docs=5,
+        shuffle=shuffle,
+        shuffle_buffer_size=6,
+        state_update_interval=3,
+        grain_prefetch=prefetch,
+    )
+    with open_stream(options, source=ListSource(SHARDS), tokenizer=Numbers()) as stream:
+        expected = take(stream, 30)
+    flaky = ListSource(SHARDS, fail_at={place: 1 + sum(place) % 3 for place in PLACES})
+    with open_stream(options, source=flaky, tokenizer=Numbers()) as stream:
+        assert same(take(stream, 30), expected)
+        stream.ledger.check()
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_after_an_error_the_stream_and_its_state_go_on_exactly(prefetch, shuffle):
+    options = config(max_retries=1, shuffle=shuffle, shuffle_buffer_size=4, grain_prefetch=prefetch)
+    with open_stream(options, source=ListSource(SHARDS), tokenizer=Numbers()) as stream:
+        expected = take(stream, 30)
+    flaky = ListSource(SHARDS, fail_at=dict.fromkeys(PLACES[3::7], 2))
+    got, errors = [], 0
+    with open_stream(options, source=flaky, tokenizer=Numbers()) as stream:
+        while len(got) < 30:
+            try:
+                got.append(next(stream))
+            except SourceError:
+                errors += 1
+                state = json.loads(json.dumps(stream.get_state()))
+                assert state["step"] == len(got)
+                other = open_stream(options, source=ListSource(SHARDS), tokenizer=Numbers())
+                with other:
+                    other.set_state(state)
+                    assert same(take(other, 30 - len(got)), expected[len(got) :])
+    assert same(got, expected)
+    assert errors >= 2
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [([], "finds no document in the source"), ([[], []], "holds no token")],
+)
+def test_a_source_of_nothing_is_not_looked_through_for_ever(documents, message):
+    source = ListSource([documents])
+    with (
+        open_stream(config(), source=source, tokenizer=Numbers()) as stream,
+        pytest.raises(InvalidOption, match=message),
+    ):
+        next(stream)
+
+
+def test_an_empty_source_that_does_not_repeat_is_an_empty_stream():
+    for documents in ([], [[], []]):
+        options = config(repeat=False)
+        with open_stream(options, source=ListSource([documents]), tokenizer=Numbers()) as stream:
+            assert take(stream) == []
+            assert stream.ledger.check().documents.dropped["empty"] == len(documents)

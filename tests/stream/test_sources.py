@@ -1,0 +1,288 @@
+"""Sources: every record in order, from any cursor, and bad ones named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import IterableDataset
+
+from quire.errors import CorruptFile, InvalidDocument, InvalidOption, InvalidState, SourceChanged
+from quire.stream import BadRecord, open_stream
+from quire.stream.options import SourceOptions
+from quire.stream.sources import open_source
+from quire.stream.walk import ShardWalk, Share
+from tests.stream.inputs import (
+    ListSource,
+    Numbers,
+    config,
+    shards_of,
+    take,
+    unique_documents,
+    write_jsonl,
+    write_parquet,
+)
+
+TEXTS = ["one", "two\nlines\r", "drei \u2028 \x00", "vier", "", "six"]
+
+
+def compress(data: bytes, suffix: str) -> bytes:
+    if suffix == ".gz":
+        return gzip.compress(data[:7]) + gzip.compress(data[7:])  # two members, one file
+    if suffix == ".zst":
+        return pa.Codec("zstd").compress(data, asbytes=True)
+    return data
+
+
+def files(*patterns, **options):
+    return open_source(SourceOptions(backend="files", files=tuple(map(str, patterns)), **options))
+
+
+def read_all(shard):
+    records = []
+    while True:
+        try:
+            records.append(shard.next())
+        except StopIteration:
+            return records
+
+
+def read_from_everywhere(shards, number=0):
+    """All records, after the same rest was read from the cursor behind every one of them."""
+    shard = shards.open(number, None)
+    cursors, records = [shard.cursor()], []
+    while True:
+        try:
+            records.append(shard.next())
+        except StopIteration:
+            break
+        cursors.append(json.loads(json.dumps(shard.cursor())))
+    for place, cursor in enumerate(cursors):
+        assert read_all(shards.open(number, cursor)) == records[place:]
+    return records
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_jsonl_is_read_from_any_line(tmp_path, suffix):
+    lines = [json.dumps({"text": text}) for text in TEXTS]
+    lines.insert(2, "  ")  # a blank line is no record
+    data = "\n".join(lines).encode()  # the last line has no end
+    file = tmp_path / f"a.jsonl{suffix}"
+    file.write_bytes(compress(b"\xef\xbb\xbf" + data, suffix))
+    assert read_from_everywhere(files(file)) == TEXTS
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_text_file_is_one_document_as_it_is(tmp_path, suffix):
+    file = tmp_path / f"a.txt{suffix}"
+    file.write_bytes(compress("a\r\nb\u2028".encode(), suffix))
+    assert read_from_everywhere(files(file)) == ["a\r\nb\u2028"]
+
+
+def test_parquet_is_read_from_any_row(tmp_path):
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": list(range(6)), "text": TEXTS}), file, row_group_size=4)
+    assert read_from_everywhere(files(file)) == TEXTS
+
+
+@pytest.mark.parametrize("write", [write_jsonl, write_parquet])
+def test_large_shards_are_read_from_any_place(tmp_path, write):
+    documents = [[number] for number in range(1300)]
+    pattern = (
+        write(tmp_path, [documents])
+        if write is write_jsonl
+        else write(tmp_path, [documents], row_group_size=700)
+    )
+    shards = files(pattern)
+    whole = read_all(shards.open(0, None))
+    assert whole == [str(number) for number in range(1300)]
+    shard = shards.open(0, None)
+    for place in range(1300):
+        if place % 97 == 0:
+            assert read_all(shards.open(0, shard.cursor())) == whole[place:]
+        shard.next()
+
+
+def test_a_dataset_of_datasets_is_read_from_any_record():
+    dataset = IterableDataset.from_generator(lambda: ({"text": text} for text in TEXTS))
+    assert read_from_everywhere(open_source(SourceOptions(), dataset)) == TEXTS
+
+
+def test_local_text_is_one_document():
+    shards = open_source(SourceOptions(backend="local_text", local_text="abc"))
+    assert read_from_everywhere(shards) == ["abc"]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b'{"text": "a', "is not JSON"),
+        (b'{"text": "a"} x', "is not JSON"),
+        (b'{"text": null}', "has NoneType under 'text', not a string"),
+        (b'{"text": 7}', "has int under 'text', not a string"),
+        (b'{"txt": "a"}', "has no 'text' (it has: txt); set data.text_key"),
+        (b"[1]", "not an object"),
+        (b'{"text": "\xff"}', "is not UTF-8"),
+        (b'{"text": "\\ud800"}', "half a surrogate pair"),
+        (b'{"text": "a", "text": "b"}', "a key twice"),
+        (b'{"text": "a", "n": Infinity}', "Infinity"),
+        (b"[" * 100_000, "nested too deep"),
+    ],
+)
+def test_a_bad_line_is_named_with_its_byte_and_the_next_one_is_read(tmp_path, line, problem):
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b'{"text": "x"}\n' + line + b'\n{"text": "y"}\n')
+    first, bad, last = read_all(files(file).open(0, None))
+    assert (first, last) == ("x", "y")
+    assert isinstance(bad, BadRecord)
+    assert "a.jsonl: line 1 (byte 14)" in bad.problem
+    assert problem in bad.problem
+
+
+def bad_stream(tmp_path, budget, **options):
+    file = tmp_path / "a.jsonl"
+    lines = ['{"text": "10 11"}', "{", '{"text": ""}', "{}", '{"text": "12"}']
+    file.write_text("\n".join(lines))
+    data = {"backend": "files", "files": [str(file)], "shuffle": False, "repeat": False}
+    plain = config(batch_size=1, **data, max_bad_records=budget, **options)
+    return open_stream(plain, tokenizer=Numbers())
+
+
+def test_a_bad_record_is_an_error_by_default_and_stays_one(tmp_path):
+    with bad_stream(tmp_path, 0) as stream:
+        for _ in range(2):
+            with pytest.raises(InvalidDocument, match=r"a.jsonl: line 1 .*max_bad_records is 0"):
+                next(stream)
+        assert stream.ledger.check().documents.dropped["bad_record"] == 0
+
+
+def test_bad_records_within_the_budget_are_left_out_and_counted(tmp_path):
+    for workers in (0, 1):
+        with bad_stream(tmp_path, 2, num_workers=workers) as stream:
+            (batch,) = take(stream)
+            ledger = stream.ledger.check()
+        assert batch.input_ids[0, 0].tolist() == [1, 10, 11, 2, 1, 12, 2, 0]
+        assert ledger.documents.dropped == {"bad_record": 2, "empty": 1}
+        assert ledger.documents.input == 5
+
+
+def test_a_state_remembers_how_many_bad_records_were_left_out(tmp_path):
+    with bad_stream(tmp_path, 2, last_batch="pad") as stream:
+        take(stream)
+        state = stream.get_state()
+    with bad_stream(tmp_path, 2) as stream:
+        stream.set_state(state)
+        assert stream.ledger.documents.dropped["bad_record"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backend": "files"}, "data.files is empty"),
+        ({"backend": "files", "files": ["none/*.jsonl"]}, "matches no file"),
+        ({"backend": "local_text"}, "data.local_text is null"),
+        ({}, "data.hf_dataset is null"),
+    ],
+)
+def test_a_source_that_is_not_named_is_refused(options, message):
+    with pytest.raises(InvalidOption, match=message):
+        open_stream(config(**options), tokenizer=Numbers())
+
+
+def test_files_of_no_known_format_or_named_twice_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("")
+    with pytest.raises(InvalidOption, match=r"a\.csv has a suffix that tells no format"):
+        files(tmp_path / "a.csv")
+    (tmp_path / "a.jsonl").write_text("")
+    with pytest.raises(InvalidOption, match="are the same file"):
+        files(tmp_path / "a.jsonl", tmp_path / "*.jsonl")
+
+
+def test_damaged_files_are_named_and_not_read_again(tmp_path):
+    whole = gzip.compress(b'{"text": "a"}\n' * 1000)
+    (tmp_path / "a.jsonl.gz").write_bytes(whole[:-12])
+    (tmp_path / "b.jsonl.zst").write_bytes(b"nonsense that is no zstd")
+    (tmp_path / "c.parquet").write_bytes(b"PAR1 and no footer")
+    for name in ("a.jsonl.gz", "b.jsonl.zst", "c.parquet"):
+        with pytest.raises(CorruptFile, match=name):
+            read_all(files(tmp_path / name).open(0, None))
+
+
+def test_a_parquet_file_without_the_text_is_refused(tmp_path):
+    pq.write_table(pa.table({"txt": ["a"], "text_id": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(InvalidDocument, match=r"no column 'text' \(it has txt, text_id\)"):
+        files(tmp_path / "a.parquet").open(0, None)
+    with pytest.raises(InvalidDocument, match="holds int64 but must hold strings"):
+        files(tmp_path / "a.parquet", text_key="text_id").open(0, None)
+
+
+def test_a_null_in_parquet_is_a_bad_record(tmp_path):
+    pq.write_table(pa.table({"text": ["a", None, "b"]}), tmp_path / "a.parquet")
+    first, bad, last = read_all(files(tmp_path / "a.parquet").open(0, None))
+    assert (first, last) == ("a", "b")
+    assert bad == BadRecord("a.parquet: row 1 has no 'text'")
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        {},
+        {"line": 0},
+        {"line": 0, "offset": 3},
+        {"line": 0, "offset": -1},
+        {"line": 0, "offset": 9999},
+        "x",
+        [1, 2],
+    ],
+)
+def test_a_cursor_that_is_no_place_in_the_file_is_refused(tmp_path, cursor):
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' * 3)
+    with pytest.raises(InvalidState):
+        files(tmp_path / "a.jsonl").open(0, cursor)
+
+
+def test_a_compressed_file_that_became_shorter_is_a_changed_source(tmp_path):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n'))
+    with pytest.raises(SourceChanged, match="before the place of the cursor"):
+        files(tmp_path / "a.jsonl.gz").open(0, {"line": 9, "offset": 999})
+
+
+def test_a_dataset_that_datasets_shuffles_is_refused():
+    dataset = IterableDataset.from_generator(lambda: iter([{"text": "a"}])).shuffle(seed=1)
+    with pytest.raises(InvalidOption, match=r"leave out \.shuffle\(\) and set data\.shuffle"):
+        open_stream(config(), source=dataset, tokenizer=Numbers())
+
+
+def test_something_that_is_no_source_is_refused():
+    with pytest.raises(InvalidOption, match="source is a list but must be"):
+        open_stream(config(), source=["a"], tokenizer=Numbers())
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("num_streams", [1, 2, 3, 4])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_streams_share_all_records_of_every_epoch(num_shards, num_streams, shuffle):
+    documents = unique_documents([1] * 23)
+    source = ListSource(shards_of(documents, num_shards))
+    for epoch in range(3):
+        read = []
+        for stream in range(num_streams):
+            share = Share(shuffle=shuffle, stream=stream, num_streams=num_streams)
+            walk = ShardWalk(source, share)
+            walk.begin(epoch)
+            read += read_all(walk)
+        assert sorted(read) == sorted(str(document[0]) for document in documents)
+
+
+def test_the_order_of_shards_is_another_in_every_epoch():
+    source = ListSource([[[number]] for number in range(20)])
+    walk = ShardWalk(source, Share(shuffle=True))
+    orders = []
+    for epoch in range(3):
+        walk.begin(epoch)
+        orders.append(tuple(read_all(walk)))
+    assert len(set(orders)) == 3
+    assert len({frozenset(order) for order in orders}) == 1
