@@ -75,6 +75,12 @@ def test_other_lengths_are_refused(plan):
             plan.check_lengths(other)
 
 
+@pytest.mark.parametrize("other", [[65_537], [1, 1, 0], [1 << 16, 0]])
+def test_lengths_of_another_width_have_another_fingerprint(other):
+    with pytest.raises(PlanError, match="2 documents with 2 tokens"):
+        quire.make_plan([1, 1], 8).check_lengths(other)
+
+
 def test_a_plan_becomes_an_arrow_table_of_rows(plan):
     table = plan.to_arrow()
     assert table.column_names == ["documents", "starts", "stops"]

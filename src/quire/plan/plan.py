@@ -183,9 +183,14 @@ class Plan:
 
 
 def fingerprint_of(lengths: IntArray) -> str:
-    """SHA-256 of the lengths as `as_lengths` gives them: the type follows from the values."""
+    """SHA-256 of the lengths as `as_lengths` gives them: the type follows from the values.
+
+    Their number is part of it, as two lengths of 16 bits have the bytes of one of 32.
+    """
+    digest = hashlib.sha256(len(lengths).to_bytes(8, "little"))
     little_endian = lengths.astype(lengths.dtype.newbyteorder("<"), copy=False)
-    return hashlib.sha256(memoryview(little_endian)).hexdigest()  # type: ignore[arg-type]
+    digest.update(memoryview(little_endian))  # type: ignore[arg-type]
+    return digest.hexdigest()
 
 
 def _refuse(item: str, wrong: BoolArray, values: IntArray, message: str) -> None:
