@@ -80,3 +80,20 @@ def test_lengths_over_sixteen_bits_sort_right(strategy):
 def test_capacities_around_powers_of_two_pack_alike(capacity):
     plan = quire.make_plan([capacity // 4] * 400, capacity)
     assert plan.num_rows == 100
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "wrapped"])
+@pytest.mark.parametrize("capacity", [2**50, 2**62, 2**63 - 1, 2**70])
+def test_a_row_larger_than_any_number_holds_everything(strategy, capacity):
+    plan = quire.make_plan([5, 6, 2**40], capacity, strategy)
+    assert plan.row_lengths.tolist() == [2**40 + 11]
+    capped = quire.make_plan([5, 6, 7], capacity, strategy, max_documents_per_row=2)
+    assert capped.num_rows == 2
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "wrapped"])
+@pytest.mark.parametrize("terms", [{"prefix": 5}, {"align": 64}])
+def test_prefix_and_alignment_do_not_pass_32_bits(strategy, terms):
+    plan = quire.make_plan([2**31 - 1, 5], 2**32, strategy, **terms)
+    prefix = terms.get("prefix", 0)
+    assert plan.row_lengths.tolist() == [2**31 + 4 + 2 * prefix]

@@ -70,7 +70,7 @@ def test_wrapped_repeats_the_overlap_and_reserves_the_prefix():
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 20))
 def test_the_arithmetic_way_to_wrap_equals_pouring(lengths, capacity):
-    whole = whole_documents(np.array(lengths))
+    whole = whole_documents(np.array(lengths), PlanOptions(capacity=capacity))
     options = PlanOptions(capacity=capacity)
     fast, offsets = _wrap_plain(whole, capacity)
     rows = iter(lambda: (capacity, capacity), None)

@@ -49,6 +49,7 @@ def test_lists_numpy_arrow_and_torch_give_the_same_plan(lengths):
         ([2**64], "document 0 has length 18446744073709551616 but lengths are from 0 to"),
         ([-(2**70)], "lengths are from 0 to"),
         (np.array([2**63], np.uint64), "the longest possible"),
+        ([2**62] * 4, r"sum to 1\.84e\+19 tokens but at most 4\.61e\+18"),
         (pa.array([1, None, 2]), "1 nulls, the first at document 1"),
         (pa.array([1.5]), "a length is an integer"),
         (torch.tensor([1.5]), "a length is an integer"),

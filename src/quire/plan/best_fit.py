@@ -9,6 +9,8 @@ of documents.
 
 from __future__ import annotations
 
+import numpy as np
+
 from quire.plan.histogram import Histogram, rows_from_runs
 from quire.plan.lengths import IntArray
 from quire.plan.open_rows import deal_all
@@ -19,6 +21,8 @@ from quire.plan.rows import Rows
 def best_fit(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
     """Rows by best-fit decreasing; ties go to the oldest row."""
     histogram = Histogram.of(sizes)
+    # A row that holds everything need not be larger; the set of spaces grows with the capacity.
+    capacity = min(capacity, int(sizes.sum(dtype=np.int64)))
     cap = options.max_documents_per_row or len(sizes)
     runs, num_rows = best_fit_runs(histogram.sizes, histogram.counts, capacity, cap)
     return rows_from_runs(histogram.order, runs, num_rows)

@@ -79,9 +79,10 @@ class Fragments:
         return len(self.documents)
 
 
-def whole_documents(lengths: IntArray) -> Fragments:
-    """Every document that has a token, whole."""
-    integer = narrowest_signed(max(len(lengths), int(lengths.max(initial=0))))
+def whole_documents(lengths: IntArray, options: PlanOptions) -> Fragments:
+    """Every document that has a token, whole; in integers that hold prefix and alignment, too."""
+    largest_space = int(lengths.max(initial=0)) + options.prefix + options.align
+    integer = narrowest_signed(max(len(lengths), largest_space))
     documents: IntArray = np.arange(len(lengths), dtype=integer)
     stops: IntArray = lengths.astype(integer)
     if len(lengths) and lengths.min() == 0:

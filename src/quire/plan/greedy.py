@@ -16,6 +16,7 @@ def greedy(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
     array([0, 1, 3])
     """
     ends = np.cumsum(sizes, dtype=np.int64)
+    capacity = min(capacity, int(ends[-1]))  # more changes nothing, and might pass 64 bits
     # Where the next row begins, were one to begin at each fragment: all at once, then hop along.
     following = np.searchsorted(ends, ends - sizes + capacity, side="right")
     if options.max_documents_per_row:

@@ -27,7 +27,7 @@ def plan_groups(lengths: Lengths, groups: IntArray, options: PlanOptions) -> Pla
     """
     lengths = as_lengths(lengths)
     _require_possible(lengths, groups, options)
-    whole = whole_documents(lengths)
+    whole = whole_documents(lengths, options)
     group = _in_order(groups[whole.documents])
     members, sizes = np.argsort(group, kind="stable"), np.bincount(group)
     spaces = np.bincount(group, options.spaces(whole.stops.astype(np.int64))).astype(np.int64)

@@ -19,6 +19,10 @@ BoolArray: TypeAlias = npt.NDArray[np.bool]
 Lengths: TypeAlias = "Sequence[int] | IntArray | pa.Array | pa.ChunkedArray | torch.Tensor"
 
 
+MOST_TOKENS = 2**62
+"""All sums of a plan fit into 64 bits."""
+
+
 def as_lengths(lengths: Lengths) -> IntArray:
     """A private, read-only integer array of the lengths, in the narrowest unsigned type.
 
@@ -79,7 +83,13 @@ def _narrowest(array: IntArray) -> type[np.unsignedinteger]:
             f"document {int(array.argmax())} has length {largest} but the longest possible is "
             f"{np.iinfo(np.int64).max}; check how the lengths were computed"
         )
-    return next(t for t in (np.uint16, np.uint32, np.uint64) if largest <= np.iinfo(t).max)
+    narrowest = next(t for t in (np.uint16, np.uint32, np.uint64) if largest <= np.iinfo(t).max)
+    if narrowest is np.uint64 and (total := float(array.sum(dtype=np.float64))) > MOST_TOKENS:
+        raise InvalidLengths(
+            f"the lengths sum to {total:.3g} tokens but at most {MOST_TOKENS:.3g} can be planned; "
+            "check how the lengths were computed"
+        )
+    return narrowest
 
 
 def _not_integers(array: npt.NDArray[np.generic]) -> InvalidLengths:

@@ -159,7 +159,7 @@ def _lay_out(
     lengths: IntArray, strategy: Strategy, options: PlanOptions, supervised: Supervised | None
 ) -> tuple[Fragments, IntArray, Fragments]:
     """Fragments in row order, the row offsets, and the fragments that were left out."""
-    whole = whole_documents(lengths)
+    whole = whole_documents(lengths, options)
     fill = options.overlong == "fill"
     pours = strategy.wraps or (strategy.keeps_order and fill)
     cuts_itself = pours and options.overlong in ("split", "fill")
