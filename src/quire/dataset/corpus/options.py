@@ -47,7 +47,7 @@ class CorpusOptions:
     keep_source: bool = True
     """Write ``document_ids`` and ``document_offsets``: where each fragment comes from."""
     partition_size: int = 256 * MEBIBYTE
-    """Bytes of text that are packed together."""
+    """About how many bytes of text are packed together."""
     max_record_bytes: int = 256 * MEBIBYTE
     """A longer record is a bad one."""
 

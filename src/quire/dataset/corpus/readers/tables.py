@@ -149,7 +149,7 @@ def _opened(
     file.require_unchanged()
     try:
         if file.kind == "parquet":
-            with pq.ParquetFile(file.path) as table:
+            with pq.ParquetFile(file.path, page_checksum_verification=True) as table:
                 yield table
             return
         with pa.memory_map(str(file.path)) as source:
