@@ -81,6 +81,24 @@ def test_lengths_of_another_width_have_another_fingerprint(other):
         quire.make_plan([1, 1], 8).check_lengths(other)
 
 
+def test_a_token_that_was_lost_or_repeated_shows_in_the_sums(plan):
+    shorter = plan.stops - (np.arange(plan.num_fragments) == 0)
+    with pytest.raises(PlanError, match="hold 36 tokens but the ledger tells of 35 emitted and 2"):
+        rebuilt(plan, stops=shorter)
+    with pytest.raises(PlanError, match="hold 0 tokens but the ledger tells of 35"):
+        nothing = plan.documents[:0]
+        rebuilt(
+            plan, row_offsets=np.zeros(1, int), documents=nothing, starts=nothing, stops=nothing
+        )
+
+
+def test_a_fragment_beyond_its_document_is_refused():
+    plan = quire.make_plan([5, 3], 8)
+    swapped = rebuilt(plan, documents=np.array([1, 0]))
+    with pytest.raises(PlanError, match="fragment 0: stop 5 is beyond its document"):
+        swapped.check_lengths([5, 3])
+
+
 def test_a_plan_becomes_an_arrow_table_of_rows(plan):
     table = plan.to_arrow()
     assert table.column_names == ["documents", "starts", "stops"]
@@ -120,8 +138,8 @@ def test_every_flipped_byte_is_noticed_or_harmless(tmp_path, plan):
     path = tmp_path / "a.plan"
     plan.save(path)
     good = path.read_bytes()
-    for position in range(0, len(good), 7):
-        path.write_bytes(good[:position] + bytes([good[position] ^ 0x55]) + good[position + 1 :])
+    for position in range(len(good)):
+        path.write_bytes(good[:position] + bytes([good[position] ^ 0xD5]) + good[position + 1 :])
         with contextlib.suppress(CorruptFile):
             assert quire.Plan.load(path) == plan
 
@@ -158,6 +176,11 @@ def rewrite(path, change) -> None:
         (lambda about: about["options"].update(align="x"), "holds no valid plan: align"),
         (lambda about: about["ledger"]["tokens"].update(input=1), "1 came in but 35"),
         (lambda about: about.update(ledger=[]), "holds no valid plan"),
+        (lambda about: about["options"].update(strategy=[1]), "unknown strategy"),
+        (
+            lambda about: about["ledger"].update(tokens={"input": 1, "emitted": 1}),
+            "the fragments hold 37 tokens but the ledger tells of 1 emitted and 0 repeated",
+        ),
     ],
 )
 def test_tampered_metadata_is_refused(tmp_path, plan, change, message):

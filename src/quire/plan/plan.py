@@ -126,6 +126,8 @@ class Plan:
                 f"{int(actual.sum(dtype=np.int64))} tokens (or the same numbers in another order); "
                 "plan again, or use the documents that were planned"
             )
+        longest = actual[self.documents].astype(np.int64)
+        _refuse("fragment", self.stops > longest, self.stops, "stop {} is beyond its document")
 
     def to_arrow(self) -> pa.Table:
         """One record a row, with lists ``documents``, ``starts`` and ``stops``."""
@@ -169,6 +171,7 @@ class Plan:
         cap = self.options.max_documents_per_row or len(self.documents)
         _refuse("row", counts > cap, counts, f"a row has {{}} fragments but may have {cap}")
         if not len(self.documents):
+            self._check_ledger(0)
             return
         number, lengths = self.ledger.documents.input, self.stops - self.starts
         if not 0 <= self.documents.min() <= self.documents.max() < number:
@@ -180,6 +183,16 @@ class Plan:
         used = self._row_sums(self.options.spaces(lengths))
         space = self.options.row_space
         _refuse("row", used > space, used, f"fragments take up {{}} places but a row has {space}")
+        self._check_ledger(int(lengths.sum(dtype=np.int64)))
+
+    def _check_ledger(self, content: int) -> None:
+        """A fragment that was left out or put in twice shows in the sums."""
+        tokens = self.ledger.tokens
+        if content != tokens.emitted + tokens.overlap:
+            raise PlanError(
+                f"the fragments hold {content} tokens but the ledger tells of {tokens.emitted} "
+                f"emitted and {tokens.overlap} repeated; plan again"
+            )
 
 
 def fingerprint_of(lengths: IntArray) -> str:

@@ -56,13 +56,14 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         with pa.memory_map(os.fspath(path)) as source:
             table = pa.ipc.open_file(source).read_all()
         table.validate(full=True)
+        names = table.column_names  # of a damaged file they may be no text
     except FileNotFoundError:
         raise
-    except (pa.ArrowException, OSError, EOFError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         raise CorruptFile(f"{path} is not a readable Arrow file: {error}; save it again") from error
     about = _about(path, table)
-    if table.column_names != list(COLUMNS):
-        raise CorruptFile(f"{path} has columns {table.column_names}, not {list(COLUMNS)}")
+    if names != list(COLUMNS):
+        raise CorruptFile(f"{path} has columns {names}, not {list(COLUMNS)}")
     offsets, arrays = _flat(path, table)
     if _checksum(about, offsets, *arrays) != about["sha256"]:
         raise CorruptFile(f"{path} does not match its checksum; save the plan again")
