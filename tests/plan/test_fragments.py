@@ -119,6 +119,15 @@ def test_fill_cuts_no_piece_shorter_than_min_fragment():
         assert plan.num_rows < quire.make_plan(lengths, 128).num_rows
 
 
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "tight", "wrapped"])
+@pytest.mark.parametrize("length", [17, 20, 33, 47, 100])
+def test_fill_leaves_no_short_tail_of_a_long_document(strategy, length):
+    plan = quire.make_plan([length, 3], 16, strategy, overlong="fill", min_fragment=6)
+    pieces = plan.stops - plan.starts
+    assert pieces[plan.documents == 0].min() >= 6
+    assert plan.ledger.tokens.emitted == length + 3
+
+
 def test_fill_that_cannot_shorten_the_plan_leaves_it_alone():
     plain = quire.make_plan([5] * 9, 8, max_documents_per_row=1)
     filled = quire.make_plan([5] * 9, 8, max_documents_per_row=1, overlong="fill")

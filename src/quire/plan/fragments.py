@@ -128,7 +128,7 @@ def _oversized(whole: Fragments, overlong: BoolArray, longest: int) -> Oversized
 
 
 def _split(whole: Fragments, overlong: IntArray, options: PlanOptions) -> Fragments:
-    """Full fragments from the left; the last one takes ``min_tail`` tokens from the one before.
+    """Full fragments from the left; a last one that is too short takes from the one before.
 
     Continuations stand behind all documents: `Fragments.in_document_order` brings them together.
     """
@@ -138,7 +138,8 @@ def _split(whole: Fragments, overlong: IntArray, options: PlanOptions) -> Fragme
     document = np.repeat(np.arange(len(overlong)), continuations)
     number = np.arange(len(document)) - (np.cumsum(continuations) - continuations)[document]
     # Continuation j holds the new tokens from cut j to cut j + 1, and the overlap before them.
-    latest_cut = (length - options.min_tail)[document]
+    shortest = max(options.min_tail, options.min_fragment if options.overlong == "fill" else 1)
+    latest_cut = (length - shortest)[document]
     cuts = np.minimum(longest + number * step, latest_cut)
     ends = np.minimum(longest + (number + 1) * step, latest_cut)
     ends[np.cumsum(continuations) - 1] = length
