@@ -1,0 +1,235 @@
+"""The options of a stream: every rule, and the vocabulary that follows from the tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from quire.config import load_options
+from quire.errors import InvalidOption
+from quire.stream import StreamConfig, open_stream
+from tests.stream.inputs import ListSource, Numbers, config, take
+
+TOKENIZERS = Path(__file__).resolve().parents[3] / "shared" / "tokenizers"
+needs_tokenizers = pytest.mark.skipif(
+    not TOKENIZERS.is_dir(), reason="the real tokenizers are not beside the project"
+)
+TEXT = {"backend": "local_text", "local_text": "Grüße"}
+
+
+def plain(data=None, model=None, train=None):
+    return {
+        "data": {**TEXT, "tokenizer": {"kind": "byte"}, **(data or {})},
+        "train": {"seq_len": 8, "batch_size": 2, **(train or {})},
+        "model": model or {},
+    }
+
+
+def test_defaults_are_those_of_the_contract():
+    options = load_options(StreamConfig, {"train": {"seq_len": 8, "batch_size": 2}})
+    data, tokenizer = options.data, options.data.tokenizer
+    assert (data.backend, data.hf_split, data.text_key) == ("hf", "train", "text")
+    assert (data.shuffle, data.shuffle_buffer_size, data.seed, data.repeat) == (
+        True,
+        10000,
+        0,
+        True,
+    )
+    assert (data.max_retries, data.retry_delay_sec, data.state_update_interval) == (3, 1.0, 2000)
+    assert (data.packing_mode, data.packing_buffer_docs) == ("sequential", 128)
+    assert data.packing_max_docs_per_bin is None
+    assert (data.mask_boundary_loss, data.train_on_eos, data.emit_position_ids) == (
+        True,
+        True,
+        False,
+    )
+    assert (data.grain_prefetch, data.last_batch, data.num_streams) == (0, "pad", 1)
+    assert (tokenizer.kind, tokenizer.add_bos, tokenizer.add_eos) == ("hf", False, True)
+    assert (tokenizer.vocab_size_multiple, tokenizer.auto_set_special_tokens) == (128, True)
+    assert (tokenizer.byte_offset, tokenizer.max_doc_tokens) == (3, None)
+    assert (options.train.grad_accum, options.model.segment_masking) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "rule"),
+    [
+        ("data", "packing_buffer_docs", 0, "must be an integer >= 1"),
+        ("data", "packing_max_docs_per_bin", 0, "must be an integer >= 1"),
+        ("data", "shuffle_buffer_size", 0, "must be an integer >= 1"),
+        ("data", "seed", -1, "must be an integer >= 0"),
+        ("data", "max_retries", -1, "must be an integer >= 0"),
+        ("data", "retry_delay_sec", -0.5, "must be a finite number >= 0"),
+        ("data", "retry_delay_sec", float("nan"), "must be a finite number >= 0"),
+        ("data", "state_update_interval", 0, "must be an integer >= 1"),
+        ("data", "grain_prefetch", -1, "must be an integer >= 0"),
+        ("data", "num_workers", -1, "must be an integer >= 0"),
+        ("data", "num_streams", 0, "must be an integer >= 1"),
+        ("data", "max_bad_records", -1, "must be an integer >= 0"),
+        ("data", "packing_mode", "bins", "must be one of sequential, bin, online"),
+        ("data", "backend", "s3", "must be one of hf, files, local_text"),
+        ("data", "last_batch", "keep", "must be one of pad, drop"),
+        ("data.tokenizer", "kind", "bytes", "must be one of hf, byte"),
+        ("data.tokenizer", "byte_offset", -1, "must be an integer >= 0"),
+        ("data.tokenizer", "vocab_size_multiple", 0, "must be an integer >= 1"),
+        ("data.tokenizer", "max_doc_tokens", 0, "must be an integer >= 1"),
+        ("train", "seq_len", 0, "must be an integer >= 1"),
+        ("train", "batch_size", 0, "must be an integer >= 1"),
+        ("train", "grad_accum", 0, "must be an integer >= 1"),
+        ("model", "vocab_size", 0, "must be an integer >= 1"),
+        ("model", "pad_token_id", -1, "must be an integer >= 0"),
+    ],
+)
+def test_every_rule_is_told_with_the_dotted_name_and_the_value(section, name, value, rule):
+    wrong = plain()
+    part = wrong
+    for key in section.split("."):
+        part = part[key]
+    part[name] = value
+    with pytest.raises(InvalidOption) as caught:
+        open_stream(wrong)
+    assert f"{section}.{name} is {value!r} but {rule}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"num_streams": 3}, "data.num_streams is 3 but must divide train.batch_size, which is 2"),
+        ({"packing_max_docs_per_bin": 2}, "the sequential packer has no bins"),
+        ({"sources": [{"weight": 0}]}, "data.sources[0].weight is 0.0 but must be a finite"),
+        ({"sources": [{"weight": 1}]}, "there is another source beside it"),
+        ({"tokenizer": {"kind": "hf"}}, "data.tokenizer.hf_name_or_path is null"),
+        (
+            {"tokenizer": {"hf_name_or_path": "no/such/tokenizer-anywhere"}},
+            "no tokenizer can be loaded",
+        ),
+        ({"tokenizer": {"kind": "byte", "byte_offset": 2}}, "eos_token_id is 2 but bytes are"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")  # huggingface_hub warns of its own requests
+def test_options_that_contradict_each_other_are_refused(data, message, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InvalidOption) as caught:
+        open_stream(plain(data))
+    assert message in str(caught.value)
+
+
+def test_the_byte_tokenizer_has_256_ids_and_those_below_them():
+    with open_stream(plain(data={"repeat": False})) as stream:
+        assert stream.config.model.vocab_size == 259
+        assert stream.config.model.pad_token_id == 0
+        assert stream.config.model.eos_token_id == 2
+        (batch,) = take(stream)
+    assert batch.input_ids[0, 0].tolist() == [byte + 3 for byte in "Grüße".encode()] + [2]
+
+
+def test_a_byte_vocabulary_that_is_too_small_is_refused():
+    with pytest.raises(InvalidOption, match=r"model\.vocab_size is 258 but .* has 259 ids"):
+        open_stream(plain(model={"vocab_size": 258}))
+    with open_stream(plain(model={"vocab_size": 300})) as stream:
+        assert stream.config.model.vocab_size == 300
+
+
+def test_special_ids_of_the_byte_tokenizer_come_from_the_model():
+    model = {"pad_token_id": 300, "eos_token_id": 299}
+    data = {"tokenizer": {"kind": "byte", "byte_offset": 2}, "repeat": False}
+    with open_stream(plain(data, model)) as stream:
+        (batch,) = take(stream)
+        assert stream.config.model.vocab_size == 301
+    assert batch.input_ids[0, 0, -1] == 299
+    assert (batch.input_ids[0, 1] == 300).all()
+
+
+def tokenizer_of(**ids):
+    numbers = Numbers()
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        setattr(numbers, name, ids.get(name))
+    return numbers
+
+
+def test_an_hf_vocabulary_is_rounded_up_and_special_ids_are_copied():
+    tokenizer = tokenizer_of(bos_token_id=5, eos_token_id=6)
+    tokenizer.vocab_size = 1000
+    options = config(tokenizer={"vocab_size_multiple": 64})
+    options["model"] = {"eos_token_id": 9, "vocab_size": 900}
+    with open_stream(options, source=ListSource([[[10]]]), tokenizer=tokenizer) as stream:
+        model = stream.config.model
+    assert (model.vocab_size, model.bos_token_id, model.eos_token_id) == (1024, 5, 6)
+    assert model.pad_token_id == 6  # no PAD: EOS pads
+    options["data"]["tokenizer"]["auto_set_special_tokens"] = False
+    options["model"] = {"eos_token_id": 9, "bos_token_id": 8, "vocab_size": 1025}
+    with open_stream(options, source=ListSource([[[10]]]), tokenizer=tokenizer) as stream:
+        model = stream.config.model
+    assert (model.vocab_size, model.bos_token_id, model.eos_token_id) == (1088, 8, 9)
+
+
+@pytest.mark.parametrize("name", ["bos", "eos"])
+def test_a_special_that_is_asked_for_and_missing_is_an_error(name):
+    ids = {"bos_token_id": 1, "eos_token_id": 2, f"{name}_token_id": None}
+    with pytest.raises(
+        InvalidOption, match=rf"data\.tokenizer\.add_{name} is true but the tokenizer has no"
+    ):
+        open_stream(config(), source=ListSource([[[10]]]), tokenizer=tokenizer_of(**ids))
+
+
+def test_a_special_id_outside_the_vocabulary_is_an_error():
+    options = plain(model={"vocab_size": 259, "eos_token_id": 259})
+    with pytest.raises(InvalidOption):
+        open_stream(options)
+
+
+def test_eos_cannot_be_unlearnt_where_there_is_none():
+    options = config(train_on_eos=False, tokenizer={"add_eos": False})
+    with pytest.raises(InvalidOption, match="train_on_eos is False but there is no eos_token_id"):
+        open_stream(options, source=ListSource([[[10]]]), tokenizer=tokenizer_of(bos_token_id=1))
+
+
+@needs_tokenizers
+@pytest.mark.parametrize(("name", "pads"), [("qwen3", 151643), ("gpt2", 50256)])
+def test_real_tokenizers_give_their_ids_and_sizes(name, pads):
+    from transformers import AutoTokenizer
+
+    path = TOKENIZERS / name
+    data = {"tokenizer": {"hf_name_or_path": str(path)}, "repeat": False}
+    with open_stream(plain(data)) as stream:
+        (batch,) = take(stream)
+        model = stream.config.model
+    theirs = AutoTokenizer.from_pretrained(path)
+    expected = [*theirs("Grüße", add_special_tokens=False)["input_ids"], theirs.eos_token_id]
+    assert batch.input_ids[0, 0][batch.attention_mask[0, 0]].tolist() == expected
+    assert model.pad_token_id == pads
+    assert model.eos_token_id == theirs.eos_token_id
+    assert model.vocab_size % 128 == 0
+    assert model.vocab_size >= len(theirs)
+
+
+@needs_tokenizers
+def test_with_pad_equal_to_eos_the_real_eos_is_still_learnt():
+    tokenizer = {"hf_name_or_path": str(TOKENIZERS / "gpt2")}
+    with open_stream(plain({"tokenizer": tokenizer, "repeat": False})) as stream:
+        (batch,) = take(stream)
+    assert 50256 in batch.labels[0, 0]
+    assert (batch.labels[0, 1] == -100).all()
+    assert (batch.input_ids[0, 1] == 50256).all()
+
+
+def test_the_batch_is_the_same_with_and_without_segment_masking():
+    from tests.stream.inputs import same
+
+    runs = []
+    for masking in (True, False):
+        with open_stream(plain(model={"segment_masking": masking})) as stream:
+            runs.append(take(stream, 3))
+            assert stream.config.model.segment_masking is masking
+    assert same(*runs)
+
+
+def test_stats_tell_of_delivered_batches_alone():
+    options = config(grain_prefetch=3, shuffle=False)
+    source = ListSource([[[10, 11, 12, 13, 14, 15, 16]]])
+    with open_stream(options, source=source, tokenizer=Numbers()) as stream:
+        take(stream, 2)
+        stats = SimpleNamespace(**stream.stats())
+    assert (stats.step, stats.tokens, stats.utilization) == (2, 36, 1.0)
+    assert stats.documents == 4
