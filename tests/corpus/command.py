@@ -13,8 +13,11 @@ import sys
 {before}
 from quire.cli import app
 from quire.cli.pack import pack
-if "pack" not in [command.callback.__name__ for command in app.app.registered_commands]:
-    app.app.command()(pack)
+from quire.cli.verify import verify
+names = [command.callback.__name__ for command in app.app.registered_commands]
+for command in (pack, verify):
+    if command.__name__ not in names:
+        app.app.command()(command)
 app.main()
 """
 

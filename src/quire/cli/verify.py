@@ -1,0 +1,60 @@
+"""`quire verify`: is a packed dataset what its manifest says?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def verify(
+    path: Annotated[Path, typer.Argument(help="A folder that quire pack wrote.")],
+    *,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(help="Also read these inputs again and look for every token of theirs."),
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="The tokenizer that packed them, for --inputs.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
+) -> None:
+    """Recount a packed dataset from its files alone: checksums, boundaries, totals, every token.
+
+    Exit code 0: it is whole. 1: it is not. 2: it could not be checked.
+
+    Example: quire verify ./packed --inputs corpus/ --tokenizer byte
+    """
+    from quire.verify.output import verify_output
+
+    report = verify_output(path)
+    if inputs and report.ok:
+        from quire.verify.inputs import verify_inputs
+
+        report = verify_inputs(report, inputs, tokenizer)
+    if as_json:
+        typer.echo(report.to_json())
+    else:
+        console = Console()
+        for problem in report.problems:
+            shown = problem.encode("unicode_escape").decode()
+            console.print(f"[bold red]wrong[/] {_plain(shown)}", highlight=False, soft_wrap=True)
+        verdict = "[bold green]whole[/]" if report.ok else "[bold red]not whole[/]"
+        console.print(
+            f"{verdict}: {report.shards:,} shards, {report.rows:,} rows, {report.tokens:,} tokens, "
+            f"{report.documents:,} documents"
+            + (
+                "" if report.compared is None else f", {report.compared:,} compared with the inputs"
+            ),
+            highlight=False,
+            soft_wrap=True,
+        )
+    raise typer.Exit(0 if report.ok else 1)
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

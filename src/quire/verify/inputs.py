@@ -1,0 +1,271 @@
+"""Read the inputs of a packed dataset again, and look for every token of theirs in it.
+
+The files are read by other code than that which packed them; the tokenizer is the same.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quire.documents import Tokenizer, TokenizerLike, as_tokenizer
+from quire.errors import InvalidOption
+from quire.verify.output import OutputReport, read_manifest
+
+Tokens = npt.NDArray[np.int64]
+_BATCH = 256
+_SHIFT = 40
+
+
+def verify_inputs(
+    report: OutputReport, inputs: Sequence[str | Path], tokenizer: TokenizerLike | None
+) -> OutputReport:
+    """The report with what the inputs say: every document is there token by token, or counted."""
+    manifest = read_manifest(report.path)
+    options = manifest["options"]
+    if options["messages_key"] is not None or not options["keep_source"]:
+        raise InvalidOption(
+            "inputs can be compared for text and tokens, packed with the source of every "
+            "fragment; conversations, or an output packed with --no-source, cannot"
+        )
+    encode = _encoder(options, tokenizer)
+    stored = _Stored(report.path, manifest)
+    left_out, lost = 0, 0
+    report.compared = 0
+    for document, tokens in _documents(_paths(manifest, inputs), manifest, encode, report.path):
+        found = stored.take(document)
+        missing = len(tokens) - _compare(document, tokens, found, report.problems)
+        left_out += not found
+        lost += missing
+        report.compared += bool(found)
+    if stored.remaining():
+        report.problems.append("the output holds documents that are not in the inputs")
+    _require_accounted(report, manifest, left_out, lost)
+    return report
+
+
+def _encoder(options: Mapping[str, Any], named: TokenizerLike | None) -> _Encoder | None:
+    if options["pretokenized"]:
+        return None
+    if named is None:
+        raise InvalidOption("to compare text with tokens, name the tokenizer that packed it")
+    return _Encoder(as_tokenizer(named), options)
+
+
+class _Encoder:
+    def __init__(self, tokenizer: Tokenizer, options: Mapping[str, Any]) -> None:
+        self._tokenizer = tokenizer
+        self._bos = tokenizer.bos_token_id if options["add_bos"] else None
+        self._eos = tokenizer.eos_token_id if options["add_eos"] else None
+        cut = options["truncate_at"]
+        self._cut = None if cut is None else re.compile(cut)
+
+    def __call__(self, texts: list[str]) -> Iterator[Tokens]:
+        if self._cut is not None:
+            texts = [self._cut.split(text, maxsplit=1)[0] for text in texts]
+        encoded = self._tokenizer.encode_batch(texts)
+        ends = np.cumsum(encoded.lengths)
+        for length, end in zip(encoded.lengths.tolist(), ends.tolist(), strict=True):
+            tokens = encoded.tokens[end - length : end].astype(np.int64)
+            if self._bos is not None and length and tokens[0] == self._bos:
+                tokens = tokens[1:]
+            if self._eos is not None and len(tokens):
+                tokens = np.append(tokens, self._eos)
+            yield tokens
+
+
+def _paths(manifest: Mapping[str, Any], named: Sequence[str | Path]) -> list[Path]:
+    """The file behind every input that the manifest names, by name and size."""
+    candidates: list[tuple[Path, str]] = []
+    for one in map(str, named):
+        for path in map(Path, sorted(glob.glob(one)) if glob.has_magic(one) else [one]):  # noqa: PTH207
+            inside = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path]
+            candidates += [(p, p.as_posix()) for p in inside]
+    found = []
+    for entry in manifest["inputs"]:
+        match = [pair for pair in candidates if f"/{pair[1]}".endswith(f"/{entry['name']}")]
+        if not match:
+            raise InvalidOption(f"{entry['name']} was packed, but is not among the given inputs")
+        path = match[0][0]
+        candidates.remove(match[0])
+        if (size := path.stat().st_size) != entry["bytes"]:
+            raise InvalidOption(
+                f"{path} has {size} bytes but had {entry['bytes']} when it was packed"
+            )
+        found.append(path)
+    return found
+
+
+def _documents(
+    paths: Sequence[Path], manifest: Mapping[str, Any], encode: _Encoder | None, out: Path
+) -> Iterator[tuple[int, Tokens]]:
+    bad = _bad_records(manifest, out)
+    options = manifest["options"]
+    key = "input_ids" if encode is None else options["text_key"]
+    kind: Any = list if encode is None else str
+    for number, path in enumerate(paths):
+        values = (
+            (record, value)
+            for record, value in _values(path, manifest["inputs"][number]["kind"], key)
+            if (number, record) not in bad
+        )
+        while batch := list(islice(values, _BATCH)):
+            # What is no value of its kind, and is not listed as bad, will be missed as a document.
+            contents = [value if isinstance(value, kind) else kind() for _, value in batch]
+            encoded = map(_as_tokens, contents) if encode is None else encode(contents)
+            for (record, _), tokens in zip(batch, encoded, strict=True):
+                yield (number << _SHIFT) + record, tokens
+
+
+def _as_tokens(given: list[int]) -> Tokens:
+    return np.array(given, dtype=np.int64)
+
+
+def _bad_records(manifest: Mapping[str, Any], out: Path) -> set[tuple[int, int]]:
+    if not manifest["bad_records"]["count"]:
+        return set()
+    lines = (out / "bad_records.jsonl").read_text(encoding="utf-8").splitlines()
+    listed = map(json.loads, lines)
+    return {(record["file_number"], record["record"]) for record in listed}
+
+
+def _values(path: Path, kind: str, key: str) -> Iterator[tuple[int, Any]]:
+    """(record, value) of every record that holds one."""
+    if kind == "txt":
+        text = path.read_bytes().decode("utf-8", errors="surrogateescape")
+        yield 0, text
+    elif kind == "parquet":
+        record = 0
+        for batch in pq.ParquetFile(path).iter_batches(columns=[key]):
+            yield from enumerate(_column(batch), record)
+            record += batch.num_rows
+    elif kind == "arrow":
+        record = 0
+        for batch in _arrow_batches(path):
+            yield from enumerate(_column(batch.select([key])), record)
+            record += batch.num_rows
+    else:
+        yield from _json_values(path, kind, key)
+
+
+def _column(batch: pa.RecordBatch) -> list[Any]:
+    column = batch.column(0)
+    try:
+        return cast(list[Any], column.to_pylist())
+    except UnicodeDecodeError:
+        return cast(list[Any], column.cast(pa.binary()).to_pylist())  # the bad one is passed over
+
+
+def _arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    data = pa.memory_map(str(path))
+    try:
+        reader = pa.ipc.open_file(data)
+        yield from (reader.get_batch(n) for n in range(reader.num_record_batches))
+    except pa.ArrowInvalid:
+        data.seek(0)
+        yield from pa.ipc.open_stream(data)
+
+
+def _json_values(path: Path, kind: str, key: str) -> Iterator[tuple[int, Any]]:
+    with _opened(path, kind) as stream:
+        for record, line in enumerate(stream):
+            text = line.removeprefix(b"\xef\xbb\xbf") if record == 0 else line
+            if not text.strip():
+                continue
+            try:
+                value = json.loads(text).get(key)
+            except (ValueError, RecursionError, AttributeError):
+                value = None
+            yield record, value
+
+
+def _opened(path: Path, kind: str) -> IO[bytes]:
+    if kind == "jsonl.gz":
+        return cast(IO[bytes], gzip.open(path))
+    if kind == "jsonl.zst":
+        return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
+    return path.open("rb")
+
+
+class _Stored:
+    """The fragments of the output by document, one shard in memory at a time."""
+
+    def __init__(self, out: Path, manifest: Mapping[str, Any]) -> None:
+        self._shards = iter([out / shard["file"] for shard in manifest["shards"]])
+        self._with_bos = manifest["ledger"]["tokens"]["special"] > 0
+        self._held: dict[int, list[tuple[int, Tokens]]] = {}
+
+    def take(self, document: int) -> list[tuple[int, Tokens]]:
+        """The fragments of a document; documents are asked for in input order."""
+        while not self._held and (path := next(self._shards, None)) is not None:
+            self._load(path)
+        return self._held.pop(document, [])
+
+    def remaining(self) -> int:
+        """Documents that nobody asked for."""
+        left = len(self._held)
+        for path in self._shards:
+            self._load(path)
+            left += len(self._held)
+        return left
+
+    def _load(self, path: Path) -> None:
+        self._held = {}
+        for row in pq.read_table(path).to_pylist():
+            tokens = np.array(row["input_ids"], dtype=np.int64)
+            starts = row["document_starts"]
+            edges = zip(starts, [*starts[1:], len(tokens)], strict=True)
+            sources = zip(row["document_ids"], row["document_offsets"], strict=True)
+            for (start, stop), (document, offset) in zip(edges, sources, strict=True):
+                piece = (offset, tokens[start + self._with_bos : stop])
+                self._held.setdefault(document, []).append(piece)
+
+
+def _compare(
+    document: int, tokens: Tokens, found: list[tuple[int, Tokens]], problems: list[str]
+) -> int:
+    """How many of a document's tokens are there."""
+    there = np.zeros(len(tokens), dtype=bool)
+    for offset, piece in found:
+        stop = offset + len(piece)
+        if stop > len(tokens) or not np.array_equal(tokens[offset:stop], piece):
+            file, record = document >> _SHIFT, document & ((1 << _SHIFT) - 1)
+            if len(problems) < 100:
+                problems.append(
+                    f"record {record} of input {file}: tokens {offset} to {stop} are not what the "
+                    "input gives"
+                )
+        else:
+            there[offset:stop] = True
+    return int(there.sum())
+
+
+def _require_accounted(
+    report: OutputReport, manifest: Mapping[str, Any], left_out: int, lost: int
+) -> None:
+    documents = dict(manifest["ledger"]["documents"]["dropped"])
+    documents.pop("bad_record", None)
+    if left_out != sum(documents.values()):
+        report.problems.append(
+            f"{left_out} documents of the inputs are not there, but {sum(documents.values())} "
+            "are counted as dropped"
+        )
+    tokens = dict(manifest["ledger"]["tokens"]["dropped"])
+    tokens.pop("bad_record", None)
+    if lost != sum(tokens.values()):
+        report.problems.append(
+            f"{lost} tokens of the inputs are not there, but {sum(tokens.values())} are counted "
+            "as dropped"
+        )

@@ -1,0 +1,113 @@
+"""`quire pack` as a person or a script meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+
+import pytest
+
+from tests.corpus.command import command, run
+from tests.corpus.corpora import hashes, jsonl, pack, texts
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return jsonl(tmp_path / "a.jsonl", [*texts(60), {"text": None}])
+
+
+def arguments(corpus, out, *more):
+    return ["pack", corpus, "--out", out, "--tokenizer", "byte", "--max-length", "16", *more]
+
+
+def test_the_command_writes_what_the_function_writes(tmp_path, corpus):
+    options = ["--strategy", "first_fit", "--overlong", "fill", "--stride", "2", "--no-add-bos"]
+    options += ["--seed", "7", "--no-shuffle", "--partition-size", "1K", "--max-bad-records", "1"]
+    done = run(*arguments(corpus, tmp_path / "one", *options))
+    assert done.returncode == 0, done.stderr
+    pack(
+        corpus,
+        tmp_path / "two",
+        strategy="first_fit",
+        overlong="fill",
+        stride=2,
+        add_bos=False,
+        seed=7,
+        shuffle=False,
+        partition_size=1024,
+        max_bad_records=1,
+    )
+    assert hashes(tmp_path / "one") == hashes(tmp_path / "two")
+    assert "is complete" in done.stdout
+    assert "dropped as bad_record: 1 documents" in done.stdout
+    assert "documents" in done.stderr
+    assert "bad records" in done.stderr
+    assert "\x1b[" not in done.stdout + done.stderr
+
+
+def test_json_is_one_object_and_resume_says_that_it_was_complete(tmp_path, corpus):
+    options = ["--max-bad-records", "1", "--json"]
+    first = run(*arguments(corpus, tmp_path / "out", *options))
+    again = run(*arguments(corpus, tmp_path / "out", *options, "--resume"))
+    one, two = json.loads(first.stdout), json.loads(again.stdout)
+    assert (one.pop("was_complete"), two.pop("was_complete")) == (False, True)
+    assert one == two
+    assert one["bad_records"] == 1
+    assert one["ledger"]["documents"]["input"] == 61
+
+
+def test_mistakes_are_a_line_and_exit_code_2(tmp_path, corpus):
+    bad = run(*arguments(corpus, tmp_path / "out"))
+    assert bad.returncode == 2
+    assert "record 60" in bad.stderr
+    assert "has null under 'text'" in bad.stderr
+    assert "Traceback" not in bad.stderr
+    typo = run(*arguments(corpus, tmp_path / "other", "--strategy", "bestfit"))
+    assert (typo.returncode, "did you mean 'best_fit'" in typo.stderr) == (2, True)
+    assert run("pack", corpus, "--out", tmp_path / "x").returncode == 2, "max_length is missing"
+
+
+def test_an_empty_output_is_warned_of(tmp_path):
+    done = run(*arguments(jsonl(tmp_path / "a.jsonl", [""]), tmp_path / "out"))
+    assert done.returncode == 0
+    assert "warning" in done.stderr
+    assert "holds no row" in done.stderr
+
+
+def test_56_control_characters_in_names_are_escaped(tmp_path):
+    out = tmp_path / "out\x1b[31mred"
+    done = run(*arguments(jsonl(tmp_path / "a.jsonl", ["a"]), out))
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout + done.stderr
+    empty = run(*arguments(jsonl(tmp_path / "b.jsonl", [""]), tmp_path / "two\x1b[31m"))
+    assert "\x1b" not in empty.stdout + empty.stderr
+
+
+def test_in_a_terminal_there_is_a_live_line(tmp_path, corpus):
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        command(
+            *arguments(corpus, tmp_path / "out", "--partition-size", "300", "--max-bad-records", 1)
+        ),
+        stdout=follower,
+        stderr=follower,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"},
+    )
+    os.close(follower)
+    seen = b""
+    while True:
+        try:
+            part = os.read(leader, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    os.close(leader)
+    assert process.wait() == 0
+    shown = seen.decode()
+    assert "tokens/s" in shown
+    assert "% full" in shown
+    assert "is complete" in shown

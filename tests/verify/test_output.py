@@ -1,0 +1,253 @@
+"""A packed dataset is recounted from its files, and whatever is wrong is seen."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.corpus.command import run
+from tests.corpus.corpora import jsonl, pack, rows, texts
+
+from quire.errors import CorruptFile, InvalidOption
+from quire.verify.inputs import verify_inputs
+from quire.verify.output import verify_output
+
+FIRST = "shard-00000-000.parquet"
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    records = [*texts(60), {"text": None}, "x" * 100]
+    path = jsonl(tmp_path / "a.jsonl", records)
+    pack(path, tmp_path / "out", partition_size=700, max_bad_records=1, stride=2)
+    return tmp_path / "out"
+
+
+def rewrite(out: Path, change, shard: str = FIRST) -> None:
+    """Change the rows of a shard and make its checksum and size agree again."""
+    records = pq.read_table(out / shard).to_pylist()
+    change(records)
+    table = pa.Table.from_pylist(records, schema=pq.read_schema(out / shard))
+    pq.write_table(table, out / shard)
+    data = (out / shard).read_bytes()
+
+    def agree(manifest):
+        (entry,) = [entry for entry in manifest["shards"] if entry["file"] == shard]
+        entry.update(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
+
+    edit(out, agree)
+
+
+def edit(out: Path, change) -> None:
+    manifest = json.loads((out / "manifest.json").read_text())
+    change(manifest)
+    (out / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_an_undisturbed_output_is_whole(packed):
+    report = verify_output(packed)
+    assert report.problems == []
+    assert report.rows == rows(packed).num_rows
+    assert report.shards > 3
+    assert json.loads(report.to_json())["ok"] is True
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"add_bos": False},
+        {"keep_source": False},
+        {"strategy": "wrapped"},
+        {"overlong": "truncate"},
+        {"overlong": "fill", "stride": 3},
+        {"min_len": 10},
+        {"max_len": 20},
+        {"add_eos": False, "stride": 5},
+    ],
+)
+def test_every_way_of_packing_recounts(tmp_path, options):
+    path = jsonl(tmp_path / "a.jsonl", texts(50))
+    pack(path, tmp_path / "out", partition_size=500, **options)
+    report = verify_output(tmp_path / "out")
+    assert report.problems == []
+    if options.get("keep_source", True):
+        assert verify_inputs(report, [path], "byte").problems == []
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda r: r[0].update(document_starts=[1]), "do not begin with 0"),
+        (lambda r: r[0].update(document_starts=[0, 5, 5]), "do not rise"),
+        (lambda r: r[0].update(document_starts=[0, 99]), "a document starts behind it"),
+        (lambda r: r[0].update(document_starts=[]), "has no document_starts"),
+        (lambda r: r[0].update(input_ids=[5] * 17), "has 17 tokens, more than 16"),
+        (lambda r: r[0].update(input_ids=[]), "has no token"),
+        (lambda r: r[0].update(input_ids=[-1] * 5, document_starts=[0]), "has a token id -1"),
+        (lambda r: r[0].update(input_ids=None), "has nulls"),
+        (lambda r: r[0].update(document_ids=[]), "document_ids are not as many"),
+        (lambda r: r.pop(), "rows but the manifest says"),
+        (lambda r: r.append(r[0]), "twice"),
+        (lambda r: r[0]["document_ids"].__setitem__(0, 12345), "but its ledger counts"),
+        (lambda r: r[0]["input_ids"].__setitem__(0, 77), "do not open with the same token"),
+    ],
+)
+def test_wrong_rows_are_seen_behind_a_right_checksum(packed, change, problem):
+    rewrite(packed, change)
+    report = verify_output(packed)
+    assert any(problem in found for found in report.problems), report.problems
+    assert any(found.startswith(FIRST) for found in report.problems)
+
+
+def test_a_flipped_bit_is_seen(packed):
+    data = bytearray((packed / FIRST).read_bytes())
+    data[100] ^= 1
+    (packed / FIRST).write_bytes(data)
+    assert "its SHA-256 differs" in verify_output(packed).problems[0]
+
+
+def test_a_missing_shard_a_stranger_and_leftovers_are_seen(packed):
+    (packed / FIRST).unlink()
+    (packed / "shard-99999-000.parquet").write_bytes(b"")
+    (packed / ".shard.1.tmp").write_bytes(b"")
+    problems = " ".join(verify_output(packed).problems)
+    assert f"{FIRST} is missing" in problems
+    assert "shard-99999-000.parquet is there, but the manifest does not know it" in problems
+    assert ".shard.1.tmp is there" in problems
+
+
+def test_the_same_shard_twice_is_seen(packed):
+    edit(packed, lambda m: m["shards"].append(m["shards"][0]))
+    assert any("an earlier shard holds" in p for p in verify_output(packed).problems)
+
+
+def test_ledgers_that_do_not_add_up_are_seen(packed):
+    edit(packed, lambda m: m["ledger"]["tokens"].update(input=1))
+    assert "do not add up" in " ".join(verify_output(packed).problems)
+    edit(packed, lambda m: m["shards"][0]["ledger"]["documents"].update(input=99))
+    assert "99 documents came in but" in " ".join(verify_output(packed).problems)
+
+
+def test_a_changed_list_of_bad_records_is_seen(packed):
+    (packed / "bad_records.jsonl").write_text("")
+    assert "bad_records.jsonl is missing or has other bytes" in verify_output(packed).problems[-1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../shard-00000-000.parquet", "/etc/passwd", "shard-00000-000.parquet/../x", 7, None, "a"],
+)
+def test_52_a_manifest_may_not_lead_out_of_its_folder(packed, name):
+    edit(packed, lambda m: m["shards"][0].update(file=name))
+    with pytest.raises(CorruptFile, match="is no name of a shard"):
+        verify_output(packed)
+
+
+def test_52_a_shard_may_not_be_a_link(packed, tmp_path):
+    (packed / FIRST).rename(tmp_path / "elsewhere")
+    (packed / FIRST).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CorruptFile, match="is a link"):
+        verify_output(packed)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is not JSON"),
+        (b"\x80\x04.", "is not JSON"),
+        (b"[]", "lacks format"),
+        (b"{}", "lacks format, options"),
+        (b"[" * 100_000, "is not JSON"),
+    ],
+)
+def test_what_is_no_manifest_is_a_typed_error(packed, data, message):
+    (packed / "manifest.json").write_bytes(data)
+    with pytest.raises(CorruptFile, match=message):
+        verify_output(packed)
+
+
+def test_a_newer_manifest_says_upgrade_and_a_broken_one_that_it_is_damaged(packed):
+    edit(packed, lambda m: m["shards"][0].pop("ledger"))
+    with pytest.raises(CorruptFile, match="is damaged: KeyError 'ledger'"):
+        verify_output(packed)
+    edit(packed, lambda m: m["format"].update(version=2))
+    with pytest.raises(CorruptFile, match="upgrade"):
+        verify_output(packed)
+
+
+def test_an_unfinished_output_is_no_output(tmp_path):
+    with pytest.raises(CorruptFile, match=r"has no manifest.json: it is unfinished"):
+        verify_output(tmp_path)
+
+
+def test_inputs_are_found_token_by_token(packed, tmp_path):
+    report = verify_inputs(verify_output(packed), [tmp_path / "a.jsonl"], "byte")
+    assert report.problems == []
+    assert report.compared == report.documents
+
+
+def test_inputs_of_every_kind_are_compared(tmp_path):
+    values = texts(20)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    path = jsonl(folder / "a.jsonl", values)
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    with pa.output_stream(str(folder / "c.jsonl.zst"), compression="zstd") as stream:
+        stream.write(path.read_bytes())
+    pq.write_table(pa.table({"text": values}), folder / "d.parquet")
+    for name, new in (("e", pa.ipc.new_file), ("f", pa.ipc.new_stream)):
+        with new(folder / f"{name}.arrow", pa.schema({"text": pa.string()})) as writer:
+            writer.write_table(pa.table({"text": values}))
+    (folder / "g.txt").write_text("text")
+    pack(folder, tmp_path / "out", partition_size=500)
+    report = verify_inputs(verify_output(tmp_path / "out"), [folder], "byte")
+    assert report.problems == []
+    assert report.compared == 6 * sum(map(bool, values)) + 1
+
+
+def test_tokens_that_are_given_are_compared_without_a_tokenizer(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", [{"input_ids": list(range(5, 30))}, {"input_ids": []}])
+    pack(path, tmp_path / "out", None, pretokenized=True)
+    assert verify_inputs(verify_output(tmp_path / "out"), [path], None).problems == []
+
+
+def test_a_token_that_the_input_does_not_give_is_seen(packed, tmp_path):
+    rewrite(packed, lambda r: r[0]["input_ids"].__setitem__(1, 77))
+    report = verify_output(packed)
+    assert report.ok, "the output alone cannot know"
+    report = verify_inputs(report, [tmp_path / "a.jsonl"], "byte")
+    assert "are not what the input gives" in report.problems[0]
+
+
+def test_inputs_that_changed_or_are_not_given_are_said(packed, tmp_path):
+    report = verify_output(packed)
+    jsonl(tmp_path / "b.jsonl", ["a"])
+    with pytest.raises(InvalidOption, match=r"a.jsonl was packed, but is not among the given"):
+        verify_inputs(report, [tmp_path / "b.jsonl"], "byte")
+    with pytest.raises(InvalidOption, match="name the tokenizer"):
+        verify_inputs(report, [tmp_path / "a.jsonl"], None)
+    jsonl(tmp_path / "a.jsonl", ["a"])
+    with pytest.raises(InvalidOption, match="bytes but had"):
+        verify_inputs(report, [tmp_path / "a.jsonl"], "byte")
+
+
+def test_the_command_has_an_exit_code_for_every_answer(packed, tmp_path):
+    whole = run("verify", packed, "--inputs", tmp_path / "a.jsonl", "--tokenizer", "byte")
+    assert (whole.returncode, whole.stdout.split(":")[0]) == (0, "whole"), whole.stderr
+    assert "compared with the inputs" in whole.stdout
+    (packed / FIRST).write_bytes(b"")
+    wrong = run("verify", packed, "--json")
+    assert wrong.returncode == 1
+    assert json.loads(wrong.stdout)["ok"] is False
+    assert run("verify", tmp_path / "nowhere").returncode == 2
+
+
+def test_the_check_shares_no_code_with_the_writer():
+    folder = Path(__file__).resolve().parents[2] / "src" / "quire" / "verify"
+    for name in ("output.py", "recount.py", "inputs.py"):
+        assert "quire.dataset" not in (folder / name).read_text(encoding="utf-8")
