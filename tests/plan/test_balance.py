@@ -38,6 +38,13 @@ def test_each_step_keeps_its_rows_and_a_window_keeps_its_steps(costs, ranks, per
         expected = range(first, min(first + step * window, kept))
         assert sorted(steps.ravel()) == list(expected)
     assert dealt.ledger.check().documents.dropped["rank_equalize"] == len(costs) - kept
+    assert dealt.after <= dealt.before
+
+
+def test_rows_that_are_even_by_chance_stay_as_they_are():
+    dealt = quire.balance([9, 1, 7, 5, 5, 7], num_ranks=2, rows_per_rank=3)
+    assert dealt.rows.tolist() == [[[0, 1, 2], [3, 4, 5]]]
+    assert dealt.before == dealt.after == 1.0
 
 
 def test_balancing_evens_out_attention_cost():
@@ -129,6 +136,13 @@ def test_bad_options_are_refused():
         quire.balance([1], 1, window=0)
     with pytest.raises(InvalidOption, match="unknown remainder policy 'pad'"):
         quire.balance([1], 1, remainder="pad")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, "2", None])
+@pytest.mark.parametrize("name", ["per_token", "per_pair"])
+def test_a_cost_that_is_no_number_is_refused(name, value):
+    with pytest.raises(InvalidOption, match=f"{name} is .* finite number >= 0"):
+        quire.balance(quire.make_plan([3, 3], 4), 2, **{name: value})
 
 
 def test_no_rows_make_no_steps():

@@ -7,6 +7,7 @@ document of 8,192 tokens costs 64 times what 64 documents of 128 do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,8 @@ def attention_costs(plan: Plan, *, per_token: float = 1.0, per_pair: float = 2e-
     >>> attention_costs(make_plan([4, 2, 2], capacity=4), per_token=0, per_pair=1)
     array([16.,  8.])
     """
+    _require_cost("per_token", per_token)
+    _require_cost("per_pair", per_pair)
     lengths = (plan.stops - plan.starts + plan.options.prefix).astype(np.float64)
     costs = per_token * lengths + per_pair * lengths**2
     return np.add.reduceat(costs, plan.row_offsets[:-1]) if plan.num_rows else costs
@@ -88,13 +91,21 @@ def balance(
         order, ledger = _even_costs(len(costs), step, remainder)
     in_order = order.reshape(-1, num_ranks, rows_per_rank)
     dealt = _deal(order, costs, num_ranks, rows_per_rank, window)
+    before, after = (_slowest_over_mean(costs[rows]) for rows in (in_order, dealt))
+    if after > before:  # the rule is a heuristic: what was even by chance stays as it is
+        dealt, after = in_order, before
     return Balance(
         rows=dealt,
-        before=_slowest_over_mean(costs[in_order]),
-        after=_slowest_over_mean(costs[dealt]),
+        before=before,
+        after=after,
         ledger=ledger,
         plan=plan,
     )
+
+
+def _require_cost(name: str, value: object) -> None:
+    if not isinstance(value, Real) or not 0 <= float(value) < np.inf:
+        raise InvalidOption(f"{name} is {value!r} but a cost is a finite number >= 0")
 
 
 def _checked_costs(costs: npt.ArrayLike) -> FloatArray:
