@@ -188,6 +188,13 @@ def test_tokens_that_must_stay_are_neither_changed_nor_used():
     assert any(not torch.equal(ids, batch["input_ids"]) for ids in same_shape)
 
 
+def test_a_document_of_which_nothing_may_change_is_refused():
+    batch = segment_batch()
+    keep = tuple(batch["input_ids"][0, :7].tolist())
+    with pytest.raises(InvalidOption, match=r"every token of row 0 document 1 .* leave one out"):
+        check_isolation(Averager(), batch, options=IsolationOptions(keep_token_ids=keep))
+
+
 @pytest.mark.parametrize(
     ("batch", "error", "message"),
     [
@@ -232,6 +239,8 @@ def test_document_starts_that_do_not_fit_are_refused(starts, message):
         (lambda **batch: torch.rand(2, 19, 4), "two identical calls differ"),
         (lambda **batch: torch.full((2, 19, 4), float("nan")), "are not finite"),
         (lambda **batch: torch.zeros(2, 4), r"shape \(2, 4\) for input_ids of shape \(2, 19\)"),
+        (lambda **batch: None, "returned a NoneType; the check needs logits"),
+        (lambda **batch: "logits", "returned a str; the check needs logits"),
         (lambda input_ids: input_ids, "failed when called with input_ids, segment_ids: TypeError"),
     ],
 )

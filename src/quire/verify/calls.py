@@ -119,7 +119,13 @@ def _logits_of(output: object, shape: tuple[int, ...]) -> torch.Tensor:
     if isinstance(output, tuple | list):
         output = output[0]
     if not isinstance(output, torch.Tensor):
-        output = torch.from_numpy(np.array(output))
+        values = np.array(output)
+        if values.dtype.kind not in "fiu":
+            raise ModelError(
+                f"the model returned a {type(output).__name__}; the check needs logits, or an "
+                "object with logits"
+            )
+        output = torch.from_numpy(values)
     if output.ndim < 2 or output.shape[:2] != shape:
         raise ModelError(
             f"the model returned logits of shape {tuple(output.shape)} for input_ids of shape "

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
@@ -21,7 +22,7 @@ from quire.verify.agreement import disagreements
 from quire.verify.calls import Model, evaluating, make_call
 from quire.verify.causes import attention_backend, diagnose
 from quire.verify.examination import Examination, Gradients, examine
-from quire.verify.layout import Batch, Layout, find_layout
+from quire.verify.layout import Batch, Layout, as_numpy, find_layout
 from quire.verify.options import IsolationOptions
 from quire.verify.report import (
     Altered,
@@ -60,10 +61,12 @@ def check_isolation(
     batch = dict(batch_or_rows)
     layout = find_layout(batch, document_starts, segment_ids)
     _require_packing(layout)
+    options = options or IsolationOptions()
+    _require_changes(batch, layout, options.keep_token_ids)
     _refuse_what_would_crash(model, batch)
     with evaluating(model):
         call = make_call(model, embedding)
-        return _report(examine(call, batch, layout, options or IsolationOptions()))
+        return _report(examine(call, batch, layout, options))
 
 
 def _require_packing(layout: Layout) -> None:
@@ -73,6 +76,17 @@ def _require_packing(layout: Layout) -> None:
             "nothing to isolate; pass a packed batch, or document_starts if its positions "
             "do not restart"
         )
+
+
+def _require_changes(batch: Batch, layout: Layout, keep: tuple[int, ...]) -> None:
+    """A document that stays as it is would pass for one that nobody notices."""
+    kept = np.isin(as_numpy(batch["input_ids"]), keep)
+    for document in layout.documents:
+        if kept[document.row, document.start : document.stop].all():
+            raise InvalidOption(
+                f"keep_token_ids hold every token of {document}, so it cannot be changed and "
+                "nothing can be seen; leave one out, or pass other documents"
+            )
 
 
 def _refuse_what_would_crash(model: Model, batch: Batch) -> None:
