@@ -95,6 +95,10 @@ def test_a_backend_that_the_model_lacks_is_a_typed_error(mamba, backend):
         load_causal_lm(mamba, attn_implementation=backend)
 
 
+def test_a_negative_seed_is_a_mistake_and_not_a_leak(llama):
+    assert run(llama, "--seed", "-1").exit_code == 2
+
+
 def test_a_folder_without_a_model_is_a_typed_error(tmp_path):
     with pytest.raises(ModelError, match=r"holds no config\.json"):
         load_causal_lm(tmp_path)

@@ -37,7 +37,7 @@ def verify_model(
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the batch.")] = 2,
     documents: Annotated[int, typer.Option(min=2, help="Documents in each row.")] = 4,
-    seed: Annotated[int, typer.Option(help="Seed of the random tokens.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random tokens.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
     """Prove that a transformers model does not mix packed documents, under the call that you make.
