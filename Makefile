@@ -27,7 +27,7 @@ check: $(VENV)/.everything  ## lint, types, layers
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.everything  ## measure against peers, write docs/benchmarks.md
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(ONLY)
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""Runs every benchmark and writes docs/benchmarks.md: python -m benchmarks [NAME ...]."""
+"""Runs benchmarks and writes their sections of docs/benchmarks.md; all, or those that are named."""
 
 from __future__ import annotations
 
@@ -6,21 +6,31 @@ import importlib
 import importlib.metadata
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 
-ALL = ("planner", "online", "tight", "balance", "collate", "blocks", "pack_dataset")
+ALL = ("planner", "online", "tight", "balance", "blocks", "pack_dataset", "collate")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-PACKAGES = ("numpy", "pyarrow", "scipy", "trl", "torch", "transformers", "datasets")
+PACKAGES = ("numpy", "pyarrow", "scipy", "trl", "torch", "transformers", "datasets", "tokenizers")
+SECTION = re.compile(r"^<!-- (\w+) -->\n", flags=re.MULTILINE)
 
 
 def main(names: list[str]) -> None:
-    sections = {name: _run(name) for name in names or ALL}
-    if names:
-        print("\n\n".join(sections.values()))
-        return
-    PAGE.write_text("\n\n".join([_head(), *sections.values()]), encoding="utf-8")
+    for name in names or ALL:
+        section = _run(name)  # each is written at once: a later one may be interrupted
+        sections = {**_written(), name: section}
+        parts = [f"<!-- {known} -->\n{sections[known]}" for known in ALL if known in sections]
+        PAGE.write_text("\n".join([_head(), *parts]), encoding="utf-8")
     print(f"wrote {PAGE}")
+
+
+def _written() -> dict[str, str]:
+    """The sections that the page has already."""
+    if not PAGE.exists():
+        return {}
+    _, *rest = SECTION.split(PAGE.read_text(encoding="utf-8"))
+    return {name: text.rstrip() + "\n" for name, text in zip(rest[::2], rest[1::2], strict=True)}
 
 
 def _run(name: str) -> str:
@@ -34,9 +44,10 @@ def _head() -> str:
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     return (
         "# Benchmarks\n\n"
-        "Made by `make bench`; every comparison runs both sides in one process. Times are the "
-        "best of several runs on a shared machine: read the ratios.\n\n"
-        f"Python {platform.python_version()}, {os.cpu_count()} cores, {versions}."
+        "Made by `make bench` (one section: `make bench ONLY=planner`); every comparison runs "
+        "both sides in one process. Times are the best of several runs on a shared machine: read "
+        "the ratios.\n\n"
+        f"Python {platform.python_version()}, {os.cpu_count()} cores, {versions}.\n"
     )
 
 
