@@ -126,6 +126,12 @@ def test_starts_win_over_tokens():
     assert collate([row], packed_sequences=True)["position_ids"].tolist() == [[0, 1, 2, 3]]
 
 
+def test_an_eos_of_id_0_is_found_as_any_other():
+    tokenizer = SimpleNamespace(eos_token_id=0, bos_token_id=9, pad_token_id=1)
+    batch = collate([{"input_ids": [5, 0, 6, 7, 0]}], tokenizer, packed_sequences=True)
+    assert batch["position_ids"].tolist() == [[0, 1, 0, 1, 2]]
+
+
 def test_without_eos_documents_are_found_by_bos_and_without_both_it_is_an_error():
     rows = [{"input_ids": [1, 5, 6, 1, 7]}]
     tokenizer = SimpleNamespace(bos_token_id=1)

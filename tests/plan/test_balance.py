@@ -88,6 +88,19 @@ def test_dropped_rows_are_counted_in_documents_and_tokens(num_ranks):
     assert ledger.tokens.padding == places - content - ledger.tokens.special
 
 
+def test_overlap_in_dropped_rows_is_no_longer_counted():
+    plan = quire.make_plan([8, 8, 18], 8, "greedy", stride=2)
+    assert (plan.num_rows, plan.ledger.tokens.overlap) == (5, 4)
+    dropped = quire.balance(plan, 4, 1, remainder="drop").ledger.check().tokens
+    assert (dropped.emitted, dropped.overlap) == (30, 2)
+    assert dropped.dropped["rank_equalize"] == 4
+
+
+def test_steps_of_a_window_come_by_their_first_rows():
+    dealt = quire.balance([1, 9, 1, 9, 5, 5], num_ranks=2, window=3)
+    assert dealt.rows[:, :, 0].tolist() == [[0, 2], [1, 3], [4, 5]]
+
+
 def test_repeated_rows_count_as_overlap():
     plan = quire.make_plan([9, 8, 7], 10)
     dealt = quire.balance(plan, 2, 1, remainder="repeat")

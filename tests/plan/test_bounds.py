@@ -20,6 +20,7 @@ from tests.contracts.test_plan_rules import fewest_rows
         ([26] * 8, 100, {}, 3),  # three a row: u(3)
         ([51] * 3 + [49] * 3, 100, {}, 3),
         ([51] * 3 + [50] * 3, 100, {}, 5),
+        ([138, 78, 58, 54], 178, {}, 3),  # the middle ones pass the room beside 138: L2 alone
         ([1] * 10, 10, {"max_documents_per_row": 3}, 4),
         ([3] * 4, 8, {"align": 4}, 2),
         ([3] * 4, 8, {"prefix": 2}, 4),
