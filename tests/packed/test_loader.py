@@ -1,0 +1,220 @@
+"""The global sequence of batches is the same for every world size and number of workers."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quire.collate import DataCollatorForCausalLM
+from quire.dataset.packed import PackedDataset
+from quire.errors import InvalidOption, InvalidState
+from tests.corpus.corpora import jsonl, pack, texts
+
+WORLDS = (1, 2, 3, 4, 6, 8, 12)
+GLOBAL = 24
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> PackedDataset:
+    folder = tmp_path_factory.mktemp("packed")
+    pack(jsonl(folder / "a.jsonl", texts(150)), folder / "out", partition_size=2000)
+    found = PackedDataset(folder / "out")
+    assert len(found) > 10 * GLOBAL
+    return found
+
+
+def ranks(dataset, world, **options):
+    return [dataset.loader(GLOBAL, rank=r, world_size=world, **options) for r in range(world)]
+
+
+def steps(loaders, epoch=0):
+    """The rows of every step over all ranks, from where the loaders stand."""
+    return [
+        np.concatenate([loader.rows(epoch, step) for loader in loaders]).tolist()
+        for step in range(loaders[0].step, loaders[0].steps_per_epoch)
+    ]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_the_sequence_is_the_same_for_every_world_size(dataset, world, epoch):
+    assert steps(ranks(dataset, world), epoch) == steps(ranks(dataset, 1), epoch)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_balance_deals_the_same_rows_of_every_step(dataset, world):
+    balanced = steps(ranks(dataset, world, balance=True))
+    assert [sorted(step) for step in balanced] == [sorted(s) for s in steps(ranks(dataset, 1))]
+
+
+def test_balance_evens_the_cost(dataset):
+    def worst(**options):
+        loaders = ranks(dataset, 4, **options)
+        costs = np.array(
+            [[loader._costs(loader.rows(0, s)).sum() for loader in loaders] for s in range(10)]
+        )
+        return (costs.max(axis=1) / costs.mean(axis=1)).mean()
+
+    assert worst(balance=True) < worst()
+
+
+def test_ranks_are_disjoint_complete_and_equal_in_steps(dataset):
+    for world in WORLDS:
+        loaders = ranks(dataset, world)
+        assert len({len(loader) for loader in loaders}) == 1
+        seen = [row for step in steps(loaders) for row in step]
+        assert len(seen) == len(set(seen)) == len(dataset) - loaders[0].num_left_over
+
+
+def test_epochs_have_orders_of_their_own_and_seeds_too(dataset):
+    first = steps(ranks(dataset, 1))
+    assert first != steps(ranks(dataset, 1), epoch=1)
+    assert first != steps(ranks(dataset, 1, seed=1))
+    assert steps(ranks(dataset, 1, shuffle=False))[0] == list(range(GLOBAL))
+
+
+def test_every_world_size_continues_every_other_one(dataset):
+    """All pairs, at random steps, through the serialised state, with and without balance."""
+    choose = random.Random(0)
+    for balance in (False, True):
+        expected = [sorted(step) for step in steps(ranks(dataset, 1))]
+        for before in WORLDS:
+            for after in WORLDS:
+                stop = choose.randrange(1, len(expected) - 1)
+                old = ranks(dataset, before, balance=balance)
+                for loader in old:
+                    for _ in zip(range(stop), loader, strict=False):
+                        pass
+                states = {json.dumps(loader.state_dict()) for loader in old}
+                assert len(states) == 1, "the state is the same on every rank"
+                new = ranks(dataset, after, balance=balance)
+                for loader in new:
+                    loader.load_state_dict(json.loads(states.copy().pop()))
+                assert [sorted(step) for step in steps(new)] == expected[stop:]
+
+
+def test_iterating_delivers_the_rows_and_goes_on_with_the_next_epoch(dataset):
+    loader = dataset.loader(GLOBAL)
+    for epoch in range(2):
+        for step, batch in enumerate(loader):
+            expected = [dataset[row]["input_ids"].tolist() for row in loader.rows(epoch, step)]
+            assert [row["input_ids"].tolist() for row in batch] == expected
+        assert (loader.epoch, loader.step) == (epoch + 1, 0)
+
+
+def test_a_state_resumes_exactly_at_every_step(dataset):
+    whole = [[r["input_ids"].tolist() for r in batch] for batch in dataset.loader(GLOBAL)]
+    for stop in range(len(whole)):
+        loader = dataset.loader(GLOBAL)
+        for _ in zip(range(stop), loader, strict=False):
+            pass
+        state = json.dumps(loader.state_dict())
+        again = dataset.loader(GLOBAL)
+        again.load_state_dict(json.loads(state))
+        rest = [[r["input_ids"].tolist() for r in batch] for batch in again]
+        assert rest == whole[stop:]
+
+
+def test_batches_are_collated(dataset):
+    torch = pytest.importorskip("torch")
+
+    class Tokenizer:
+        pad_token_id, eos_token_id, bos_token_id = 0, 2, 1
+
+    loader = dataset.loader(4, collate=DataCollatorForCausalLM(Tokenizer()))
+    batch = next(iter(loader))
+    assert batch["input_ids"].shape[0] == 4
+    assert torch.equal(
+        batch["input_ids"] == 0, batch["labels"].where(batch["input_ids"] == 0, 1) != 1
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("form", ["batches", "sampler"])
+def test_the_sequence_is_the_same_for_every_number_of_workers(dataset, workers, form):
+    data = pytest.importorskip("torch.utils.data")
+    loader = dataset.loader(GLOBAL, world_size=3, rank=1)
+    loader.load_state_dict(loader.state_after(0, 2))
+    if form == "batches":
+        given = data.DataLoader(loader.torch(), batch_size=None, num_workers=workers)
+    else:
+        given = data.DataLoader(
+            dataset, batch_sampler=loader.row_numbers(), collate_fn=list, num_workers=workers
+        )
+    found = [[row["input_ids"].tolist() for row in batch] for batch in given]
+    expected = [[row["input_ids"].tolist() for row in batch] for batch in loader]
+    assert found == expected
+    assert len(found) == loader.steps_per_epoch - 2
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own call
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torchdata_resumes_exactly(dataset, workers):
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+    def make():
+        numbers = dataset.loader(GLOBAL).row_numbers()
+        return stateful(dataset, batch_sampler=numbers, collate_fn=list, num_workers=workers)
+
+    def tokens(batches):
+        return [[row["input_ids"].tolist() for row in batch] for batch in batches]
+
+    whole = tokens(make())
+    given = make()
+    head = tokens(batch for _, batch in zip(range(4), given, strict=False))
+    state = given.state_dict()
+    again = make()
+    again.load_state_dict(state)
+    assert head + tokens(again) == whole
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"world_size": 5}, "world_size=5 does not divide global_batch=24"),
+        ({"world_size": 2, "rank": 2}, "rank is 2 but world_size is 2"),
+        ({"rank": -1}, "rank is -1"),
+        ({"epoch": -1}, "epoch is -1"),
+    ],
+)
+def test_a_share_that_cannot_be_is_refused(dataset, options, message):
+    with pytest.raises(InvalidOption, match=message):
+        dataset.loader(GLOBAL, **options)
+
+
+def test_a_batch_larger_than_the_dataset_is_refused(dataset):
+    with pytest.raises(InvalidOption, match=r"is more than the .* rows of"):
+        dataset.loader(10**6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 9}, "seed is 9 in the state and 0 here"),
+        ({"global_batch": 12}, "global_batch is 12 in the state and 24 here"),
+        ({"dataset": "x"}, "dataset is 'x' in the state"),
+        ({"version": 2}, "is not one of version 1"),
+        ({"step": -1}, "step is -1"),
+        ({"step": True}, "step is True"),
+        ({"epoch": None}, "epoch is None"),
+        ({"step": 10**6}, "but an epoch has"),
+    ],
+)
+def test_a_state_of_something_else_is_refused(dataset, change, message):
+    loader = dataset.loader(GLOBAL)
+    with pytest.raises(InvalidState, match=message):
+        loader.load_state_dict(loader.state_dict() | change)
+
+
+def test_a_dataset_elsewhere_has_the_same_state(dataset, tmp_path):
+    import shutil
+
+    copied = shutil.copytree(dataset.path, tmp_path / "copied")
+    other = PackedDataset(Path(copied))
+    loader = dataset.loader(GLOBAL)
+    next(iter(loader))
+    other.loader(GLOBAL).load_state_dict(loader.state_dict())

@@ -1,0 +1,194 @@
+"""A packed dataset is read back row by row, from mapped memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quire.dataset.packed import PackedDataset
+from quire.errors import CorruptFile, InvalidOption, OutputError
+from quire.verify.output import verify_output
+from tests.corpus.corpora import hashes, jsonl, pack, rows, texts
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    pack(jsonl(tmp_path / "a.jsonl", texts(120)), tmp_path / "out", partition_size=800)
+    return tmp_path / "out"
+
+
+def plain(row) -> dict:
+    return {name: values.tolist() for name, values in row.items()}
+
+
+def test_rows_are_those_of_the_shards_in_order(packed):
+    dataset = PackedDataset(packed)
+    expected = rows(packed).select(["input_ids", "document_starts"]).to_pylist()
+    assert [plain(row) for row in dataset] == expected
+    assert len(dataset) == len(expected)
+    assert plain(dataset[-1]) == expected[-1]
+    assert [plain(row) for row in dataset.__getitems__([3, 1])] == [expected[3], expected[1]]
+    assert dataset[0]["input_ids"].dtype == np.int32
+    assert not dataset[0]["input_ids"].flags.writeable, "it is a view of the file"
+    with pytest.raises(IndexError):
+        dataset[len(dataset)]
+
+
+def test_columns_can_be_chosen(packed):
+    dataset = PackedDataset(packed, columns=["document_ids"])
+    assert [plain(row) for row in dataset] == rows(packed).select(["document_ids"]).to_pylist()
+    with pytest.raises(InvalidOption, match="unknown column 'labels'"):
+        PackedDataset(packed, columns=["labels"])
+
+
+def test_shards_of_several_row_groups_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("quire.dataset.corpus.shards._GROUP_PLACES", 64)
+    pack(jsonl(tmp_path / "a.jsonl", texts(60)), tmp_path / "out")
+    expected = rows(tmp_path / "out")["input_ids"].to_pylist()
+    assert [row["input_ids"].tolist() for row in PackedDataset(tmp_path / "out")] == expected
+
+
+def test_the_dataset_knows_what_was_packed(packed):
+    dataset = PackedDataset(packed)
+    assert dataset.max_length == 16
+    assert dataset.ledger.documents.input == 120
+    assert repr(dataset) == f"PackedDataset({str(packed)!r}, {len(dataset)} rows of 16)"
+
+
+def test_the_mapped_form_is_made_once_and_disturbs_nobody(packed):
+    before = hashes(packed)
+    PackedDataset(packed)
+    folder = packed / ".mapped"
+    made = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    PackedDataset(packed)
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == made
+    assert {name: h for name, h in hashes(packed).items() if ".mapped" not in name} == before
+    assert verify_output(packed).ok
+    datasets = pytest.importorskip("datasets")
+    loaded = datasets.load_dataset(
+        str(packed), split="train", cache_dir=str(packed.parent / "cache")
+    )
+    assert len(loaded) == len(PackedDataset(packed))
+
+
+@pytest.mark.parametrize("what", ["cut", "gone", "index", "other"])
+def test_a_mapped_form_that_does_not_belong_is_made_again(packed, tmp_path, what):
+    expected = [plain(row) for row in PackedDataset(packed)]
+    folder = packed / ".mapped"
+    first = folder / "shard-00000-000.arrow"
+    if what == "cut":
+        first.write_bytes(first.read_bytes()[:-100])
+    elif what == "gone":
+        first.unlink()
+    elif what == "index":
+        (folder / "index.json").write_text("{")
+    else:
+        index = json.loads((folder / "index.json").read_text())
+        (folder / "index.json").write_text(json.dumps(index | {"sha256": []}))
+        first.write_bytes(b"")
+    assert [plain(row) for row in PackedDataset(packed)] == expected
+
+
+def test_a_damaged_shard_is_noticed_when_the_mapped_form_is_made(packed):
+    shard = packed / "shard-00001-000.parquet"
+    data = bytearray(shard.read_bytes())
+    data[50] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptFile, match="has other bytes than were written"):
+        PackedDataset(packed)
+    shard.unlink()
+    with pytest.raises(CorruptFile, match="is missing; the manifest names it"):
+        PackedDataset(packed)
+
+
+def test_a_read_only_folder_needs_a_cache_folder(packed, tmp_path, monkeypatch):
+    real = os.open
+
+    def refuse(path, *arguments, **keywords):
+        if str(path).startswith(str(packed)):
+            raise PermissionError(13, "Permission denied")
+        return real(path, *arguments, **keywords)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(OutputError, match=r"Permission denied; name a folder .* cache_dir="):
+        PackedDataset(packed)
+    dataset = PackedDataset(packed, cache_dir=tmp_path / "cache")
+    assert len(dataset) == rows(packed).num_rows
+
+
+def test_many_ranks_may_open_it_at_once(packed):
+    found, errors = [], []
+
+    def work():
+        try:
+            found.append(len(PackedDataset(packed)))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert found == [rows(packed).num_rows] * 6
+    assert not list((packed / ".mapped").glob("*.tmp"))
+
+
+def test_workers_get_the_dataset_by_its_path(packed):
+    dataset = PackedDataset(packed)
+    data = pickle.dumps(dataset)
+    assert len(data) < 1000
+    assert [plain(row) for row in pickle.loads(data)] == [plain(row) for row in dataset]  # noqa: S301
+
+
+@pytest.mark.parametrize("name", ["../x.parquet", "/etc/passwd", None])
+def test_52_a_manifest_may_not_lead_out_of_its_folder(packed, name):
+    manifest = json.loads((packed / "manifest.json").read_text())
+    manifest["shards"][0]["file"] = name
+    (packed / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CorruptFile, match="is no shard of its folder"):
+        PackedDataset(packed)
+
+
+def test_what_is_no_packed_dataset_is_said(tmp_path):
+    with pytest.raises(InvalidOption, match=r"has no manifest\.json"):
+        PackedDataset(tmp_path)
+    (tmp_path / "manifest.json").write_text("[]")
+    with pytest.raises(CorruptFile, match="is no manifest"):
+        PackedDataset(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"format": {"version": 9}, "shards": []}')
+    with pytest.raises(CorruptFile, match="upgrade"):
+        PackedDataset(tmp_path)
+
+
+def test_reading_needs_no_torch(packed):
+    code = (
+        "import sys; from quire.dataset.packed import PackedDataset;"
+        f"next(iter(PackedDataset({str(packed)!r}).loader(4)));"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_rows_are_tensors_for_torch(packed):
+    torch = pytest.importorskip("torch")
+    view = PackedDataset(packed).torch()
+    assert torch.equal(view[2]["input_ids"], torch.tensor(PackedDataset(packed)[2]["input_ids"]))
+    assert len(view) == len(PackedDataset(packed))
+
+
+def test_grain_takes_it_as_a_source(packed):
+    grain = pytest.importorskip("grain")
+    source = PackedDataset(packed)
+    read = list(grain.MapDataset.source(source).map(lambda row: len(row["input_ids"])))
+    assert read == [len(row["input_ids"]) for row in source]
