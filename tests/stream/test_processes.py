@@ -100,6 +100,38 @@ def test_a_run_that_is_killed_again_and_again_gives_the_undisturbed_batches(tmp_
     assert all(expected[step - 1] == found for step, found in seen)
 
 
+def children_of(pid):
+    """Processes that any thread of this one started."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for children in lists for child in children.read_text().split()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts processes in /proc")
+def test_the_workers_of_a_killed_run_end_with_it(tmp_path):
+    write_jsonl(tmp_path, shards_of(unique_documents(LENGTHS), 3))
+    options = plain(tmp_path, "jsonl", num_workers=2)
+    process = start(options, tmp_path / "state.json", tmp_path / "log", 10_000)
+    try:
+        wait_for_step(tmp_path / "log", 2, process)
+        workers = children_of(process.pid)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert len(workers) >= 2
+    deadline = time.monotonic() + 30
+    while any(is_running(worker) for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(is_running(worker) for worker in workers)
+
+
+def is_running(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"  # ended, and nobody there to take note
+
+
 def wait_for_step(log, step, process):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:

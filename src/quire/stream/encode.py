@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Protocol
 
 import numpy as np
@@ -153,6 +155,15 @@ _here: tuple[Tokenizer, Terms]
 def _prepare(tokenizer: Tokenizer, terms: Terms) -> None:
     global _here  # noqa: PLW0603 - a worker process has one tokenizer
     _here = tokenizer, terms
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed cannot end its workers, so they watch for it."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _encode_here(texts: list[str]) -> EncodedTexts:
