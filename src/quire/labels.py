@@ -58,8 +58,8 @@ def causal_labels(
 ) -> Ints:
     """The labels of rows `[..., T]`, `ignore_index` where nothing is learnt.
 
-    `tokens` may be input ids or labels that were made before. `loss_mask` is true at the tokens to
-    learn: those of the assistant in a chat.
+    `tokens` may be input ids, or labels that were made before; what is negative is not learnt.
+    `loss_mask` is true at the tokens to learn: those of the assistant in a chat.
 
     >>> causal_labels([10, 11, 2, 20, 2, 0], [1, 1, 1, 2, 2, 0])
     array([-100,   11,    2, -100,    2, -100])
@@ -68,7 +68,7 @@ def causal_labels(
     """
     ids = _require_integers(tokens, "tokens")
     segments = _require_shape(_require_integers(segment_ids, "segment_ids"), ids, "segment_ids")
-    targets = segments != 0
+    targets = (segments != 0) & (ids >= 0)  # -100 of given labels, whatever ignore_index is
     if options.mask_boundary_loss:
         targets[..., 1:] &= segments[..., 1:] == segments[..., :-1]
         targets[..., :1] = False

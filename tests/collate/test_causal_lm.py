@@ -151,6 +151,20 @@ def test_lengths_of_documents_as_trl_packs_them_are_starts():
 # Labels
 
 
+def test_positions_that_another_packer_wrote_are_starts():
+    row = {"input_ids": [5, 6, 2, 7, 2], "position_ids": [0, 1, 2, 0, 1]}
+    assert collate([row])["position_ids"].tolist() == [[0, 1, 2, 0, 1]]
+    with pytest.raises(InvalidRow, match=r"row 0 has 2 position_ids but 5 input_ids"):
+        collate([row | {"position_ids": [0, 1]}])
+    with pytest.raises(InvalidRow, match=r"row 0: position_ids\[1\] is 5.*give document_starts"):
+        collate([row | {"position_ids": [0, 5, 6, 0, 1]}])
+
+
+def test_given_labels_of_minus_100_are_not_learnt_under_another_ignore_index():
+    row = {"input_ids": [5, 6, 7], "labels": [-100, -100, 7], "document_starts": [0]}
+    assert collate([row], ignore_index=-1)["labels"].tolist() == [[-1, -1, 7]]
+
+
 def test_labels_that_rows_bring_pass_through_and_are_masked_at_boundaries():
     row = {"input_ids": [5, 6, 2, 7, 2], "labels": [5, -100, 2, 7, 2], "document_starts": [0, 3]}
     batch = collate([row, row | {"input_ids": [5, 6, 2, 7, 2]}])

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from quire.boundaries import starts_from_lengths
-from quire.errors import InvalidRow
+from quire.boundaries import starts_from_lengths, starts_from_position_ids
+from quire.errors import InvalidBoundaries, InvalidRow
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Feature: TypeAlias = Mapping[str, Any]
@@ -142,10 +142,15 @@ def _read_everywhere(
 
 
 def _read_starts(feature: Feature, row: int) -> npt.ArrayLike | None:
-    """The row's starts as given, or from TRL's lengths of its documents."""
+    """The row's starts as given, or from what other packers leave: lengths, or positions.
+
+    To drop these would mix documents that their packer kept apart.
+    """
     starts: npt.ArrayLike | None = feature.get("document_starts")
-    if starts is not None or feature.get("seq_lengths") is None:
+    if starts is not None:
         return starts
+    if feature.get("seq_lengths") is None:
+        return _starts_from_positions(feature, row)
     lengths = _read_column(feature, "seq_lengths", row)
     if lengths.sum() != len(feature["input_ids"]):
         raise InvalidRow(
@@ -153,6 +158,21 @@ def _read_starts(feature: Feature, row: int) -> npt.ArrayLike | None:
             f"{len(feature['input_ids'])} input_ids; pack it again"
         )
     return starts_from_lengths(lengths)
+
+
+def _starts_from_positions(feature: Feature, row: int) -> npt.ArrayLike | None:
+    if feature.get("position_ids") is None:
+        return None
+    positions, num_tokens = _read_column(feature, "position_ids", row), len(feature["input_ids"])
+    if len(positions) != num_tokens:
+        raise InvalidRow(
+            f"row {row} has {len(positions)} position_ids but {num_tokens} input_ids; give one "
+            "value per token"
+        )
+    try:
+        return starts_from_position_ids(positions, num_tokens)
+    except InvalidBoundaries as error:
+        raise InvalidRow(f"row {row}: {error}; give document_starts instead") from error
 
 
 def _read_column(feature: Feature, name: str, row: int) -> Ints:
