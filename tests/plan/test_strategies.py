@@ -182,3 +182,8 @@ def test_what_is_no_strategy_cannot_be_registered(registered, name, function, me
 def test_a_built_in_strategy_cannot_be_replaced():
     with pytest.raises(InvalidOption, match="'best_fit' is built in"):
         quire.register_strategy("best_fit", lambda *_: [])
+
+
+@pytest.mark.parametrize("strategy", BUILT_IN)
+def test_a_capacity_beyond_all_tokens_costs_nothing(strategy):
+    assert quire.make_plan([5, 6, 7], 2**60, strategy).num_rows == 1

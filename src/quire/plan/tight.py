@@ -54,6 +54,7 @@ def tight(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
     """Rows by the pattern program, or by best-fit where that needs no more."""
     require_solver()
     histogram = Histogram.of(sizes)
+    capacity = min(capacity, int(sizes.sum(dtype=np.int64)))  # as in `best_fit`
     cap = options.max_documents_per_row or max(1, len(sizes))
     runs, num_rows = best_fit_runs(histogram.sizes, histogram.counts, capacity, cap)
     patterns = solve_patterns(
