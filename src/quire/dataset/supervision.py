@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +14,10 @@ from quire.plan.fragments import Fragments
 from quire.plan.strategies import Supervised
 
 IGNORE = -100
+_ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
+"""How many bits of each byte are set."""
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 def supervised_by_labels(documents: Documents) -> Supervised | None:
@@ -21,18 +28,37 @@ def supervised_by_labels(documents: Documents) -> Supervised | None:
     if "labels" not in documents.columns:
         return None
     labels = documents.columns["labels"].to_numpy(zero_copy_only=False)
-    counter = np.int32 if len(labels) <= np.iinfo(np.int32).max else np.int64
-    trained = np.zeros(len(labels) + 1, dtype=counter)
-    np.cumsum(labels != IGNORE, out=trained[1:])
+    trained_before = _counts_before(labels != IGNORE)
 
     def supervised(fragments: Fragments) -> npt.NDArray[np.bool]:
         at = documents.offsets[fragments.documents]
         one_token = documents.lengths[fragments.documents] == 1
-        counts = trained[at + fragments.stops] - trained[at + fragments.starts]
-        taught: npt.NDArray[np.bool] = (counts > 0) | one_token
+        trained = trained_before(at + fragments.stops) > trained_before(at + fragments.starts)
+        taught: npt.NDArray[np.bool] = trained | one_token
         return taught
 
     return supervised
+
+
+def _counts_before(flags: npt.NDArray[np.bool]) -> Callable[[IntArray], IntArray]:
+    """A function from places to how many flags before them are set.
+
+    A running sum would be many times as large as the flags; one of their bytes, eight flags each,
+    takes an eighth of that, and the rest is counted when it is asked for.
+
+    >>> _counts_before(np.array([True, False, True]))(np.array([0, 1, 3])).tolist()
+    [0, 1, 2]
+    """
+    packed = np.append(np.packbits(flags), np.uint8(0))  # the first flag is the highest bit
+    sums = np.append(0, np.cumsum(_ONES[packed], dtype=np.int64))
+
+    def counts_before(places: IntArray) -> IntArray:
+        byte, bit = places >> 3, places & 7
+        earlier = packed[byte] >> (8 - bit).astype(np.uint8)
+        counts: IntArray = sums[byte] + _ONES[earlier]
+        return counts
+
+    return counts_before
 
 
 def teaching_groups(
