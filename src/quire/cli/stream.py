@@ -1,0 +1,103 @@
+"""`quire stream`: run a stream, show how fast and how full it is, leave and take it up again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from quire.config import load_options
+from quire.stream import Stream, StreamConfig, load_state, open_stream, save_state
+
+_LINES_EVERY_SECONDS = 5.0
+
+
+def stream(
+    config: Annotated[Path, typer.Option(help="A YAML file with data, train and model.")],
+    *,
+    override: Annotated[
+        list[str] | None, typer.Option(help="name=value over the config, such as data.seed=1.")
+    ] = None,
+    batches: Annotated[
+        int | None, typer.Option(min=0, help="Stop behind so many batches; by default at the end.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Go on from this state if it exists, and save it there.")
+    ] = None,
+    stats: Annotated[bool, typer.Option("--stats", help="Write statistics as JSON.")] = False,
+) -> None:
+    """Stream packed batches, and show throughput and utilisation.
+
+    An interrupted run (SIGINT, SIGTERM) saves its state and exits with 130 or 143.
+
+    Example: quire stream --config stream.yaml --batches 100 --state state.json --stats
+    """
+    options = load_options(StreamConfig, config, override or [])
+    with _interrupts() as interrupted, open_stream(options) as opened:
+        if state is not None and state.exists():
+            opened.set_state(load_state(state))
+        try:
+            _run(opened, batches, interrupted)
+        finally:  # behind an error, too, the last batch's state is good
+            if state is not None:
+                save_state(opened.get_state(), state)
+        _report(opened, as_json=stats)
+    if interrupted:
+        raise typer.Exit(128 + interrupted[0])
+
+
+def _run(opened: Stream, batches: int | None, interrupted: list[int]) -> None:
+    console = Console(stderr=True)
+    pause = 0.2 if console.is_terminal else _LINES_EVERY_SECONDS
+    done, told = 0, time.monotonic()
+    with console.status("streaming") as status:
+        while not interrupted and (batches is None or done < batches):
+            if next(opened, None) is None:
+                break
+            done += 1
+            if time.monotonic() - told >= pause:
+                told = time.monotonic()
+                status.update(_line(opened))
+                if not console.is_terminal:
+                    console.print(_line(opened), highlight=False)
+
+
+def _line(opened: Stream) -> str:
+    figures = opened.stats()
+    return (
+        f"step {figures['step']:,}, epoch {figures['epoch']}: "
+        f"{figures['tokens_per_second']:,.0f} tokens/s, {figures['utilization']:.2%} full"
+    )
+
+
+def _report(opened: Stream, *, as_json: bool) -> None:
+    if as_json:
+        report = {**opened.stats(), "ledger": opened.ledger.to_dict()}
+        typer.echo(json.dumps(report, sort_keys=True))
+    else:
+        typer.echo(_line(opened))
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Signals that came in: the batch under way ends before the run does; a second one is heard."""
+    came: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

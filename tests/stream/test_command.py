@@ -1,0 +1,116 @@
+"""`quire stream`: runs, stops, goes on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from quire.cli.stream import stream
+from quire.errors import InvalidOption, InvalidState
+from quire.stream import load_state, open_stream
+from tests.stream.inputs import take
+
+CONFIG = """
+data:
+  backend: files
+  files: ["{folder}/*.jsonl"]
+  packing_mode: online
+  shuffle_buffer_size: 8
+  tokenizer: {{kind: byte}}
+train: {{seq_len: 32, batch_size: 2}}
+"""
+app = typer.Typer()
+app.command()(stream)
+
+
+@pytest.fixture
+def config(tmp_path):
+    lines = [json.dumps({"text": "word " * (1 + number % 7)}) for number in range(50)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    file = tmp_path / "stream.yaml"
+    file.write_text(CONFIG.format(folder=tmp_path))
+    return file
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_it_shows_throughput_and_utilisation(config):
+    result = run("--config", config, "--batches", 5)
+    assert result.exit_code == 0
+    assert "step 5, epoch" in result.stdout
+    assert "tokens/s" in result.stdout
+    assert "% full" in result.stdout
+
+
+def test_stats_are_json_with_the_ledger(config):
+    result = run("--config", config, "--batches", 3, "--stats")
+    report = json.loads(result.stdout)
+    assert report["step"] == 3
+    assert 0 < report["utilization"] <= 1
+    assert report["ledger"]["documents"]["input"] > 0
+
+
+def test_it_goes_on_from_its_state(config, tmp_path):
+    state = tmp_path / "state.json"
+    for _ in range(3):
+        assert run("--config", config, "--batches", 2, "--state", state).exit_code == 0
+    with open_stream(config) as undisturbed:
+        take(undisturbed, 6)
+        assert load_state(state) == json.loads(json.dumps(undisturbed.get_state()))
+
+
+def test_a_stream_that_ends_ends(config):
+    result = run("--config", config, "--override", "data.repeat=false", "--stats")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["ledger"]["documents"]["emitted"] == 50
+
+
+def test_an_override_that_is_wrong_is_told(config):
+    result = run("--config", config, "--override", "data.sed=1")
+    assert isinstance(result.exception, InvalidOption)
+    assert "did you mean data.seed?" in str(result.exception)
+
+
+SIGNALLED = """
+import typer
+import quire.cli.stream as command
+
+opened = command.open_stream
+
+def open_stream(options):
+    stream = opened(options)
+    print("open", flush=True)
+    return stream
+
+command.open_stream = open_stream
+typer.run(command.stream)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_saves_its_state(config, tmp_path, number, code):
+    state = tmp_path / "state.json"
+    arguments = ["--config", str(config), "--state", str(state), "--override", "data.seed=3"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SIGNALLED, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "open\n"
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert "tokens/s" in output
+    saved = load_state(state)
+    assert saved["options"]["data.seed"] == 3
+    with open_stream(config) as other, pytest.raises(InvalidState, match=r"data\.seed \(saved 3"):
+        other.set_state(saved)
