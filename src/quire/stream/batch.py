@@ -53,16 +53,13 @@ class BatchMaker:
         """The batch of these rows; None is a row of padding."""
         tokens = np.full((len(windows), self._size), self._pad, np.int32)
         segments = np.zeros((len(windows), self._size), np.int32)
-        positions = np.tile(np.arange(self._size, dtype=np.int32), (len(windows), 1))
         filled = [row for row, window in enumerate(windows) if window is not None]
         present = [window for window in windows if window is not None]
         for row, window in zip(filled, present, strict=True):
             tokens[row, : len(window.tokens)] = window.tokens
-        if present:
-            bounds = _boundaries(present, self._size)
+        bounds = _boundaries(present, self._size) if present else None
+        if bounds is not None:
             segments[filled] = bounds.segment_ids()
-            if self._emits_positions:
-                positions[filled] = bounds.position_ids()
         labels = causal_labels(tokens, segments, self._labels)[:, 1:].astype(np.int32)
         shape = (num_microbatches, len(windows) // num_microbatches, self._size - 1)
         inputs = np.ascontiguousarray(segments[:, :-1])
@@ -71,10 +68,20 @@ class BatchMaker:
             labels=labels.reshape(shape),
             attention_mask=(inputs > 0).reshape(shape),
             segment_ids=inputs.reshape(shape),
-            position_ids=np.ascontiguousarray(positions[:, :-1]).reshape(shape)
+            position_ids=self._positions(len(windows), filled, bounds).reshape(shape)
             if self._emits_positions
             else None,
         )
+
+    def _positions(
+        self, num_rows: int, filled: Sequence[int], bounds: Boundaries | None
+    ) -> npt.NDArray[np.int32]:
+        """Places within fragments; a row of padding is one segment."""
+        positions = np.empty((num_rows, self._size), np.int32)
+        positions[:] = np.arange(self._size)
+        if bounds is not None:
+            positions[filled] = bounds.position_ids()
+        return np.ascontiguousarray(positions[:, :-1])
 
 
 def _boundaries(windows: Sequence[Window], size: int) -> Boundaries:
