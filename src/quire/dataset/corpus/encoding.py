@@ -16,6 +16,7 @@ from quire.documents.chat import ChatTokenizer, conversation_encoder
 from quire.documents.encode import encode_contents, with_specials
 from quire.documents.list_columns import TOKENS, documents_from_columns
 from quire.errors import InvalidDocument, QuireError
+from quire.ledger import Ledger
 
 FILE_SHIFT = 40
 """A document's id is its file's number times 2**40, plus its record's number in the file."""
@@ -68,16 +69,19 @@ class _Ids:
         return replace(documents, numbers=ids[documents.numbers])
 
 
-class _Texts(_Ids):
+class _Texts:
     def __init__(self, tokenizer: Tokenizer, options: CorpusOptions) -> None:
-        super().__init__()
+        self.bad: list[BadRecord] = []
         self._tokenizer, self._options = tokenizer, options.encode_options()
-        self._parts: list[Encoded] = []
+        self._parts: list[Documents] = []
 
     def add(self, batch: Batch, file: InputFile) -> int:
-        self._take(batch)
-        self._parts.append(self._encode(batch, file))
-        return len(self._parts[-1].tokens)
+        self.bad += batch.bad
+        encoded = self._encode(batch, file)
+        part = with_specials(encoded, self._tokenizer, self._options)
+        ids = document_id(batch.file, 0) + np.array(batch.records, dtype=np.int64)
+        self._parts.append(replace(part, numbers=ids[part.numbers]))
+        return len(encoded.tokens)
 
     def _encode(self, batch: Batch, file: InputFile) -> Encoded:
         texts = cast(list[str], batch.values)
@@ -93,11 +97,30 @@ class _Texts(_Ids):
             raise
 
     def documents(self) -> Documents:
-        encoded = Encoded.joined(self._parts)
-        known = all(part.from_vocabulary for part in self._parts)
-        encoded = replace(encoded, from_vocabulary=known)
-        self._parts = []
-        return self._numbered(with_specials(encoded, self._tokenizer, self._options))
+        parts, self._parts = self._parts, []
+        return _joined(parts or [with_specials(_NOTHING, self._tokenizer, self._options)])
+
+
+_NOTHING = Encoded.of_lists([], from_vocabulary=True)
+
+
+def _joined(parts: list[Documents]) -> Documents:
+    """The documents of all parts; each part brings its own opening token, the first one's is used.
+
+    Specials are added to each part, not to the whole: that would hold the tokens three times.
+    """
+    sizes = [len(part.columns[TOKENS]) for part in parts]
+    starts = np.cumsum([0, *sizes[:-1]])
+    return replace(
+        parts[0],
+        columns={TOKENS: pa.concat_arrays([part.columns[TOKENS] for part in parts])},
+        offsets=np.concatenate(
+            [part.offsets + start for part, start in zip(parts, starts, strict=True)]
+        ),
+        lengths=np.concatenate([part.lengths for part in parts]),
+        numbers=np.concatenate([part.numbers for part in parts]),
+        ledger=sum((part.ledger for part in parts), Ledger()),
+    )
 
 
 def _failed(file: InputFile, record: int, error: Exception) -> InvalidDocument:

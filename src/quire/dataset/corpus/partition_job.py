@@ -111,6 +111,8 @@ class _Shard:
             documents.lengths, documents.terms(shape), supervised_by_labels(documents)
         )
         rows = gather(documents, plan, keep_source=options.keep_source)
+        ledger = _total(documents.ledger + plan.ledger, self._encoder.bad)
+        del documents  # its tokens are in the rows now
         columns = {"labels": "int32"} if options.messages_key else job.columns
         rows = rows.cast(shard_schema(columns, options.keep_source))
         path = job.out / shard_name(self._partition, self.piece)
@@ -124,7 +126,7 @@ class _Shard:
             size=size,
             rows=plan.num_rows,
             tokens=int(plan.row_lengths.sum(dtype=np.int64)),
-            ledger=_total(documents.ledger + plan.ledger, self._encoder.bad, options),
+            ledger=ledger,
             bad=tuple(self._encoder.bad),
         )
         with errors_of_writing(job.out):
@@ -132,7 +134,7 @@ class _Shard:
         report(Progress(commit=commit))
 
 
-def _total(ledger: Ledger, bad: list[BadRecord], options: CorpusOptions) -> Ledger:
+def _total(ledger: Ledger, bad: list[BadRecord]) -> Ledger:
     """With the bad records, of which the encoder of tokens has counted those that it saw."""
     missing = len(bad) - ledger.documents.dropped.get("bad_record", 0)
     counted = Tally(input=missing, dropped={"bad_record": missing})
