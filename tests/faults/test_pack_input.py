@@ -296,6 +296,18 @@ def test_23_a_source_that_changes_after_planning_is_an_error(tmp_path):
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+def test_23_a_source_that_changes_while_it_is_read_is_an_error(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", texts(40))
+
+    def grow(progress):
+        with path.open("a") as file:
+            file.write("\n")
+
+    with pytest.raises(SourceChanged, match=r"a\.jsonl changed during the run"):
+        pack(path, tmp_path / "out", on_progress=grow)
+    assert not list((tmp_path / "out").glob("*.parquet"))
+
+
 def test_24_the_same_file_twice_is_an_error(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", ["a"])
     (tmp_path / "b.jsonl").symlink_to(path)

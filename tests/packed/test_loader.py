@@ -104,6 +104,7 @@ def test_iterating_delivers_the_rows_and_goes_on_with_the_next_epoch(dataset):
             expected = [dataset[row]["input_ids"].tolist() for row in loader.rows(epoch, step)]
             assert [row["input_ids"].tolist() for row in batch] == expected
         assert (loader.epoch, loader.step) == (epoch + 1, 0)
+        assert step + 1 == loader.steps_per_epoch
 
 
 def test_a_state_resumes_exactly_at_every_step(dataset):

@@ -133,6 +133,35 @@ def test_ledgers_that_do_not_add_up_are_seen(packed):
     assert "99 documents came in but" in " ".join(verify_output(packed).problems)
 
 
+def _move(manifest, changes):
+    """Change the first shard's ledger and that of all, so that they still add up."""
+    for ledger in (manifest["shards"][0]["ledger"], manifest["ledger"]):
+        for (what, name), change in changes.items():
+            if name in ledger[what]:
+                ledger[what][name] += change
+            else:
+                ledger[what]["dropped"][name] = ledger[what]["dropped"].get(name, 0) + change
+
+
+def test_tokens_counted_under_another_name_are_seen(packed):
+    changes = {("tokens", "emitted"): -1, ("tokens", "overlap"): 1, ("tokens", "input"): -1}
+    edit(packed, lambda m: _move(m, changes))
+    problems = " ".join(verify_output(packed).problems)
+    assert "tokens emitted but its ledger counts" in problems
+    assert "tokens overlap but its ledger counts" in problems
+
+
+def test_documents_and_tokens_that_never_were_are_seen_from_the_inputs(packed, tmp_path):
+    changes = {("documents", "empty"): 1, ("documents", "input"): 1}
+    changes |= {("tokens", "too_long"): 5, ("tokens", "input"): 5}
+    edit(packed, lambda m: _move(m, changes))
+    report = verify_output(packed)
+    assert report.ok, "the output alone cannot know"
+    problems = " ".join(verify_inputs(report, [tmp_path / "a.jsonl"], "byte").problems)
+    assert "documents of the inputs are not there, but" in problems
+    assert "0 tokens of the inputs are not there, but 5 are counted as dropped" in problems
+
+
 def test_a_changed_list_of_bad_records_is_seen(packed):
     (packed / "bad_records.jsonl").write_text("")
     assert "bad_records.jsonl is missing or has other bytes" in verify_output(packed).problems[-1]
