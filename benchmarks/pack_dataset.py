@@ -117,9 +117,9 @@ def _against_trl() -> Table:
         f"trl {version('trl')} `pack_dataset` packs each 1,000 documents alone (its default), or "
         "all of them at once (`batch_size=None`); quire packs all at once. Documents of more than "
         f"{CAPACITY:,} tokens are cut by `bfd` and `truncate`, split by `bfd_split` and `split`. "
-        f"Best of 3 at {TRL_TOKENS:,} tokens, one run of each at {NUM_TOKENS:,}. trl works through the "
-        "documents in Python, so its time follows their number; web documents have 1,035 tokens "
-        "on average, instructions 157.",
+        f"Best of 3 at {TRL_TOKENS:,} tokens, one run of each at {NUM_TOKENS:,}. trl works "
+        "through documents in Python, so its time follows their number; web documents have 1,035 "
+        "tokens on average, instructions 157.",
     )
     for kind, num_tokens, repeats in (
         ("web", TRL_TOKENS, 3),
