@@ -53,7 +53,7 @@ def test_37_killed_at_random_moments_and_resumed_gives_the_same_bytes(
     for chain, workers in enumerate([1, 2]):
         out = tmp_path / f"out{chain}"
         for _ in range(100):
-            enough = len(_commits(out)) + choose.randint(1, 4)
+            enough = len(_commits(out)) + choose.randint(2, 6)
             process = subprocess.Popen(
                 command(*arguments(corpus, out, "--resume", "--workers", workers)),
                 stdout=subprocess.DEVNULL,
@@ -71,7 +71,7 @@ def test_37_killed_at_random_moments_and_resumed_gives_the_same_bytes(
                 break
         assert process.returncode == 0
         assert hashes(out) == undisturbed
-    assert kills >= 10
+    assert kills >= 6
 
 
 def _commits(out: Path) -> list[Path]:
@@ -250,6 +250,29 @@ def test_40_a_read_only_output_is_an_error_before_any_work(tmp_path, corpus, mon
         pack(corpus, tmp_path / "out", on_start=started.append)
     assert not started
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_40_a_lock_that_cannot_be_made_is_an_error(tmp_path, corpus, monkeypatch):
+    real = os.open
+
+    def refuse(path, *arguments, **keywords):
+        if str(path).endswith("writer"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, *arguments, **keywords)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(OutputError, match="No space left on device"):
+        pack(corpus, tmp_path / "out")
+
+
+def test_41_what_stopped_workers_were_writing_is_taken_away(tmp_path, corpus):
+    def leave_and_stop(progress):
+        (tmp_path / "out" / ".shard-00009-000.parquet.1.tmp").write_bytes(b"half")
+        raise _Enough
+
+    with pytest.raises(_Enough):
+        pack(corpus, tmp_path / "out", partition_size=SIZE, on_progress=leave_and_stop)
+    assert not list((tmp_path / "out").rglob(".*.tmp"))
 
 
 def test_40_a_file_in_the_place_of_the_output_is_an_error(tmp_path, corpus):

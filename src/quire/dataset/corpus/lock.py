@@ -46,11 +46,13 @@ def worker_lock(folder: Path) -> Iterator[None]:
 
 def _locked(path: Path, out: Path) -> int:
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except FileNotFoundError:  # a writer that just ended took the folder away
             continue
+        except OSError as error:
+            raise OutputError(f"{out} cannot be written: {error.strerror}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -27,7 +27,10 @@ def opened_output(out: Path, *, resume: bool) -> Iterator[Path]:
     try:
         with writer_lock(out / WORK, out):
             _sweep(out)
-            yield out / WORK
+            try:
+                yield out / WORK
+            finally:
+                _sweep(out)  # workers that were stopped leave what they were writing
     finally:
         if not there and out.exists() and not any(out.iterdir()):
             out.rmdir()
