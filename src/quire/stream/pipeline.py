@@ -53,6 +53,7 @@ class Stream:
         depth = config.data.grain_prefetch
         self._prefetcher = Prefetcher(self._make, depth) if depth else None
         self._last: Snapshot | None = producer.snapshot()
+        self._is_torn = False
         self._began, self._step_at_start = time.monotonic(), 0
         self._tokens_at_start = 0
 
@@ -60,6 +61,7 @@ class Stream:
         return self
 
     def __next__(self) -> Batch:
+        self._mend()
         if self._prefetcher is None:
             self._last = None  # taken when it is asked for
             return self._producer.next()
@@ -125,14 +127,19 @@ class Stream:
         before = self._snapshot()
         if self._prefetcher is not None:
             self._prefetcher.stop()
-        try:
-            self._producer.restore(step, streams)
-        except Exception:
-            self._producer.restore(before.step, before.streams())  # as if nothing had been asked
-            raise
+        self._last, self._is_torn = before, True
+        self._producer.restore(step, streams)
+        self._is_torn = False
         self._last = self._producer.snapshot()
         self._began, self._step_at_start = time.monotonic(), step
         self._tokens_at_start = self._last.ledger().tokens.emitted
+
+    def _mend(self) -> None:
+        """Behind a state that was refused halfway, go back to where the stream stood before."""
+        if self._is_torn:
+            before = self._snapshot()
+            self._producer.restore(before.step, before.streams())
+            self._is_torn = False
 
     def _make(self) -> tuple[Batch, Snapshot]:
         return self._producer.next(), self._producer.snapshot()
