@@ -282,4 +282,4 @@ def test_ten_thousand_resume_points_were_tried(request):
     chosen = {item.name for item in request.session.items if item.path == request.path}
     if len(chosen) < len(MATRIX):
         pytest.skip("counts the whole module, of which only a part was chosen")
-    assert POINTS["tried"] >= 10_000
+    assert POINTS["tried"] >= 10_000, POINTS
