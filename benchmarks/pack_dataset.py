@@ -77,7 +77,7 @@ def _tokens() -> Table:
         key: lambda d=dataset, s=key[1]: pack_dataset(d, max_length=CAPACITY, strategy=s)
         for key, dataset in sides.items()
     }
-    copied, *times = _cold_times(5, values.copy, *calls.values())
+    copied, *times = _cold_times(20, values.copy, *calls.values())
     table.add("numpy copy", "", milliseconds(copied), ratio(1), _rate(copied), "1.0 ×")
     for (key, call), seconds in zip(calls.items(), times, strict=True):
         bytes_ = values.nbytes * (2 if "labels" in key[0] else 1)
@@ -117,14 +117,14 @@ def _against_trl() -> Table:
         f"trl {version('trl')} `pack_dataset` packs each 1,000 documents alone (its default), or "
         "all of them at once (`batch_size=None`); quire packs all at once. Documents of more than "
         f"{CAPACITY:,} tokens are cut by `bfd` and `truncate`, split by `bfd_split` and `split`. "
-        f"Best of 3 at {TRL_TOKENS:,} tokens, one run of each at {NUM_TOKENS:,}. trl works "
+        f"Best of 10 at {TRL_TOKENS:,} tokens, of 4 at {NUM_TOKENS:,}. trl works "
         "through documents in Python, so its time follows their number; web documents have 1,035 "
         "tokens on average, instructions 157.",
     )
     for kind, num_tokens, repeats in (
-        ("web", TRL_TOKENS, 3),
-        ("instructions", TRL_TOKENS, 3),
-        ("web", NUM_TOKENS, 1),
+        ("web", TRL_TOKENS, 10),
+        ("instructions", TRL_TOKENS, 10),
+        ("web", NUM_TOKENS, 4),
     ):
         dataset = Dataset(pa.table({"input_ids": _in_chunks(_documents(num_tokens, kind))}))
         for strategy, overlong in (("bfd", "truncate"), ("bfd_split", "split")):
