@@ -92,3 +92,10 @@ def test_every_command_explains_itself_with_an_example():
         shown = run(command, "--help")
         assert shown.returncode == 0
         assert f"Example: quire {command}" in shown.stdout
+
+
+def test_control_characters_in_an_error_are_escaped(tmp_path):
+    done = run("demo", "--corpus", str(tmp_path), "--pattern", "\x1b[31m*.nothing")
+    assert done.returncode == 2
+    assert "\x1b" not in done.stderr
+    assert "\\x1b[31m" in done.stderr

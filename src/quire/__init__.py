@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from quire.blocks import block_tokenize_fn
     from quire.dataset import pack_dataset
     from quire.dataset.corpus import pack_corpus
+    from quire.dataset.packed import PackedDataset
     from quire.documents import ByteTokenizer
 
 __version__ = "0.1.0"
@@ -27,6 +28,7 @@ _LAZY = {
     "Bin": "quire.bins",
     "ByteTokenizer": "quire.documents",
     "Document": "quire.bins",
+    "PackedDataset": "quire.dataset.packed",
     "block_tokenize_fn": "quire.blocks",
     "pack_corpus": "quire.dataset.corpus",
     "pack_dataset": "quire.dataset",
@@ -39,6 +41,7 @@ __all__ = [
     "Document",
     "Ledger",
     "OnlinePacker",
+    "PackedDataset",
     "Plan",
     "attention_costs",
     "balance",

@@ -47,6 +47,15 @@ app.command()(verify)
 app.command()(verify_model)
 
 
+def printable(text: str) -> str:
+    """The text with control characters escaped: a file's name must not steer a terminal.
+
+    >>> print(printable("a\x1b[31m"))
+    a\\x1b[31m
+    """
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 def main() -> None:
     """Run the command line; an error that quire raises on purpose becomes a line, exit code 2."""
     try:
@@ -56,5 +65,5 @@ def main() -> None:
             raise
         console = Console(stderr=True)
         console.print("[bold red]error[/]", end=" ")
-        console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        console.print(printable(str(error)), markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
