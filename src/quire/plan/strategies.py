@@ -159,11 +159,12 @@ def _lay_out(
     lengths: IntArray, strategy: Strategy, options: PlanOptions, supervised: Supervised | None
 ) -> tuple[Fragments, IntArray, Fragments]:
     """Fragments in row order, the row offsets, and the fragments that were left out."""
-    whole = whole_documents(lengths, options)
+    fragments = whole_documents(lengths, options)
     fill = options.overlong == "fill"
     pours = strategy.wraps or (strategy.keeps_order and fill)
     cuts_itself = pours and options.overlong in ("split", "fill")
-    fragments = whole if cuts_itself else apply_overlong(whole, options)
+    if not cuts_itself:
+        fragments = apply_overlong(fragments, options)  # and the whole documents are let go
     if strategy.wants_order:
         fragments = fragments.in_document_order()
     fragments, left_out = _divide(fragments, supervised)
