@@ -1,0 +1,114 @@
+"""The options of vision-language packing, declared once, with their names under ``training.``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from quire.errors import InvalidOption
+from quire.plan.options import require_integer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VisionPackingOptions:
+    """How samples become packs.
+
+    >>> VisionPackingOptions(packing=True).packing_min_fill_ratio
+    0.65
+    >>> VisionPackingOptions(packing_length=0)
+    Traceback (most recent call last):
+    quire.errors.InvalidOption: packing_length is 0 but must be an integer >= 1
+    """
+
+    packing: bool = False
+    """Whether training samples are packed."""
+    packing_length: int | None = None
+    """The most tokens in a pack; null takes the template's ``max_length``."""
+    packing_buffer: int = 512
+    """Samples that are grouped together."""
+    packing_min_fill_ratio: float = 0.65
+    """Groups that are emptier wait for the next buffer, twice at most."""
+    packing_drop_last: bool = True
+    """Whether the epoch's last group is dropped, and counted, when it is emptier than that."""
+    packing_allow_single_long: bool = True
+    """Whether a sample of ``packing_length`` tokens or more is a pack of its own, or is skipped."""
+    packing_max_images: int | None = None
+    """The most images and videos in a pack."""
+    packing_max_patches: int | None = None
+    """The most vision patches (rows of ``pixel_values``) in a pack."""
+    packing_max_documents: int | None = None
+    """The most samples in a pack."""
+    eval_packing: bool = False
+    """Whether evaluation is packed, too."""
+    global_max_length: int | None = None
+    """The template's ``max_length``, where this is to set it."""
+    max_bad_records: int = 0
+    """Malformed samples of an epoch that may be left out and counted before one is an error."""
+    seed: int = 0
+    """Decides the order of fused datasets."""
+
+    def __post_init__(self) -> None:
+        for name in _FLAGS:
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidOption(f"{name} is {getattr(self, name)!r} but must be true or false")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None or name not in _MAY_BE_NONE:
+                object.__setattr__(self, name, require_integer(name, value, least))
+        ratio = _ratio(self.packing_min_fill_ratio)
+        object.__setattr__(self, "packing_min_fill_ratio", ratio)
+
+    def pack_length(self, template: object = None) -> int:
+        """The most tokens in a pack: as given, or else the template's ``max_length``.
+
+        >>> VisionPackingOptions(global_max_length=4096).pack_length()
+        4096
+        """
+        for length in (self.packing_length, self.global_max_length):
+            if length is not None:
+                return length
+        return _template_length(template)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VisionConfig:
+    """A config file of which the section ``training`` is about packing."""
+
+    training: VisionPackingOptions = field(default_factory=VisionPackingOptions)
+
+
+_FLAGS = ("packing", "packing_drop_last", "packing_allow_single_long", "eval_packing")
+_LEAST = {
+    "packing_length": 1,
+    "packing_buffer": 1,
+    "packing_max_images": 1,
+    "packing_max_patches": 1,
+    "packing_max_documents": 1,
+    "global_max_length": 1,
+    "max_bad_records": 0,
+    "seed": 0,
+}
+_MAY_BE_NONE = (
+    "packing_length",
+    "packing_max_images",
+    "packing_max_patches",
+    "packing_max_documents",
+    "global_max_length",
+)
+
+
+def _ratio(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
+        return float(value)
+    raise InvalidOption(
+        f"packing_min_fill_ratio is {value!r} but must be a number above 0 and at most 1"
+    )
+
+
+def _template_length(template: object) -> int:
+    length = getattr(template, "max_length", None)
+    if length is None:
+        raise InvalidOption(
+            "packing_length is null and the template has no max_length to take its place; set "
+            "packing_length or global_max_length"
+        )
+    return require_integer("packing_length (the template's max_length)", length, 1)
