@@ -32,7 +32,7 @@ def pack(inputs, out: Path, tokenizer="byte", **options) -> PackResult:
 
 
 def rows(out: Path) -> pa.Table:
-    return pa.concat_tables([pq.read_table(path) for path in sorted(out.glob("*.parquet"))])
+    return pa.concat_tables([pq.read_table(path) for path in sorted(out.glob("data/*.parquet"))])
 
 
 def hashes(out: Path) -> dict[str, str]:

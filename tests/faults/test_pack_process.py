@@ -148,7 +148,7 @@ def test_38_a_shard_that_stands_is_adopted_by_its_hash_and_not_made_again(
 ):
     out = tmp_path / "out"
     _stop_after(corpus, out, 3)
-    stands = {path: path.stat().st_ino for path in out.glob("*.parquet")}
+    stands = {path: path.stat().st_ino for path in out.glob("data/*.parquet")}
     assert len(stands) == 3
     pack(corpus, out, partition_size=SIZE, max_bad_records=1, resume=True)
     assert hashes(out) == undisturbed
@@ -160,9 +160,9 @@ def test_38_a_shard_with_other_bytes_than_were_committed_is_made_again(
 ):
     out = tmp_path / "out"
     _stop_after(corpus, out, 3)
-    damaged = out / "shard-00001-000.parquet"
+    damaged = out / "data/shard-00001-000.parquet"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
-    (out / "shard-00002-000.parquet").unlink()
+    (out / "data/shard-00002-000.parquet").unlink()
     pack(corpus, out, partition_size=SIZE, max_bad_records=1, resume=True)
     assert hashes(out) == undisturbed
 
@@ -213,7 +213,7 @@ def test_39_a_full_or_failing_disk_is_an_error_and_resumable(
     monkeypatch.setattr(shards, "open_new", open_new)
     with pytest.raises(OutputError, match=f"{os.strerror(code)}.*then resume"):
         pack(corpus, tmp_path / "out", partition_size=SIZE, max_bad_records=1)
-    assert not list((tmp_path / "out").glob(".*.tmp")), "no temporary file is left"
+    assert not list((tmp_path / "out").rglob(".*.tmp")), "no temporary file is left"
     pack(corpus, tmp_path / "out", partition_size=SIZE, max_bad_records=1, resume=True)
     assert hashes(tmp_path / "out") == undisturbed
 
@@ -267,7 +267,7 @@ def test_40_a_lock_that_cannot_be_made_is_an_error(tmp_path, corpus, monkeypatch
 
 def test_41_what_stopped_workers_were_writing_is_taken_away(tmp_path, corpus):
     def leave_and_stop(progress):
-        (tmp_path / "out" / ".shard-00009-000.parquet.1.tmp").write_bytes(b"half")
+        (tmp_path / "out" / "data" / ".shard-00009-000.parquet.1.tmp").write_bytes(b"half")
         raise _Enough
 
     with pytest.raises(_Enough):
@@ -293,7 +293,7 @@ def test_41_a_signal_leaves_a_resumable_output(
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert _until(lambda: len(list(out.glob("*.parquet"))) >= 2, process)
+    assert _until(lambda: len(list(out.glob("data/*.parquet"))) >= 2, process)
     process.send_signal(number)
     _, error = process.communicate(timeout=60)
     assert process.returncode == code, error

@@ -98,7 +98,7 @@ def test_a_mapped_form_that_does_not_belong_is_made_again(packed, tmp_path, what
 
 
 def test_a_damaged_shard_is_noticed_when_the_mapped_form_is_made(packed):
-    shard = packed / "shard-00001-000.parquet"
+    shard = packed / "data/shard-00001-000.parquet"
     data = bytearray(shard.read_bytes())
     data[50] ^= 1
     shard.write_bytes(data)

@@ -17,7 +17,7 @@ from quire.errors import CorruptFile, InvalidOption
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
 
-FIRST = "shard-00000-000.parquet"
+FIRST = "data/shard-00000-000.parquet"
 
 
 @pytest.fixture
@@ -113,12 +113,12 @@ def test_a_flipped_bit_is_seen(packed):
 
 def test_a_missing_shard_a_stranger_and_leftovers_are_seen(packed):
     (packed / FIRST).unlink()
-    (packed / "shard-99999-000.parquet").write_bytes(b"")
-    (packed / ".shard.1.tmp").write_bytes(b"")
+    (packed / "data/shard-99999-000.parquet").write_bytes(b"")
+    (packed / "data/.shard.1.tmp").write_bytes(b"")
     problems = " ".join(verify_output(packed).problems)
     assert f"{FIRST} is missing" in problems
-    assert "shard-99999-000.parquet is there, but the manifest does not know it" in problems
-    assert ".shard.1.tmp is there" in problems
+    assert "data/shard-99999-000.parquet is there, but the manifest does not know it" in problems
+    assert "data/.shard.1.tmp is there" in problems
 
 
 def test_the_same_shard_twice_is_seen(packed):
@@ -169,7 +169,14 @@ def test_a_changed_list_of_bad_records_is_seen(packed):
 
 @pytest.mark.parametrize(
     "name",
-    ["../shard-00000-000.parquet", "/etc/passwd", "shard-00000-000.parquet/../x", 7, None, "a"],
+    [
+        "../data/shard-00000-000.parquet",
+        "/etc/passwd",
+        "data/shard-00000-000.parquet/../x",
+        7,
+        None,
+        "a",
+    ],
 )
 def test_52_a_manifest_may_not_lead_out_of_its_folder(packed, name):
     edit(packed, lambda m: m["shards"][0].update(file=name))

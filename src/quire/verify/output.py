@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from quire.errors import CorruptFile
 from quire.verify.recount import Recount, recount_rows
 
-_SHARD = re.compile(r"shard-\d{5,}-\d{3,}\.parquet")
+_SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
 _NEEDED = ("format", "options", "inputs", "rows", "tokens", "ledger", "shards", "bad_records")
 _MOST_PROBLEMS = 20
 
@@ -129,26 +129,28 @@ def _strangers(folder: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
     known = {"manifest.json", *(shard["file"] for shard in manifest["shards"])}
     if manifest["bad_records"].get("count"):
         known.add("bad_records.jsonl")
-    for path in sorted(folder.iterdir()):
-        left_over = path.name.endswith(".tmp") or path.name == ".quire"
-        if (path.suffix == ".parquet" and path.name not in known) or left_over:
-            yield f"{path.name} is there, but the manifest does not know it"
+    inside = list((folder / "data").iterdir()) if (folder / "data").is_dir() else []
+    for path in sorted([*folder.iterdir(), *inside]):
+        name = path.relative_to(folder).as_posix()
+        left_over = name.endswith(".tmp") or name == ".quire"
+        if (path in inside or path.suffix == ".parquet" or left_over) and name not in known:
+            yield f"{name} is there, but the manifest does not know it"
 
 
 def _recount(folder: Path, shard: Mapping[str, Any], manifest: Mapping[str, Any]) -> Recount:
     path = folder / shard["file"]
     if not path.is_file():
-        raise CorruptFile(f"{path.name} is missing")
+        raise CorruptFile(f"{shard['file']} is missing")
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 22):
             digest.update(block)
     if digest.hexdigest() != shard.get("sha256"):
-        raise CorruptFile(f"{path.name} has other bytes than were written: its SHA-256 differs")
+        raise CorruptFile(f"{shard['file']} has other bytes than were written: its SHA-256 differs")
     try:
         rows = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        raise CorruptFile(f"{path.name} cannot be read: {error}") from error
+        raise CorruptFile(f"{shard['file']} cannot be read: {error}") from error
     found = recount_rows(rows, manifest["options"], shard["ledger"])
     for name, value in (("rows", found.rows), ("tokens", found.tokens)):
         if shard.get(name) != value:

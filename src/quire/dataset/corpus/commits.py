@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from quire.dataset.corpus.output import DATA
 from quire.dataset.corpus.readers.batches import BadRecord
 from quire.dataset.corpus.shards import shard_name
 from quire.errors import QuireError
@@ -34,8 +35,13 @@ class Commit:
 
     @property
     def name(self) -> str:
-        """The shard's file."""
+        """The shard's name."""
         return shard_name(self.partition, self.piece)
+
+    @property
+    def file(self) -> str:
+        """Where in the output it stands."""
+        return f"{DATA}/{self.name}"
 
 
 def write_commit(folder: Path, commit: Commit) -> None:
@@ -53,7 +59,7 @@ def read_commits(folder: Path, out: Path) -> list[Commit]:
     held = []
     for file in sorted(folder.glob("shard-*.json")):
         commit = _read(file)
-        if commit is not None and sha256_of(out / commit.name) == commit.sha256:
+        if commit is not None and sha256_of(out / commit.file) == commit.sha256:
             held.append(commit)
         else:
             file.unlink()

@@ -19,7 +19,6 @@ from quire.files import whole_file
 from quire.ledger import Ledger
 
 VERSION = 1
-MANIFEST = "manifest.json"
 BAD_RECORDS = "bad_records.jsonl"
 
 
@@ -111,7 +110,7 @@ def make_manifest(
 
 def _shard(commit: Commit) -> dict[str, object]:
     return {
-        "file": commit.name,
+        "file": commit.file,
         "partition": commit.partition,
         "sha256": commit.sha256,
         "bytes": commit.size,

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quire.dataset.corpus.lock import writer_lock
-from quire.dataset.corpus.manifest import MANIFEST
 from quire.errors import InvalidOption, OutputError
 
+MANIFEST = "manifest.json"
 WORK = ".quire"
 """A folder inside the output that is there only as long as it is not whole."""
 RUN = "run.json"
+DATA = "data"
+"""The folder of the shards: it holds nothing else, so that whatever reads folders can open it."""
 
 
 @contextmanager
@@ -85,6 +87,6 @@ def _require_writable(out: Path) -> None:
 
 def _sweep(out: Path) -> None:
     """Take away temporary files that a killed writer left; the lock says that it is dead."""
-    for folder in (out, out / WORK):
+    for folder in (out, out / WORK, out / DATA):
         for path in folder.glob(".*.tmp"):
             path.unlink()

@@ -13,7 +13,7 @@ from quire.dataset.corpus.commits import Commit, write_commit
 from quire.dataset.corpus.encoding import Encoder, make_encoder
 from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
-from quire.dataset.corpus.output import errors_of_writing
+from quire.dataset.corpus.output import DATA, errors_of_writing
 from quire.dataset.corpus.partitions import Partition
 from quire.dataset.corpus.readers import BadRecord, Batch, read_span
 from quire.dataset.corpus.shards import shard_name, shard_schema, write_shard
@@ -115,7 +115,7 @@ class _Shard:
         del documents  # its tokens are in the rows now
         columns = {"labels": "int32"} if options.messages_key else job.columns
         rows = rows.cast(shard_schema(columns, options.keep_source))
-        path = job.out / shard_name(self._partition, self.piece)
+        path = job.out / DATA / shard_name(self._partition, self.piece)
         with errors_of_writing(job.out):
             sha256, size = write_shard(path, rows, options.max_length)
         commit = Commit(

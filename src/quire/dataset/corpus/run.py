@@ -15,7 +15,6 @@ from quire.dataset.corpus.engine import Engine
 from quire.dataset.corpus.inputs import find_inputs
 from quire.dataset.corpus.local_engine import LocalEngine
 from quire.dataset.corpus.manifest import (
-    MANIFEST,
     make_header,
     make_manifest,
     read_json,
@@ -25,6 +24,8 @@ from quire.dataset.corpus.manifest import (
 )
 from quire.dataset.corpus.options import CorpusOptions, parse_size
 from quire.dataset.corpus.output import (
+    DATA,
+    MANIFEST,
     RUN,
     clear_work,
     errors_of_writing,
@@ -195,6 +196,7 @@ class _Run:
             self._commits = {(commit.partition, commit.piece): commit for commit in held}
         else:
             write_json(work / RUN, header)
+        (self.out / DATA).mkdir(exist_ok=True)
 
     def _hear(self, progress: Progress) -> None:
         if progress.commit is not None:

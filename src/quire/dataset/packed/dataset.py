@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, npt.NDArray[Any]]
 _SOURCE = ("document_ids", "document_offsets")
-_SHARD = re.compile(r"shard-\d{5,}-\d{3,}\.parquet")
+_SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
 
 
 class PackedDataset:
@@ -51,7 +51,7 @@ class PackedDataset:
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.path = Path(path)
-        self.manifest = _read_manifest(self.path)
+        self.manifest = read_manifest(self.path)
         self._arguments = (columns, cache_dir)
         folder = self.path / FOLDER if cache_dir is None else Path(cache_dir) / self.fingerprint
         tables = open_mapped(self.path, self.manifest["shards"], folder)
@@ -140,7 +140,8 @@ def _reopen(path: Path, columns: Sequence[str] | None, cache_dir: str | None) ->
     return PackedDataset(path, columns=columns, cache_dir=cache_dir)
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of an output, if it is one, and names nothing outside of its folder."""
     file = path / "manifest.json"
     if not file.is_file():
         raise InvalidOption(f"{path} has no manifest.json: it is unfinished, or no packed dataset")
