@@ -11,6 +11,7 @@ from rich.console import Console
 import quire
 from quire.cli.demo import demo
 from quire.cli.pack import pack
+from quire.cli.report import report
 from quire.cli.stream import stream
 from quire.cli.verify import verify
 from quire.cli.verify_model import verify_model
@@ -42,6 +43,7 @@ def _main(
 
 app.command()(demo)
 app.command()(pack)
+app.command()(report)
 app.command()(stream)
 app.command()(verify)
 app.command()(verify_model)

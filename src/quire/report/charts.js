@@ -1,0 +1,288 @@
+"use strict";
+// Fills the page from the figures. Whatever a user could have written goes in as text, never as markup.
+
+const figures = JSON.parse(document.getElementById("figures").textContent);
+const byId = (id) => document.getElementById(id);
+const whole = (n) => Math.round(n).toLocaleString("en-US");
+const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
+const say = (id, text) => { byId(id).textContent = text; };
+const plain = (text) => String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+  (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+function element(name, text, className) {
+  const node = document.createElement(name);
+  if (text !== undefined) node.textContent = text;
+  if (className) node.className = className;
+  return node;
+}
+
+function fillTable(id, heads, rows) {
+  const table = byId(id);
+  const head = table.appendChild(element("thead")).appendChild(element("tr"));
+  heads.forEach((text) => head.appendChild(element("th", text)));
+  const body = table.appendChild(element("tbody"));
+  for (const row of rows) {
+    const line = body.appendChild(element("tr"));
+    row.forEach((cell) => line.appendChild(
+      typeof cell === "number" ? element("td", whole(cell), "number") : element("td", plain(cell))));
+  }
+  head.querySelectorAll("th").forEach((th, column) => {
+    if (rows.length && typeof rows[0][column] === "number") th.className = "number";
+  });
+}
+
+function showHeadline() {
+  const h = figures.headline;
+  say("name", plain(figures.name));
+  document.title = `${plain(figures.name)} – quire report`;
+  const cut = h.documents_cut === null ? "" : `, ${whole(h.documents_cut)} of them cut`;
+  say("verdict", `${whole(h.documents)} documents stand in ${whole(h.rows)} rows of up to ` +
+    `${whole(h.max_length)} tokens${cut}; strategy ${h.strategy}, overlong ${h.overlong}. No packing of these ` +
+    `fragments needs fewer than ${whole(h.rows_bound)} rows.`);
+  const tiles = [
+    [percent(h.utilization, 3), "of all places hold content", h.utilization >= 0.95 ? "good" : "warn"],
+    [whole(h.rows), "rows"],
+    [whole(h.tokens), "tokens in rows"],
+    [whole(h.documents), "documents"],
+    [whole(h.fragments), "fragments"],
+    [whole(h.padding), "empty places"],
+    [whole(h.dropped_documents), "documents dropped", h.dropped_documents ? "warn" : "good"],
+    [whole(h.dropped_tokens), "tokens dropped", h.dropped_tokens ? "warn" : "good"],
+  ];
+  for (const [value, label, tone] of tiles) {
+    const tile = byId("headline").appendChild(element("div", undefined, `tile ${tone || ""}`));
+    tile.append(element("b", value), element("span", label));
+  }
+}
+
+function showTables() {
+  const { documents, tokens } = figures.ledger;
+  const reasons = [...new Set([...Object.keys(documents.dropped), ...Object.keys(tokens.dropped)])].sort();
+  fillTable("ledger", ["", "documents", "tokens"], [
+    ["input", documents.input, tokens.input],
+    ["emitted", documents.emitted, tokens.emitted],
+    ...reasons.map((reason) => [`dropped: ${reason}`, documents.dropped[reason] || 0, tokens.dropped[reason] || 0]),
+    ["pending", documents.pending, tokens.pending],
+    ["special tokens added", "", tokens.special],
+    ["repeated as overlap", "", tokens.overlap],
+    ["empty places", "", tokens.padding],
+  ]);
+  say("ledger-note", "Input is emitted, or dropped for a reason that is counted: " +
+    `${whole(tokens.input)} = ${whole(tokens.emitted)} emitted + ` +
+    `${whole(reasons.reduce((sum, r) => sum + (tokens.dropped[r] || 0), 0))} dropped + ${whole(tokens.pending)} pending.`);
+  const sources = figures.sources;
+  say("sources-note", sources === null ? "The source of fragments was not written, so the mix is not known."
+    : `Tokens in rows, by input file${sources.length > 20 ? "; the chart shows the 20 largest" : ""}.`);
+  if (sources) {
+    const total = sources.reduce((sum, s) => sum + s.tokens, 0) || 1;
+    fillTable("sources", ["file", "documents", "tokens", "share"],
+      sources.map((s) => [s.name, s.documents, s.tokens, percent(s.tokens / total)]));
+  }
+  const bad = figures.bad_records;
+  say("bad-note", bad.count ? `${whole(bad.count)} records were left out` +
+    `${bad.count > bad.first.length ? `; the first ${whole(bad.first.length)}` : ""}:` : "There were none.");
+  if (bad.count) {
+    fillTable("bad", ["file", "record", "byte", "reason"],
+      bad.first.map((b) => [b.file, b.record, b.byte_offset === null ? "" : b.byte_offset, b.reason]));
+  }
+  const options = figures.manifest.options;
+  fillTable("options", ["option", "value"],
+    Object.keys(options).sort().map((name) => [name, JSON.stringify(options[name])]));
+  fillTable("shards", ["file", "partition", "rows", "tokens", "bytes", "sha256"],
+    figures.shards.map((s) => [s.file, s.partition, s.rows, s.tokens, s.bytes, s.sha256]));
+  say("manifest", JSON.stringify(figures.manifest, null, 1));
+  say("version", `quire ${plain(figures.manifest.format.quire)}`);
+}
+
+function showSamples() {
+  if (figures.samples === null || !figures.samples.length) {
+    byId("samples-card").remove();
+    return;
+  }
+  figures.samples.forEach((texts, row) => {
+    byId("samples").appendChild(element("h3", `Row ${row}`));
+    texts.forEach((text, place) => {
+      const block = (figures.rows[row] || [])[place] || {};
+      const box = byId("samples").appendChild(element("div", undefined, "sample"));
+      box.style.borderLeftColor = colourOf(block, place);
+      const whose = block.file === undefined ? "" : `${plain(block.file)}, record ${whole(block.record)}, from token ${whole(block.offset)}; `;
+      box.append(element("small", `${whose}${whole(block.length)} tokens`), element("p", escaped(text)));
+    });
+  });
+}
+
+// In running text line ends and tabs stay; everything else that could steer or hide text is spelt out.
+const escaped = (text) => text.split(/([\n\t])/).map((part) => (part === "\n" || part === "\t" ? part : plain(part))).join("");
+
+const PALETTE = ["#4c84a8", "#d08c4c", "#6aa56e", "#b86a7d", "#8a77b5", "#c2a83e", "#4fa3a0", "#a87b5c",
+  "#7f93c9", "#c77ea8", "#8da34a", "#5f8f7c"];
+
+function colourOf(block, place) {
+  const key = block.document === undefined ? String(place) : block.document;
+  let hash = 2166136261;
+  for (let i = 0; i < key.length; i += 1) hash = Math.imul(hash ^ key.charCodeAt(i), 16777619);
+  return PALETTE[(hash >>> 0) % PALETTE.length];
+}
+
+const charts = [];
+
+function ink() {
+  const style = getComputedStyle(document.documentElement);
+  const read = (name) => style.getPropertyValue(name).trim();
+  return { text: read("--ink"), soft: read("--soft"), line: read("--line"), card: read("--card"),
+    accent: read("--accent"), good: read("--good"), warn: read("--warn") };
+}
+
+function axis(c, more) {
+  return { axisLine: { lineStyle: { color: c.line } }, axisLabel: { color: c.soft, hideOverlap: true },
+    axisTick: { show: false }, splitLine: { lineStyle: { color: c.line } },
+    nameTextStyle: { color: c.soft }, ...more };
+}
+
+const narrow = () => window.innerWidth < 600;
+const compact = (n) => n.toLocaleString("en-US", { notation: "compact", maximumSignificantDigits: 3 });
+const short = (n) => (n >= 1e9 ? `${n / 1e9}G` : n >= 1e6 ? `${n / 1e6}M` : n >= 1e3 ? `${n / 1e3}k` : `${n}`);
+
+function bars(c, categories, series, { name, tooltip, log = false }) {
+  return {
+    grid: { left: 8, right: 14, top: series.length > 1 ? 34 : 14, bottom: 34, containLabel: true },
+    legend: series.length > 1 ? { top: 0, textStyle: { color: c.text } } : undefined,
+    tooltip: { trigger: "axis", axisPointer: { type: "shadow" }, formatter: tooltip, confine: true },
+    xAxis: axis(c, { type: "category", data: categories, name, nameLocation: "middle", nameGap: 26, splitLine: { show: false } }),
+    yAxis: axis(c, { type: log ? "log" : "value", min: log ? 0.8 : undefined, axisLabel: { color: c.soft, formatter: short } }),
+    series: series.map((one) => ({ type: "bar", barCategoryGap: "8%", barGap: "0%", ...one,
+      data: log ? one.data.map((n) => n || null) : one.data })),
+  };
+}
+
+const lines = (parts) => parts.filter(Boolean).join("<br>"); // only ever given figures, no text of a user
+
+const OPTIONS = {
+  "chart-ledger": (c) => {
+    const { tokens } = figures.ledger;
+    const links = [["input", "emitted", tokens.emitted], ["input", "pending", tokens.pending],
+      ...Object.entries(tokens.dropped).map(([reason, n]) => ["input", `dropped: ${reason}`, n]),
+      ["emitted", "rows", tokens.emitted], ["special tokens", "rows", tokens.special],
+      ["overlap", "rows", tokens.overlap], ["empty places", "rows", tokens.padding]].filter((link) => link[2] > 0);
+    const names = [...new Set(links.flatMap(([from, to]) => [from, to]))];
+    const tone = (n) => (n.startsWith("dropped") ? c.warn : n === "empty places" || n === "pending" ? c.soft : n === "rows" ? c.good : c.accent);
+    return {
+      tooltip: { formatter: (p) => `${p.dataType === "edge" ? `${p.data.source} → ${p.data.target}` : p.name}: <b>${whole(p.value)}</b>`, confine: true },
+      series: [{ type: "sankey", left: 8, right: narrow() ? 84 : 130, top: 12, bottom: 12, nodeGap: 14, nodeWidth: 16, layoutIterations: 32,
+        label: { color: c.text, formatter: (p) => (narrow() ? `${p.name}\n${compact(p.value)}` : `${p.name}  ${whole(p.value)}`) },
+        lineStyle: { color: "source", opacity: 0.35 },
+        data: names.map((n) => ({ name: n, itemStyle: { color: tone(n) } })),
+        links: links.map(([source, target, value]) => ({ source, target, value })) }],
+    };
+  },
+  "chart-rows": (c) => {
+    const { max_length: width } = figures.headline;
+    const blocks = figures.rows.flatMap((row, number) => {
+      const end = row.length ? row[row.length - 1].start + row[row.length - 1].length : 0;
+      return [...row.map((block, place) => ({ value: [number, block.start, block.start + block.length], block, itemStyle: { color: colourOf(block, place) } })),
+        ...(end < width ? [{ value: [number, end, width], block: null, itemStyle: { color: c.line } }] : [])];
+    });
+    const zoom = { filterMode: "weakFilter" };
+    return {
+      grid: { left: 8, right: 24, top: 8, bottom: 52, containLabel: true },
+      tooltip: { confine: true, renderMode: "richText", formatter: (p) => {
+        const b = p.data.block;
+        if (b === null) return `row ${p.value[0]}: ${whole(p.value[2] - p.value[1])} empty places`;
+        const whose = b.file === undefined ? "" : `\n${plain(b.file).slice(0, 80)}\nrecord ${whole(b.record)}, from its token ${whole(b.offset)}`;
+        return `row ${p.value[0]}, places ${whole(b.start)} to ${whole(b.start + b.length)}: ${whole(b.length)} tokens${whose}`;
+      } },
+      xAxis: axis(c, { type: "value", min: 0, max: width, splitLine: { show: false } }),
+      yAxis: axis(c, { type: "category", data: figures.rows.map((_, n) => `${n}`), inverse: true, name: "" }),
+      dataZoom: [{ type: "inside", xAxisIndex: 0, ...zoom },
+        { type: "slider", xAxisIndex: 0, bottom: 8, height: 20, textStyle: { color: c.soft }, borderColor: c.line, ...zoom },
+        { type: "slider", yAxisIndex: 0, right: 0, width: 14, showDetail: false, borderColor: c.line, startValue: 0, endValue: Math.min(23, figures.rows.length - 1), ...zoom }],
+      series: [{ type: "custom", encode: { x: [1, 2], y: 0 }, data: blocks, renderItem: (params, api) => {
+        const from = api.coord([api.value(1), api.value(0)]);
+        const to = api.coord([api.value(2), api.value(0)]);
+        const height = api.size([0, 1])[1] * 0.82;
+        const shape = echarts.graphic.clipRectByRect({ x: from[0], y: from[1] - height / 2, width: Math.max(to[0] - from[0] - 1, 0.6), height }, params.coordSys);
+        return shape && { type: "rect", shape: { ...shape, r: Math.min(2, height / 4) }, style: { fill: api.visual("color") }, emphasis: { style: { stroke: c.text, lineWidth: 1.5 } } };
+      } }],
+    };
+  },
+  "chart-lengths": (c) => {
+    const { edges, documents, fragments } = figures.lengths;
+    const series = [...(documents ? [{ name: "documents", data: documents, itemStyle: { color: c.soft } }] : []),
+      { name: "fragments in rows", data: fragments, itemStyle: { color: c.accent } }];
+    return bars(c, edges.slice(0, -1).map(whole), series, { name: "tokens", log: true,
+      tooltip: (points) => lines([`${whole(edges[points[0].dataIndex])} to ${whole(edges[points[0].dataIndex + 1] - 1)} tokens`,
+        ...points.map((p) => `${p.seriesName}: <b>${whole(p.value || 0)}</b>`)]) });
+  },
+  "chart-fill": (c) => {
+    const { width, counts } = figures.fill;
+    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.good } }], { name: "of a row's places", log: true,
+      tooltip: ([p]) => lines([`${percent(p.dataIndex * width, 0)} to ${percent((p.dataIndex + 1) * width, 0)} full`, `<b>${whole(p.value || 0)}</b> rows`]) });
+  },
+  "chart-fragments": (c) => {
+    const { from, width, counts } = figures.fragments_per_row;
+    return bars(c, from.map(whole), [{ data: counts, itemStyle: { color: c.accent } }], { name: "fragments",
+      tooltip: ([p]) => lines([width > 1 ? `${whole(from[p.dataIndex])} to ${whole(from[p.dataIndex] + width - 1)} fragments` : `${p.name} fragments`, `<b>${whole(p.value)}</b> rows`]) });
+  },
+  "chart-attention": (c) => {
+    const { width, counts } = figures.attention.pairs;
+    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.warn } }], { name: "of the pairs of one document as long as a row", log: true,
+      tooltip: ([p]) => lines([`${percent(p.dataIndex * width, 0)} to ${percent((p.dataIndex + 1) * width, 0)} of the pairs`, `<b>${whole(p.value || 0)}</b> rows`]) });
+  },
+  "chart-balance": (c) => {
+    const { balance } = figures.attention;
+    if (balance === null) return null;
+    const data = [["as they stand", balance.before], ...Object.entries(balance.after).map(([w, v]) => [`window ${w}`, v])];
+    const top = Math.max(...data.map(([, value]) => value));
+    return { grid: { left: 8, right: 64, top: 4, bottom: 8, containLabel: true },
+      xAxis: axis(c, { type: "value", min: 1, max: 1 + Math.max(0.02, (top - 1) * 1.05), axisLabel: { color: c.soft, hideOverlap: true, formatter: (v) => v.toFixed(top < 1.1 ? 3 : 2) }, splitNumber: 3 }),
+      yAxis: axis(c, { type: "category", data: data.map(([n]) => n), inverse: true }),
+      series: [{ type: "bar", data: data.map(([, v], i) => ({ value: v, itemStyle: { color: i ? c.good : c.soft } })),
+        label: { show: true, position: "right", color: c.text, formatter: (p) => p.value.toFixed(3) } }] };
+  },
+  "chart-sources": (c) => {
+    if (!figures.sources) return null;
+    const largest = figures.sources.map((s) => s).sort((a, b) => b.tokens - a.tokens).slice(0, 20);
+    return { grid: { left: 8, right: 48, top: 4, bottom: 8, containLabel: true },
+      tooltip: { renderMode: "richText", confine: true, formatter: (p) => `${plain(p.name).slice(0, 80)}\n${whole(p.value)} tokens` },
+      xAxis: axis(c, { type: "value", axisLabel: { color: c.soft, formatter: short, hideOverlap: true } }),
+      yAxis: axis(c, { type: "category", inverse: true, data: largest.map((s) => plain(s.name)), axisLabel: { color: c.soft, width: 130, overflow: "truncate" } }),
+      series: [{ type: "bar", data: largest.map((s) => s.tokens), itemStyle: { color: c.accent } }] };
+  },
+};
+
+function showNotes() {
+  const fill = figures.fill_summary;
+  const lengths = figures.document_lengths;
+  const fragments = figures.fragments_per_row;
+  const { attention } = figures;
+  say("lengths-note", (lengths ? `Documents have ${whole(lengths.p50)} tokens in the middle, ${whole(lengths.max)} at most. ` : "The source of fragments was not written, so documents are not known. ") +
+    "Both axes grow by factors.");
+  if (fill.mean === undefined) return;
+  say("fill-note", `Half of the rows are at least ${percent(fill.p50)} full, all but a twentieth ${percent(fill.p5)}; the emptiest has ${percent(fill.min)}.`);
+  say("fragments-note", `On average ${(figures.headline.fragments / figures.headline.rows).toFixed(2)} in a row${fragments.width > 1 ? `; a bar is ${fragments.width} wide` : ""}.`);
+  say("attention-note", `Pairs of tokens that attend to each other. Boundaries spare ${percent(1 - attention.pairs_total / attention.pairs_without_boundaries, 1)} of the pairs that rows without them would have.`);
+  say("balance-note", attention.balance === null ? `Fewer rows than ${attention.ranks} ranks of ${attention.rows_per_rank} take in a step.`
+    : `Slowest rank over the mean, for ${attention.ranks} ranks with ${attention.rows_per_rank} row${attention.rows_per_rank > 1 ? "s" : ""} a step; 1 is even. A window is how many steps may exchange rows.`);
+}
+
+function draw() {
+  const colours = ink();
+  charts.splice(0).forEach((chart) => chart.dispose());
+  for (const [id, make] of Object.entries(OPTIONS)) {
+    const option = figures.headline.rows ? make(colours) : null;
+    if (option === null) { byId(id).style.display = "none"; continue; }
+    const chart = echarts.init(byId(id));
+    chart.setOption({ animation: false, textStyle: { fontFamily: "inherit" }, ...option,
+      tooltip: option.tooltip && { backgroundColor: colours.card, borderColor: colours.line, textStyle: { color: colours.text }, ...option.tooltip } });
+    charts.push(chart);
+  }
+  document.body.dataset.charts = String(charts.length);
+}
+
+showHeadline();
+showTables();
+showSamples();
+showNotes();
+draw();
+window.addEventListener("resize", () => charts.forEach((chart) => chart.resize()));
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

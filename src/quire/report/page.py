@@ -1,0 +1,84 @@
+"""One self-contained page: figures, charts and style in a file that asks no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from quire.dataset.packed.dataset import read_manifest
+from quire.documents import TokenizerLike
+from quire.errors import OutputError
+from quire.files import whole_file
+from quire.report.figures import ReportOptions, figures_of
+from quire.report.shapes import read_shapes
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    tokenizer: TokenizerLike | None = None,
+    options: ReportOptions | None = None,
+    on_shard: Callable[[int], None] = lambda rows: None,
+) -> dict[str, Any]:
+    """The figures of the packed dataset at ``path``, which ``out`` now shows in a page.
+
+    A tokenizer turns the first rows into text; a dataset of bytes needs none for that.
+    """
+    folder, file = Path(path), Path(out)
+    manifest = read_manifest(folder)
+    shapes = read_shapes(folder, manifest, on_shard)
+    figures = figures_of(folder, manifest, shapes, options or ReportOptions(), tokenizer)
+    try:
+        with whole_file(file) as temporary:
+            temporary.write_text(page_of(figures), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"{file} cannot be written: {error.strerror}; name another file with --out"
+        ) from error
+    return figures
+
+
+def page_of(figures: dict[str, Any]) -> str:
+    """The page as one string."""
+    library, script = _asset("vendor/echarts.min.js"), _asset("charts.js")
+    # The browser runs these two scripts and nothing else, loads nothing, and sends nothing:
+    # whatever a file's name or a document's text may hold.
+    policy = (
+        f"default-src 'none'; script-src {_digest(library)} {_digest(script)}; "
+        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "POLICY": policy,
+        "STYLE": _asset("style.css"),
+        "FIGURES": _embedded(figures),
+        "LIBRARY": library,
+        "SCRIPT": script,
+    }
+    return "".join(_filled(piece, parts) for piece in _asset("page.html").split("@@"))
+
+
+def _filled(piece: str, parts: dict[str, str]) -> str:
+    return parts.get(piece, piece)
+
+
+def _asset(name: str) -> str:
+    return resources.files("quire.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _embedded(figures: dict[str, Any]) -> str:
+    """JSON that can stand in a script element: no text in it can close the element."""
+    text = json.dumps(figures, allow_nan=False)  # ASCII alone, so U+2028 is escaped too
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

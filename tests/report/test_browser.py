@@ -1,0 +1,109 @@
+"""The page in a real browser: no error, every chart drawn, on a laptop and on a phone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.report import write_report
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on the machine"
+)
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    write_report(packed, file)
+    return file.as_uri()
+
+
+def opened(browser: Any, page: str, width: int, scheme: str) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
+    browser.get(page)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_chart_is_drawn_without_an_error(browser, page, width, scheme):
+    opened(browser, page, width, scheme)
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return document.body.dataset.charts") == "8"
+    painted = browser.execute_script(
+        """return [...document.querySelectorAll('.chart canvas')].map(canvas => {
+             const { width, height } = canvas;
+             const data = canvas.getContext('2d').getImageData(0, 0, width, height).data;
+             const seen = new Set();
+             for (let i = 0; i < data.length; i += 40) seen.add(data.slice(i, i + 3).join());
+             return seen.size; })"""
+    )
+    assert len(painted) == 8
+    assert min(painted) > 2, "a chart is more than its background"
+    overflow = browser.execute_script("return document.documentElement.scrollWidth - innerWidth")
+    assert overflow <= 0, "nothing sticks out on the right"
+
+
+def test_hostile_text_and_names_stay_text(browser, page):
+    opened(browser, page, 1280, "light")
+    assert browser.title.startswith("packed")
+    assert browser.execute_script("return document.querySelectorAll('img, td b').length") == 0
+    cells = browser.execute_script(
+        "return [...document.querySelectorAll('#sources td')].map(cell => cell.textContent)"
+    )
+    assert "<b>a.jsonl" in cells
+
+
+def test_the_headline_is_readable(browser, page):
+    opened(browser, page, 1280, "light")
+    tiles = browser.execute_script(
+        "return [...document.querySelectorAll('.tile')].map(tile => tile.textContent)"
+    )
+    assert len(tiles) == 8
+    assert "%" in tiles[0]
+
+
+def test_a_page_with_a_broken_script_would_be_noticed(browser, page, tmp_path):
+    from urllib.parse import urlparse
+    from urllib.request import url2pathname
+
+    text = Path(url2pathname(urlparse(page).path)).read_text()
+    broken = tmp_path / "broken.html"
+    broken.write_text(text.replace("showHeadline();\n", "showHeadlines();\n"))
+    opened(browser, broken.as_uri(), 1280, "light")
+    assert browser.get_log("browser") != [], "the policy refuses a script that is not ours"
