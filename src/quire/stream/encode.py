@@ -16,10 +16,12 @@ import numpy.typing as npt
 
 from quire.documents import EncodeOptions, Tokenizer
 from quire.documents.encode import encode_contents
-from quire.errors import SourceError
+from quire.errors import WorkerError
 from quire.stream.state import Tokens
 
 _AS_THEY_ARE = EncodeOptions(add_bos=False, add_eos=False)
+_MAX_DEATHS = 3
+"""Worker processes that may die over one slice of texts before it is an error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,36 +119,57 @@ class InlineEncoder:
 
 
 class ProcessEncoder:
-    """Encodes ahead in processes of its own; the documents come out the same."""
+    """Encodes ahead in processes of its own; the documents come out the same.
+
+    A process that dies takes its pool with it. Then there is a new pool, and the texts whose
+    documents had not come back are encoded again: each depends on its own text alone.
+    """
 
     def __init__(self, tokenizer: Tokenizer, terms: Terms, num_workers: int) -> None:
         self.ahead = 2 * num_workers
-        self._pool = ProcessPoolExecutor(
-            num_workers, get_context("spawn"), initializer=_prepare, initargs=(tokenizer, terms)
-        )
+        self._num_workers, self._arguments = num_workers, (tokenizer, terms)
+        self._pool = self._new_pool()
 
     def submit(self, texts: Sequence[str]) -> Callable[[], EncodedTexts]:
         """A process begins at once."""
-        try:
-            future = self._pool.submit(_encode_here, list(texts))
-        except BrokenProcessPool as error:
-            future = Future()
-            future.set_exception(error)  # raised in its turn: texts before these may be done
-        return lambda: _result(future)
+        kept = list(texts)
+        future = self._begin(kept)
+        return lambda: self._result(future, kept)
 
     def close(self) -> None:
         """Ends the processes."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    def _new_pool(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            self._num_workers,
+            get_context("spawn"),
+            initializer=_prepare,
+            initargs=self._arguments,
+        )
 
-def _result(future: Future[EncodedTexts]) -> EncodedTexts:
-    try:
-        return future.result()
-    except BrokenProcessPool as error:
-        raise SourceError(
-            "a worker process died while it tokenised (out of memory?); no document was lost: go "
-            "on from the last state, with fewer data.num_workers"
-        ) from error
+    def _begin(self, texts: list[str]) -> Future[EncodedTexts]:
+        try:
+            return self._pool.submit(_encode_here, texts)
+        except BrokenProcessPool:
+            self._pool.shutdown(wait=False)
+            self._pool = self._new_pool()
+            return self._pool.submit(_encode_here, texts)
+
+    def _result(self, future: Future[EncodedTexts], texts: list[str]) -> EncodedTexts:
+        for attempt in range(_MAX_DEATHS):
+            if attempt:
+                future = self._begin(texts)
+            try:
+                return future.result()
+            except BrokenProcessPool as error:
+                death = error
+        raise WorkerError(
+            f"worker processes died {_MAX_DEATHS} times while they tokenised the same "
+            f"{len(texts)} documents (killed, out of memory, or a script that opens a stream "
+            "outside of `if __name__ == '__main__':`); no document was lost: go on from the last "
+            "state, with fewer data.num_workers or with 0"
+        ) from death
 
 
 _here: tuple[Tokenizer, Terms]
