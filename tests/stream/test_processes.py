@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from quire.stream import open_stream
@@ -19,6 +21,7 @@ from tests.stream.inputs import (
     key,
     shards_of,
     take,
+    text_of,
     unique_documents,
     write_jsonl,
     write_parquet,
@@ -26,23 +29,24 @@ from tests.stream.inputs import (
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = """
-import hashlib, json, sys, time
+import hashlib, json, sys, threading, time
 from pathlib import Path
-from quire.stream import load_state, open_stream, save_state
-from tests.stream.inputs import Numbers, key, take
+import quire.stream
+from tests.stream.inputs import key
 
 if __name__ == "__main__":
     config, state, log, count = sys.argv[1:]
-    with open_stream(json.loads(config)) as stream:
+    with quire.stream.open_stream(json.loads(config)) as stream:
         if Path(state).exists():
-            stream.set_state(load_state(state))
+            stream.set_state(quire.stream.load(state))
         while stream.stats()["step"] < int(count):
             batch = next(stream)
             digest = hashlib.sha256(repr(key(batch)).encode()).hexdigest()
+            ahead = any(thread.name == "quire-prefetch" for thread in threading.enumerate())
             with open(log, "a") as file:
                 step = stream.get_state()["step"]
-                file.write(json.dumps([step, digest]) + chr(10))
-            save_state(stream.get_state(), state)
+                file.write(json.dumps([step, digest, ahead]) + chr(10))
+            quire.stream.save(stream.get_state(), state)
             time.sleep(0.01)
 """
 
@@ -71,33 +75,88 @@ def start(options, state, log, count, **environment):
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment})
 
 
-@pytest.mark.parametrize(
-    ("kind", "data"),
-    [
-        ("jsonl", {"packing_mode": "online"}),
-        ("parquet", {"packing_mode": "bin"}),
-        ("jsonl", {"packing_mode": "sequential", "num_workers": 1}),
-    ],
-)
-def test_a_run_that_is_killed_again_and_again_gives_the_undisturbed_batches(tmp_path, kind, data):
-    shards = shards_of(unique_documents(LENGTHS * 4), 3)
-    write_jsonl(tmp_path, shards)
-    write_parquet(tmp_path, shards)
-    options = plain(tmp_path, kind, **data)
-    with open_stream({**options, "data": {**options["data"], "num_workers": 0}}) as stream:
-        expected = [digest(batch) for batch in take(stream, 45)]
-    state, log = tmp_path / "state.json", tmp_path / "log"
-    for target in (8, 20, 32):
-        process = start(options, state, log, 45)
+SHARDS = shards_of(unique_documents(LENGTHS * 4), 3)
+
+
+def write_all(folder):
+    """The same documents in every form that a source has."""
+    write_jsonl(folder, SHARDS)
+    write_parquet(folder, SHARDS)
+    for number, documents in enumerate(SHARDS):
+        lines = (folder / f"part-{number}.jsonl").read_bytes()
+        (folder / f"part-{number}.jsonl.gz").write_bytes(gzip.compress(lines))
+        packed = pa.Codec("zstd").compress(lines, asbytes=True)
+        (folder / f"part-{number}.jsonl.zst").write_bytes(packed)
+        for place, document in enumerate(documents[:9]):
+            text = text_of(document)
+            (folder / f"part-{number}-{place}.txt").write_text(text)
+            packed = gzip.compress(text.encode())
+            (folder / f"part-{number}-{place}.txt.gz").write_bytes(packed)
+
+
+def of_hub(folder):
+    files = [str(folder / f"part-{number}.jsonl") for number in range(3)]
+    return {"backend": "hf", "files": [], "hf_dataset": "json", "hf_data_files": files}
+
+
+def mixture(folder):
+    kinds = {"jsonl": 0.5, "parquet": 0.3, "txt.gz": 0.2}
+    sources = [
+        {"backend": "files", "files": [str(folder / f"part-*.{kind}")], "weight": weight}
+        for kind, weight in kinds.items()
+    ]
+    return {"files": [], "sources": sources}
+
+
+LOCAL = {"files": [], "backend": "local_text", "local_text": "a text that comes again and again"}
+KILLED = {
+    "jsonl": ("jsonl", {"packing_mode": "online"}),
+    "jsonl.gz": ("jsonl.gz", {"packing_mode": "bin"}),
+    "jsonl.zst, workers": ("jsonl.zst", {"packing_mode": "online", "num_workers": 2}),
+    "parquet": ("parquet", {"packing_mode": "bin", "shuffle": False}),
+    "text": ("txt", {"packing_mode": "online"}),
+    "text.gz": ("txt.gz", {"packing_mode": "sequential"}),
+    "datasets": (of_hub, {"packing_mode": "bin"}),
+    "local_text": (LOCAL, {"packing_mode": "sequential"}),
+    "mixture": (mixture, {"packing_mode": "online"}),
+    "mixture, workers": (mixture, {"packing_mode": "bin", "num_workers": 2}),
+}
+
+
+@pytest.mark.parametrize("name", KILLED)
+def test_a_run_that_is_killed_gives_the_undisturbed_batches(tmp_path, name, monkeypatch):
+    """SIGKILL while batches are made ahead; the next process goes on from the file."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    source, data = KILLED[name]
+    write_all(tmp_path)
+    more = source(tmp_path) if callable(source) else source if isinstance(source, dict) else {}
+    options = plain(tmp_path, source, **{"grain_prefetch": 2, **data, **more})
+    kill_at = (8, 20, 32) if name == "jsonl" else (15,)
+    expected, seen = killed_and_resumed(tmp_path, options, kill_at, count=45)
+    steps = [step for step, *_ in seen]
+    assert steps == sorted(steps), "a run began anew instead of going on"
+    assert set(steps) == set(range(1, 46))
+    assert all(expected[step - 1] == found for step, found, _ in seen)
+    assert all(ahead for *_, ahead in seen)
+
+
+def killed_and_resumed(folder, options, kill_at, count):
+    """The digests of an undisturbed run, and what killed ones and the last one logged."""
+    data = {**options["data"], "num_workers": 0}
+    if "hf_dataset" in data:  # the same files, without the seconds that `datasets` takes
+        data = {**data, "backend": "files", "hf_dataset": None, "files": data["hf_data_files"]}
+    with open_stream({**options, "data": data}) as stream:
+        expected = [digest(batch) for batch in take(stream, count)]
+    state, log = folder / "state.json", folder / "log"
+    for target in kill_at:
+        process = start(options, state, log, count)
         try:
             wait_for_step(log, target, process)
         finally:
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
-    assert start(options, state, log, 45).wait() == 0
-    seen = [json.loads(line) for line in log.read_text().splitlines()]
-    assert {step for step, _ in seen} == set(range(1, 46))
-    assert all(expected[step - 1] == found for step, found in seen)
+    assert start(options, state, log, count).wait() == 0
+    return expected, [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def children_of(pid):
