@@ -11,6 +11,7 @@ from rich.console import Console
 import quire
 from quire.cli.demo import demo
 from quire.cli.pack import pack
+from quire.cli.plan import plan
 from quire.cli.report import report
 from quire.cli.stream import stream
 from quire.cli.verify import verify
@@ -43,6 +44,7 @@ def _main(
 
 app.command()(demo)
 app.command()(pack)
+app.command()(plan)
 app.command()(report)
 app.command()(stream)
 app.command()(verify)

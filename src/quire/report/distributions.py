@@ -44,7 +44,7 @@ def length_bins(documents: Ints | None, fragments: Ints) -> dict[str, Any]:
     """Documents and fragments by length, in bins that grow with it: two to every doubling.
 
     >>> length_bins(np.array([5]), np.array([3, 2]))["fragments"]
-    [0, 0, 1, 1, 0]
+    [0, 1, 1, 0, 0]
     """
     longest = max(
         int(values.max(initial=1)) for values in (fragments, documents) if values is not None

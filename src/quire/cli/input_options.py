@@ -1,0 +1,40 @@
+"""Options that say what the inputs are, shared by the commands that read a corpus."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Inputs = Annotated[
+    list[str],
+    typer.Argument(
+        help="Files, globs or folders of jsonl(.gz, .zst), parquet, arrow, txt (a document a "
+        "file), or a dataset that save_to_disk wrote."
+    ),
+]
+TokenizerName = Annotated[
+    str | None, typer.Option(help="'byte', a tokenizer.json, or a folder that has one.")
+]
+TextKey = Annotated[str, typer.Option(help="The field that holds the text.")]
+MessagesKey = Annotated[str | None, typer.Option(help="The field that holds a conversation.")]
+AssistantOnly = Annotated[
+    bool, typer.Option(help="Of conversations, train what the assistant says alone.")
+]
+Pretokenized = Annotated[bool, typer.Option("--pretokenized", help="Records hold input_ids.")]
+Column = Annotated[
+    list[str] | None, typer.Option(help="A per-token column beside input_ids; may be repeated.")
+]
+Stride = Annotated[int, typer.Option(help="Tokens repeated where a document is cut.")]
+MinLen = Annotated[int, typer.Option(help="Drop rows with fewer tokens.")]
+MaxLen = Annotated[int | None, typer.Option(help="Drop documents with more tokens.")]
+MaxDocumentsPerRow = Annotated[int | None, typer.Option(help="The most fragments in a row.")]
+AddBos = Annotated[bool, typer.Option(help="Open every fragment with BOS.")]
+AddEos = Annotated[bool, typer.Option(help="Close every document with EOS.")]
+TruncateAt = Annotated[
+    str | None, typer.Option(help="Cut texts before the first match of this expression.")
+]
+MaxRecordBytes = Annotated[str, typer.Option(help="A longer record is a bad one.")]
+MaxBadRecords = Annotated[
+    int, typer.Option(help="Bad records to leave out and list before it is an error.")
+]

@@ -1,0 +1,247 @@
+"""`quire plan`: what packing would give, from lengths alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from quire.cli import input_options as given
+from quire.errors import InvalidOption, MissingDependency
+
+if TYPE_CHECKING:
+    from quire.dataset.corpus.lengths import CorpusLengths
+    from quire.dataset.corpus.options import CorpusOptions
+    from quire.plan.comparison import Candidate
+
+
+def plan(
+    inputs: given.Inputs,
+    *,
+    tokenizer: given.TokenizerName = None,
+    max_length: Annotated[
+        str, typer.Option(help="Places in a row; several with commas: 2048,4096,8192.")
+    ] = "2048,4096,8192",
+    strategy: Annotated[
+        list[str] | None, typer.Option(help="A strategy; may be repeated. All by default.")
+    ] = None,
+    overlong: Annotated[
+        list[str] | None,
+        typer.Option(help="A policy for documents longer than a row; may be repeated."),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Rows in a training step.")] = 64,
+    text_key: given.TextKey = "text",
+    messages_key: given.MessagesKey = None,
+    pretokenized: given.Pretokenized = False,
+    stride: given.Stride = 0,
+    min_len: given.MinLen = 1,
+    max_len: given.MaxLen = None,
+    max_documents_per_row: given.MaxDocumentsPerRow = None,
+    add_bos: given.AddBos = True,
+    add_eos: given.AddEos = True,
+    truncate_at: given.TruncateAt = None,
+    max_record_bytes: given.MaxRecordBytes = "256M",
+    max_bad_records: given.MaxBadRecords = 0,
+    cache: Annotated[
+        bool, typer.Option(help="Keep the lengths, so that the next call takes no time.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the table as JSON.")] = False,
+) -> None:
+    """Compare strategies and lengths before packing: rows, fill, cuts, losses, cost; and advise.
+
+    The corpus is tokenised once; its lengths are kept in the user's cache folder ($QUIRE_CACHE, or
+    quire below $XDG_CACHE_HOME), and nothing else is written. Rows are counted as if the whole
+    corpus were one partition.
+
+    Example: quire plan corpus/ --tokenizer byte --max-length 2048,4096,8192
+    """
+    from quire.dataset.corpus.options import CorpusOptions, parse_size
+    from quire.plan.comparison import recommend
+
+    lengths_asked = _numbers(max_length)
+    options = CorpusOptions(
+        max_length=lengths_asked[0],
+        text_key=text_key,
+        messages_key=messages_key,
+        pretokenized=pretokenized,
+        stride=stride,
+        min_len=min_len,
+        max_len=max_len,
+        max_documents_per_row=max_documents_per_row,
+        add_bos=add_bos,
+        add_eos=add_eos,
+        truncate_at=truncate_at,
+        max_record_bytes=parse_size(max_record_bytes),
+    )
+    corpus = _counted(inputs, tokenizer, options, _cache_dir() if cache else None, max_bad_records)
+    found, notes = _candidates(
+        corpus, options, lengths_asked, strategy, overlong or ["split"], batch_size
+    )
+    if not found:
+        raise InvalidOption(f"there is nothing to compare: {'; '.join(notes)}")
+    if not len(corpus.lengths):
+        raise InvalidOption("no document has a token, so there is nothing to plan")
+    chosen, reasons = recommend(found)
+    if messages_key is not None:
+        notes.append("fragments without a trained token are dropped when packing, not here.")
+    if as_json:
+        _print_json(corpus, found, chosen, [*reasons, *notes])
+    else:
+        _print(corpus, found, chosen, [*reasons, *notes], batch_size)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        numbers = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise InvalidOption(
+            f"--max-length is {text!r} but must be a number, or some with commas: 2048,4096"
+        ) from None
+    return numbers
+
+
+def _cache_dir() -> Path:
+    if given_dir := os.environ.get("QUIRE_CACHE"):
+        return Path(given_dir) / "lengths"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "quire" / "lengths"
+
+
+def _counted(
+    inputs: Sequence[str],
+    tokenizer: str | None,
+    options: CorpusOptions,
+    cache_dir: Path | None,
+    budget: int,
+) -> CorpusLengths:
+    from quire.dataset.corpus.lengths import corpus_lengths
+    from quire.progress import ByteProgress
+
+    with ByteProgress("counting tokens") as progress:
+        return corpus_lengths(
+            inputs,
+            tokenizer,
+            options,
+            cache_dir=cache_dir,
+            max_bad_records=budget,
+            on_start=progress.start,
+            on_progress=lambda done: progress.advance(done.num_bytes),
+        )
+
+
+def _candidates(
+    corpus: CorpusLengths,
+    options: CorpusOptions,
+    lengths: Sequence[int],
+    strategies: Sequence[str] | None,
+    policies: Sequence[str],
+    batch_size: int,
+) -> tuple[list[Candidate], list[str]]:
+    from dataclasses import replace
+
+    from quire.plan import strategy_names
+    from quire.plan.comparison import compare
+
+    found: list[Candidate] = []
+    notes: list[str] = []
+    for name in strategies or strategy_names():
+        try:
+            asked = [
+                corpus.terms(
+                    replace(options, max_length=n, strategy=name, overlong=policy).plan_options(0)
+                )
+                for n in lengths
+                for policy in policies
+            ]
+            with Console(stderr=True).status(f"planning: {name}"):
+                found += compare(corpus.lengths, asked, batch_size=batch_size)
+        except MissingDependency as missing:
+            notes.append(str(missing))
+    return sorted(found, key=lambda one: (one.max_length, one.overlong, one.strategy)), notes
+
+
+def _print_json(
+    corpus: CorpusLengths, found: Sequence[Candidate], chosen: Candidate, reasons: list[str]
+) -> None:
+    plain = {
+        "documents": len(corpus.lengths),
+        "tokens": int(corpus.lengths.sum()),
+        "dropped_before": dict(corpus.ledger.documents.dropped),
+        "candidates": [one.to_dict() for one in found],
+        "recommended": chosen.to_dict(),
+        "reasons": reasons,
+    }
+    typer.echo(json.dumps(plain))
+
+
+def _print(
+    corpus: CorpusLengths,
+    found: Sequence[Candidate],
+    chosen: Candidate,
+    reasons: Sequence[str],
+    batch_size: int,
+) -> None:
+    import numpy as np
+
+    console = Console() if Console().is_terminal else Console(width=120)
+    lengths = corpus.lengths
+    kept = ", lengths kept from before" if corpus.was_cached else ""
+    console.print(
+        f"[bold]{len(lengths):,}[/] documents, [bold]{int(lengths.sum()):,}[/] tokens, "
+        f"median {int(np.median(lengths)):,}, longest {int(lengths.max()):,}{kept}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for reason, count in sorted(corpus.ledger.documents.dropped.items()):
+        console.print(f"  left out as {reason}: {count:,} documents", highlight=False)
+    console.print(_table(found, chosen))
+    console.print(
+        "full: content over places; gap: rows over the proven fewest; cut, truncated: documents; "
+        "lost: tokens; attends: how many tokens a token attends to, on average; "
+        f"steps: of {batch_size} rows.",
+        style="dim",
+        soft_wrap=True,
+    )
+    console.print(
+        f"[bold green]take[/] --max-length {chosen.max_length} --strategy {chosen.strategy} "
+        f"--overlong {chosen.overlong}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for line in reasons:
+        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(found: Sequence[Candidate], chosen: Candidate) -> Table:
+    """One table, with a heading line before each length and policy."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("strategy", no_wrap=True)
+    for name in ("rows", "full", "gap", "cut", "truncated", "lost", "attends", "steps"):
+        table.add_column(name, justify="right", no_wrap=True)
+    before: tuple[int, str] | None = None
+    for one in found:
+        if before != (one.max_length, one.overlong):
+            before = (one.max_length, one.overlong)
+            table.add_row(f"[cyan]{one.max_length:,} {one.overlong}[/]")
+        table.add_row(*_cells(one), style="bold green" if one is chosen else None)
+    return table
+
+
+def _cells(one: Candidate) -> list[str]:
+    return [
+        f"  {one.strategy}",
+        f"{one.rows:,}",
+        f"{one.utilization:.2%}",
+        f"{one.gap:.2%}",
+        f"{one.documents_cut:,}",
+        f"{one.documents_truncated:,}",
+        f"{one.tokens_lost:,}",
+        f"{one.attention:,.0f}",
+        f"{one.steps:,}",
+    ]

@@ -1,0 +1,174 @@
+"""Plans of the same lengths side by side, and which of them to take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from quire.plan.lengths import IntArray
+from quire.plan.options import PlanOptions
+from quire.plan.plan import Plan
+from quire.plan.strategies import keeps_order, plan_documents
+
+_FEW_CUTS = 0.05
+_LIKE = 0.01
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """The figures of one plan."""
+
+    max_length: int
+    strategy: str
+    overlong: str
+    rows: int
+    bound: int
+    """Proven fewest rows for the same fragments."""
+    utilization: float
+    documents: int
+    documents_cut: int
+    """Documents that stand in more than one piece."""
+    documents_truncated: int
+    """Documents that lost some of their tokens."""
+    documents_dropped: int
+    tokens: int
+    """Tokens of all documents, before anything is lost."""
+    tokens_lost: int
+    attention: float
+    """How many tokens a token attends to, itself included, on average."""
+    steps: int
+
+    @property
+    def gap(self) -> float:
+        """Rows over the bound, as a share of it."""
+        return self.rows / self.bound - 1 if self.bound else 0.0
+
+    @property
+    def share_broken(self) -> float:
+        """Documents that were cut, truncated or dropped, over all."""
+        broken = self.documents_cut + self.documents_truncated + self.documents_dropped
+        return broken / self.documents if self.documents else 0.0
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values, with gap."""
+        return {**asdict(self), "gap": self.gap}
+
+
+def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
+    """The figures of a plan of these lengths."""
+    sizes = (plan.stops - plan.starts).astype(np.int64)
+    pieces = np.bincount(plan.documents, minlength=len(lengths))
+    first_lost = plan.ledger.tokens.dropped.get("truncated", 0) > 0
+    truncated = _num_truncated(plan, lengths, pieces) if first_lost else 0
+    in_rows = sizes + plan.options.prefix
+    total = int(in_rows.sum())
+    return Candidate(
+        max_length=plan.capacity,
+        strategy=plan.options.strategy,
+        overlong=plan.options.overlong,
+        rows=plan.num_rows,
+        bound=plan.lower_bound,
+        utilization=plan.utilization,
+        documents=plan.ledger.documents.input,
+        documents_cut=int((pieces > 1).sum()),
+        documents_truncated=truncated,
+        documents_dropped=plan.ledger.documents.num_dropped,
+        tokens=plan.ledger.tokens.input,
+        tokens_lost=plan.ledger.tokens.num_dropped,
+        attention=float((in_rows * (in_rows + 1.0) / 2).sum() / total) if total else 0.0,
+        steps=-(-plan.num_rows // batch_size),
+    )
+
+
+def _num_truncated(plan: Plan, lengths: IntArray, pieces: IntArray) -> int:
+    """Documents of which something stands in a row, but not up to both ends."""
+    last = np.zeros(len(lengths), np.int64)
+    np.maximum.at(last, plan.documents, plan.stops)
+    first = np.full(len(lengths), np.iinfo(np.int64).max)
+    np.minimum.at(first, plan.documents, plan.starts)
+    stands = pieces > 0
+    return int((stands & ((last < lengths) | (first > 0))).sum())
+
+
+def compare(
+    lengths: IntArray,
+    options: Sequence[PlanOptions],
+    *,
+    batch_size: int = 1,
+    on_plan: Callable[[Candidate], None] = lambda candidate: None,
+) -> list[Candidate]:
+    """One candidate for each of the options.
+
+    >>> options = [PlanOptions(capacity=4, strategy=name) for name in ("best_fit", "greedy")]
+    >>> [candidate.rows for candidate in compare(np.array([3, 2, 1, 2]), options)]
+    [2, 3]
+    """
+    found = []
+    for one in options:
+        found.append(candidate_of(plan_documents(lengths, one), lengths, batch_size))
+        on_plan(found[-1])
+    return found
+
+
+def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, list[str]]:
+    """The candidate to take, and the reasons in sentences.
+
+    The length first: the shortest that breaks few documents. Then the strategy: one that keeps the
+    order where it fills rows as well, since an order by length biases training; else the fullest of
+    those that break no more documents than they must.
+    """
+    length, reasons = _recommended_length(candidates)
+    here = [one for one in candidates if one.max_length == length]
+    fewest_lost = min(one.tokens_lost for one in here)
+    here = [one for one in here if one.tokens_lost == fewest_lost]
+    whole = min(one.share_broken for one in here)
+    careful = [one for one in here if one.share_broken <= whole + _LIKE]
+    best = min(careful, key=lambda one: (one.rows, one.strategy != "best_fit"))
+    cheap = [one for one in careful if one.rows <= best.rows * (1 + _LIKE)]
+    ordered = [one for one in cheap if keeps_order(one.strategy)]
+    plain = [one for one in cheap if one.strategy == "best_fit" and one.rows <= best.rows * 1.002]
+    chosen = (ordered or plain or [best])[0]
+    reasons.append(_why(chosen, best, bool(ordered)))
+    reasons += _alternative(chosen, here)
+    return chosen, reasons
+
+
+def _recommended_length(candidates: Sequence[Candidate]) -> tuple[int, list[str]]:
+    broken: dict[int, float] = {}
+    for one in candidates:
+        broken[one.max_length] = min(broken.get(one.max_length, 1.0), one.share_broken)
+    few = [length for length in sorted(broken) if broken[length] <= _FEW_CUTS]
+    length = few[0] if few else max(broken)
+    others = ", ".join(
+        f"{share:.1%} at {n:,}" for n, share in sorted(broken.items()) if n != length
+    )
+    beside = f" ({others})" if others else ""
+    if few:
+        reason = f"{length:,} is the shortest length that breaks at most {_FEW_CUTS:.0%} of the "
+        return length, [f"{reason}documents: {broken[length]:.1%}{beside}."]
+    return length, [
+        f"every length breaks more than {_FEW_CUTS:.0%} of the documents; {length:,} breaks the "
+        f"fewest: {broken[length]:.1%}{beside}."
+    ]
+
+
+def _why(chosen: Candidate, best: Candidate, in_order: bool) -> str:
+    full = f"{chosen.strategy} fills rows to {chosen.utilization:.2%}"
+    if in_order:
+        return f"{full}, within {_LIKE:.0%} of the best, and keeps the order of the documents."
+    over = f"{chosen.rows - chosen.bound:,} rows over the proven bound"
+    if chosen is best:
+        return f"{full}, {over}; rows are shuffled, so that their order is not that of lengths."
+    return f"{full}, {over}; {best.strategy} would save {chosen.rows - best.rows:,}."
+
+
+def _alternative(chosen: Candidate, others: Sequence[Candidate]) -> list[str]:
+    fuller = min(others, key=lambda one: one.rows)
+    if fuller.rows >= chosen.rows or fuller.documents_cut <= chosen.documents_cut:
+        return []
+    return [
+        f"{fuller.strategy} ({fuller.overlong}) would save {chosen.rows - fuller.rows:,} rows, and "
+        f"cut {fuller.documents_cut - chosen.documents_cut:,} more documents."
+    ]

@@ -1,0 +1,103 @@
+"""Plans side by side: the figures, and the advice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from quire.plan import PlanOptions
+from quire.plan.comparison import Candidate, compare, recommend
+
+
+def one(lengths: list[int], **options) -> Candidate:
+    return compare(np.array(lengths), [PlanOptions(**options)], batch_size=2)[0]
+
+
+def test_the_figures_of_a_split_plan():
+    found = one([5, 3, 2], capacity=4, overlong="split")
+    assert (found.rows, found.bound, found.documents_cut) == (3, 3, 1)
+    assert (found.documents, found.tokens, found.tokens_lost) == (3, 10, 0)
+    assert found.utilization == 10 / 12
+    assert found.steps == 2
+    # fragments 4, 1, 3, 2: 10 + 1 + 6 + 3 pairs over 10 tokens
+    assert found.attention == 2.0
+
+
+def test_the_figures_of_a_truncated_plan():
+    found = one([5, 3, 4], capacity=4, overlong="truncate")
+    assert (found.rows, found.documents_truncated, found.tokens_lost) == (3, 1, 1)
+    assert found.documents_cut == 0
+    assert found.share_broken == pytest.approx(1 / 3)
+
+
+def test_a_document_cut_at_its_left_end_is_truncated_too():
+    assert one([5, 3], capacity=4, overlong="truncate_left").documents_truncated == 1
+
+
+def test_a_dropped_document_is_broken():
+    found = one([5, 3], capacity=4, overlong="drop")
+    assert (found.documents_dropped, found.documents_truncated) == (1, 0)
+    assert found.share_broken == 0.5
+
+
+def test_a_prefix_counts_as_a_token_that_attends():
+    assert one([3], capacity=4, prefix=1).attention == 10 / 4
+
+
+def test_no_document_is_no_row():
+    found = one([], capacity=4)
+    assert (found.rows, found.gap, found.share_broken, found.attention) == (0, 0, 0, 0)
+
+
+def candidates(lengths: np.ndarray, capacities: list[int], strategies: list[str], **more):
+    options = [PlanOptions(capacity=c, strategy=s, **more) for c in capacities for s in strategies]
+    return compare(lengths, options)
+
+
+def test_where_order_costs_nothing_it_is_kept():
+    found = candidates(np.full(100, 4), [8], ["best_fit", "greedy", "wrapped"])
+    chosen, reasons = recommend(found)
+    assert chosen.strategy == "greedy"
+    assert "keeps the order" in reasons[1]
+
+
+def test_where_order_costs_rows_the_fit_is_taken():
+    lengths = np.random.default_rng(0).integers(1, 60, 1000)
+    chosen, reasons = recommend(candidates(lengths, [64], ["best_fit", "greedy", "wrapped"]))
+    assert chosen.strategy == "best_fit"
+    assert "proven bound" in reasons[1]
+
+
+def test_the_shortest_length_that_breaks_few_documents_is_taken():
+    lengths = np.array([10] * 95 + [100] * 5)
+    chosen, reasons = recommend(candidates(lengths, [8, 16, 128], ["best_fit"]))
+    assert chosen.max_length == 16
+    assert "5.0%" in reasons[0]
+    assert "100.0% at 8" in reasons[0]
+
+
+def test_where_every_length_breaks_many_the_longest_is_taken_and_said():
+    chosen, reasons = recommend(candidates(np.full(10, 100), [8, 16], ["best_fit"]))
+    assert chosen.max_length == 16
+    assert "every length breaks" in reasons[0]
+
+
+def test_tokens_are_not_thrown_away_for_fuller_rows():
+    lengths = np.random.default_rng(1).integers(1, 200, 500)
+    both = candidates(lengths, [64], ["best_fit"], overlong="split") + candidates(
+        lengths, [64], ["best_fit"], overlong="truncate"
+    )
+    assert recommend(both)[0].overlong == "split"
+
+
+def test_what_more_cuts_would_save_is_said():
+    lengths = np.full(100, 5)
+    chosen, reasons = recommend(candidates(lengths, [8], ["best_fit", "wrapped"]))
+    assert chosen.strategy == "best_fit"
+    assert reasons[-1] == "wrapped (split) would save 37 rows, and cut 50 more documents."
+
+
+def test_figures_are_plain():
+    plain = one([5, 3, 2], capacity=4).to_dict()
+    assert plain["gap"] == 0.0
+    assert plain["max_length"] == 4

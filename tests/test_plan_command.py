@@ -1,0 +1,164 @@
+"""`quire plan`: what it says is what `quire pack` then does."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import polars
+import pytest
+
+import quire
+
+STRATEGIES = ("best_fit", "first_fit", "greedy", "tight", "wrapped")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plan") / "corpus"
+    folder.mkdir()
+    chance = random.Random(3)
+    texts = ["x" * int(chance.lognormvariate(3.5, 1)) for _ in range(1200)]
+    for part in range(3):
+        lines = [json.dumps({"text": text}) for text in texts[part::3]]
+        (folder / f"{part}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def run(cache: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "quire", "plan", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "QUIRE_CACHE": str(cache)},
+    )
+
+
+@pytest.fixture(scope="module")
+def figures(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+    cache = tmp_path_factory.mktemp("cache")
+    policies = [f"--overlong={name}" for name in ("split", "truncate", "drop")]
+    done = run(cache, corpus, "--tokenizer", "byte", "--max-length=64,128", *policies, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("overlong", ["split", "truncate", "drop"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_figure_is_that_of_the_packed_parquet(corpus, figures, strategy, overlong, tmp_path):
+    said = next(
+        one
+        for one in figures["candidates"]
+        if (one["max_length"], one["strategy"], one["overlong"]) == (128, strategy, overlong)
+    )
+    result = quire.pack_corpus(
+        [corpus], tmp_path / "out", "byte", max_length=128, strategy=strategy, overlong=overlong
+    )
+    rows = [
+        row
+        for shard in result.manifest["shards"]
+        for row in polars.read_parquet(tmp_path / "out" / shard["file"]).to_dicts()
+    ]
+    pieces: Counter[int] = Counter()
+    lengths: Counter[int] = Counter()
+    pairs = tokens = 0
+    for row in rows:
+        stops = [*row["document_starts"][1:], len(row["input_ids"])]
+        for document, start, stop in zip(
+            row["document_ids"], row["document_starts"], stops, strict=True
+        ):
+            length = stop - start
+            pieces[document] += 1
+            lengths[document] += length - 1  # BOS
+            pairs += length * (length + 1) // 2
+            tokens += length
+    content = sum(lengths.values())
+    given = {
+        (part << 40) + number: len(json.loads(line)["text"]) + 1
+        for part in range(3)
+        for number, line in enumerate((corpus / f"{part}.jsonl").read_text().splitlines())
+        if json.loads(line)["text"]
+    }
+    expected = {
+        "rows": len(rows),
+        "utilization": content / (len(rows) * 128),
+        "documents": len(given),
+        "documents_cut": sum(count > 1 for count in pieces.values()),
+        "documents_truncated": sum(lengths[d] < given[d] for d in lengths),
+        "documents_dropped": len(given) - len(lengths),
+        "tokens_lost": sum(given.values()) - content,
+        "steps": -(-len(rows) // 64),
+    }
+    assert {name: said[name] for name in expected} == expected
+    assert said["attention"] == pytest.approx(pairs / tokens)
+    assert -(-tokens // 128) <= said["bound"] <= len(rows)
+
+
+def test_the_table_and_the_advice_are_printed_whole_in_a_pipe(corpus, tmp_path):
+    done = run(tmp_path, corpus, "--tokenizer", "byte", "--max-length", "64,128")
+    assert done.returncode == 0, done.stderr
+    assert "128 split" in done.stdout
+    assert "…" not in done.stdout
+    assert "\x1b[" not in done.stdout
+    assert "take --max-length" in done.stdout
+    for strategy in STRATEGIES:
+        assert strategy in done.stdout
+
+
+def test_the_second_call_reads_the_lengths_that_the_first_one_kept(corpus, tmp_path):
+    first = run(tmp_path, corpus, "--tokenizer", "byte", "--strategy", "greedy")
+    again = run(tmp_path, corpus, "--tokenizer", "byte", "--strategy", "greedy")
+    assert "kept from before" not in first.stdout
+    assert "kept from before" in again.stdout
+    assert first.stdout == again.stdout.replace(", lengths kept from before", "")
+
+
+def test_other_options_or_inputs_are_counted_anew(corpus, tmp_path):
+    run(tmp_path, corpus, "--tokenizer", "byte", "--strategy", "greedy")
+    other = run(tmp_path, corpus, "--tokenizer", "byte", "--strategy", "greedy", "--no-add-eos")
+    fewer = run(tmp_path, corpus / "0.jsonl", "--tokenizer", "byte", "--strategy", "greedy")
+    assert "kept from before" not in other.stdout + fewer.stdout
+
+
+def test_a_broken_cache_is_counted_anew(corpus, tmp_path):
+    first = run(tmp_path, corpus, "--tokenizer", "byte", "--strategy", "greedy")
+    (kept,) = (tmp_path / "lengths").iterdir()
+    kept.write_bytes(kept.read_bytes()[:100])
+    assert (
+        run(tmp_path, corpus, "--tokenizer", "byte", "--strategy", "greedy").stdout == first.stdout
+    )
+
+
+def test_without_a_cache_nothing_is_written(corpus, tmp_path):
+    run(tmp_path, corpus, "--tokenizer", "byte", "--strategy", "greedy", "--no-cache")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max-length", "12,x"], "some with commas"),
+        (["--max-length", "0"], "is 0 but must be"),
+        (["--strategy", "best-fit"], "best_fit"),
+        (["--overlong", "cut"], "overlong"),
+        (["--text-key", "txt"], "txt"),
+    ],
+)
+def test_a_mistake_is_two_lines_with_the_remedy(corpus, tmp_path, arguments, message):
+    done = run(tmp_path, corpus, "--tokenizer", "byte", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_empty_corpus_is_an_error(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": ""}\n')
+    done = run(tmp_path, tmp_path / "a.jsonl", "--tokenizer", "byte")
+    assert done.returncode == 2
+    assert "no document has a token" in done.stderr
