@@ -1,0 +1,315 @@
+"""Vision-language samples become one flat row, or padded rows, and nothing of them is lost."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from quire.collate import (
+    MropeOptions,
+    VisionCollator,
+    VisionPaddedCollator,
+    VisionPaddingFreeCollator,
+)
+from quire.errors import InvalidOption, InvalidRow
+
+IMAGE, VIDEO = 90, 91
+RULES = MropeOptions(image_token_id=IMAGE, video_token_id=VIDEO)
+
+
+def with_image(*tokens, fill=1.0, **fields):
+    """A sample of one 2 × 2 merged image (16 patches of width 3), then text."""
+    return {
+        "input_ids": [*[IMAGE] * 4, *tokens],
+        "pixel_values": np.full((16, 3), fill, dtype=np.float32),
+        "image_grid_thw": np.array([[1, 4, 4]]),
+        **fields,
+    }
+
+
+def with_video(*tokens, fill=1.0, **fields):
+    """A sample of one video: two frames of one merged patch each, then text."""
+    return {
+        "input_ids": [VIDEO, VIDEO, *tokens],
+        "pixel_values_videos": np.full((8, 3), fill, dtype=np.float32),
+        "video_grid_thw": np.array([[2, 2, 2]]),
+        **fields,
+    }
+
+
+@pytest.fixture
+def flat():
+    return VisionPaddingFreeCollator(RULES, return_tensors="np")
+
+
+@pytest.fixture
+def padded():
+    return VisionPaddedCollator(mrope=RULES, return_tensors="np")
+
+
+def test_a_pack_becomes_one_flat_row(flat):
+    batch = flat([[with_image(5, 6), {"input_ids": [7, 8, 9]}]])
+    assert batch["input_ids"].tolist() == [[90, 90, 90, 90, 5, 6, 7, 8, 9]]
+    assert batch["labels"].tolist() == [[-100] * 4 + [5, 6, -100, 8, 9]]
+    assert batch["position_ids"].shape == (4, 1, 9)
+    assert batch["position_ids"][:, 0].tolist() == [
+        [0, 1, 2, 3, 4, 5, 0, 1, 2],
+        [0, 0, 0, 0, 2, 3, 0, 1, 2],
+        [0, 0, 1, 1, 2, 3, 0, 1, 2],
+        [0, 1, 0, 1, 2, 3, 0, 1, 2],
+    ]
+    assert batch["text_position_ids"].tolist() == [[0, 1, 2, 3, 4, 5, 0, 1, 2]]
+    assert batch["mm_token_type_ids"].tolist() == [[1, 1, 1, 1, 0, 0, 0, 0, 0]]
+    assert batch["cu_seq_lens_q"].tolist() == batch["cu_seq_lens_k"].tolist() == [0, 6, 9]
+    assert batch["cu_seq_lens_q"].dtype == np.int32
+    assert batch["max_length_q"] == batch["max_length_k"] == 6
+    assert batch["use_cache"] is False
+    assert "attention_mask" not in batch
+
+
+def test_samples_packs_and_several_packs_are_laid_out_alike(flat):
+    samples = [with_image(5), {"input_ids": [7, 8]}, with_video(9)]
+    forms = [samples, [samples], [samples[:1], samples[1:]], [tuple(samples)]]
+    batches = [flat(form) for form in forms]
+    for batch in batches[1:]:
+        for name, value in batches[0].items():
+            np.testing.assert_array_equal(value, batch[name], err_msg=name)
+
+
+def test_patches_grids_and_seconds_stand_in_the_order_of_the_samples(flat):
+    samples = [
+        with_image(1, fill=1.0) | {"second_per_grid_ts": None},
+        with_video(2, fill=2.0, second_per_grid_ts=[0.5]),
+        {"input_ids": [3, 4]},
+        with_image(5, fill=3.0),
+        with_video(6, fill=4.0, second_per_grid_ts=[0.25]),
+    ]
+    samples[3]["image_grid_thw"] = np.array([[1, 2, 8]])
+    batch = flat([samples])
+    assert batch["pixel_values"][:, 0].tolist() == [1.0] * 16 + [3.0] * 16
+    assert batch["image_grid_thw"].tolist() == [[1, 4, 4], [1, 2, 8]]
+    assert batch["pixel_values_videos"][:, 0].tolist() == [2.0] * 8 + [4.0] * 8
+    assert batch["video_grid_thw"].tolist() == [[2, 2, 2]] * 2
+    assert batch["second_per_grid_ts"].tolist() == [0.5, 0.25]
+    assert batch["second_per_grid_ts"].dtype == np.float32
+
+
+def test_channels_and_unknown_fields_are_kept_one_for_each_sample(flat):
+    first = {"input_ids": [1, 2], "channel": "charts", "length": 2}
+    second = {"input_ids": [3], "channel": "scans", "origin": {"file": 7}}
+    batch = flat([[first, second]])
+    assert batch["channel"] == ["charts", "scans"]
+    assert batch["length"] == [2, None]
+    assert batch["origin"] == [None, {"file": 7}]
+
+
+def test_a_field_of_one_value_for_each_token_is_laid_end_to_end():
+    collator = VisionPaddingFreeCollator(token_fields=("loss_scale",), return_tensors="np")
+    samples = [{"input_ids": [1, 2], "loss_scale": [0.5, 1.0]}]
+    samples += [{"input_ids": [3], "loss_scale": [2.0]}]
+    assert collator([samples])["loss_scale"].tolist() == [[0.5, 1.0, 2.0]]
+    samples[1]["loss_scale"] = [2.0, 2.0]
+    with pytest.raises(InvalidRow, match=r"sample 1 has loss_scale of shape \(2,\) but 1 input"):
+        collator([samples])
+
+
+def test_a_text_only_pack_has_no_vision_fields(flat):
+    batch = flat([[{"input_ids": [1, 2]}, {"input_ids": [3]}]])
+    assert not {"pixel_values", "image_grid_thw", "video_grid_thw"} & set(batch)
+    assert batch["mm_token_type_ids"].tolist() == [[0, 0, 0]]
+
+
+def test_given_labels_decide_on_placeholders_and_only_the_first_is_taken_from_them(flat):
+    labels = [IMAGE, IMAGE, -100, -100, 5, 6]
+    batch = flat([[with_image(5, 6, labels=labels), {"input_ids": [7, 8], "labels": [7, 8]}]])
+    assert batch["labels"].tolist() == [[-100, IMAGE, -100, -100, 5, 6, -100, 8]]
+
+
+def test_without_labels_placeholders_are_no_targets(flat):
+    sample = with_image(5)
+    sample["input_ids"] = [4, *sample["input_ids"]]
+    assert flat([[sample]])["labels"].tolist() == [[-100] * 5 + [5]]
+
+
+def test_a_loss_mask_and_placeholders_both_take_targets_away(flat):
+    sample = with_image(5, 6, 7, loss_mask=[1, 1, 1, 1, 1, 0, 1])
+    assert flat([[sample]])["labels"].tolist() == [[-100] * 4 + [5, -100, 7]]
+
+
+def test_the_masked_tail_of_a_truncated_sample_stays_masked(flat):
+    sample = {"input_ids": [1, 2, 3, 4], "labels": [1, 2, -100, -100]}
+    assert flat([[sample]])["labels"].tolist() == [[-100, 2, -100, -100]]
+
+
+def test_samples_stay_as_they_were(flat, padded):
+    samples = [with_image(5, labels=[-100] * 4 + [5], channel="a"), with_video(6, labels=[1, 2, 6])]
+    before = copy.deepcopy(samples)
+    flat([samples])
+    padded(samples)
+    for sample, copied in zip(samples, before, strict=True):
+        assert sample.keys() == copied.keys()
+        for name in sample:
+            np.testing.assert_array_equal(sample[name], copied[name])
+
+
+@pytest.mark.parametrize("kind", [np.ndarray.tolist, np.copy, torch.from_numpy])
+def test_samples_may_hold_lists_arrays_or_tensors(kind):
+    raw = with_image(5, 6, mm_token_type_ids=[1, 1, 1, 1, 0, 0], attention_mask=[1] * 6)
+    given = {name: kind(np.asarray(value)) for name, value in raw.items()}
+    batch = VisionPaddingFreeCollator(RULES)([[given, with_image(7)]])
+    assert batch["pixel_values"].dtype == torch.float32
+    assert batch["pixel_values"].shape == (32, 3)
+    assert batch["image_grid_thw"].tolist() == [[1, 4, 4]] * 2
+    assert batch["input_ids"].dtype == batch["mm_token_type_ids"].dtype == torch.int64
+
+
+def test_half_precision_patches_keep_their_dtype():
+    sample = with_image(5)
+    sample["pixel_values"] = torch.ones(16, 3, dtype=torch.bfloat16)
+    batch = VisionPaddingFreeCollator(RULES)([[sample, copy.deepcopy(sample)]])
+    assert batch["pixel_values"].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "eager"])
+def test_a_dense_mask_is_added_where_it_is_asked_for(backend):
+    collator = VisionPaddingFreeCollator(attention=backend)
+    mask = collator([[{"input_ids": [1, 2]}, {"input_ids": [3]}]])["attention_mask"]
+    visible = mask if backend == "sdpa" else mask == 0
+    assert visible[0, 0].tolist() == [
+        [True, False, False],
+        [True, True, False],
+        [False] * 2 + [True],
+    ]
+    assert mask.dtype == (torch.bool if backend == "sdpa" else torch.float32)
+
+
+def test_evaluation_is_padded_with_one_sample_in_a_row(padded):
+    batch = padded([with_image(5, 6, channel="a"), {"input_ids": [7, 8, 9], "channel": "b"}])
+    assert batch["input_ids"].tolist() == [[90, 90, 90, 90, 5, 6], [7, 8, 9, 0, 0, 0]]
+    assert batch["attention_mask"].tolist() == [[1] * 6, [1, 1, 1, 0, 0, 0]]
+    assert batch["labels"].tolist() == [[-100] * 4 + [5, 6], [-100, 8, 9, -100, -100, -100]]
+    assert batch["position_ids"].shape == (3, 2, 6)
+    assert batch["position_ids"][:, 1].tolist() == [[0, 1, 2, 0, 0, 0]] * 3
+    assert batch["mm_token_type_ids"].tolist() == [[1, 1, 1, 1, 0, 0], [0] * 6]
+    assert batch["channel"] == ["a", "b"]
+    assert "cu_seq_lens_q" not in batch
+
+
+def test_padding_has_the_tokenizer_s_id_and_is_known_from_lengths():
+    class Tokenizer:
+        pad_token_id = eos_token_id = 2
+
+    batch = VisionPaddedCollator(Tokenizer())([{"input_ids": [1, 5, 2]}, {"input_ids": [1]}])
+    assert batch["input_ids"].tolist() == [[1, 5, 2], [1, 2, 2]]
+    assert batch["labels"].tolist() == [[-100, 5, 2], [-100, -100, -100]]
+
+
+def test_one_collator_lays_packs_end_to_end_and_pads_samples(flat, padded):
+    collator = VisionCollator(flat, padded)
+    samples = [{"input_ids": [1, 2]}, {"input_ids": [3]}]
+    assert collator([samples])["input_ids"].shape == (1, 3)
+    assert collator(samples)["input_ids"].shape == (2, 2)
+    with pytest.raises(InvalidRow, match="feature 1 is a pack and feature 0 a sample"):
+        collator([samples[0], samples])
+
+
+BAD = {
+    "no tokens": ({"labels": [1]}, r"row 1 has no input_ids, only \['labels'\]"),
+    "empty": ({"input_ids": []}, r"row 1 has no tokens"),
+    "two axes": ({"input_ids": [[1, 2]]}, r"row 1: input_ids"),
+    "labels of another length (fault 17)": (
+        {"input_ids": [1, 2, 3], "labels": [1, 2]},
+        r"row 1 has 2 labels but 3 input_ids",
+    ),
+    "labels in some samples": ({"input_ids": [1]}, r"row 1 has no labels, but row 0 has"),
+    "image without placeholders (fault 19)": (
+        {"input_ids": [1, 2], "labels": [1, 2]}
+        | {name: with_image()[name] for name in ("pixel_values", "image_grid_thw")},
+        r"sample 1 has fewer image placeholders .* \(4, found 0\)",
+    ),
+    "placeholders without image (fault 19)": (
+        {"input_ids": [IMAGE, 2], "labels": [1, 2]},
+        r"sample 1 has a stretch of 1 image placeholders, but .* no grid is left",
+    ),
+    "a cut image span (fault 19)": (
+        with_image(labels=[1, 2, 3]) | {"input_ids": [IMAGE] * 3},
+        r"sample 1 has a stretch of 3 image placeholders, but the next image needs 4",
+    ),
+    "patches without grids": (
+        {"input_ids": [1], "labels": [1], "pixel_values": np.ones((16, 3))},
+        r"sample 1: pixel_values have 16 patches but image_grid_thw describe 0",
+    ),
+    "grids of another image": (
+        with_image(1, labels=[0] * 5) | {"image_grid_thw": [[1, 4, 2]]},
+        r"sample 1: pixel_values have 16 patches but image_grid_thw describe 8",
+    ),
+    "a flat grid": (
+        with_image(1, labels=[0] * 5) | {"image_grid_thw": [1, 4, 4]},
+        r"sample 1: image_grid_thw have shape \(3,\)",
+    ),
+    "types of another length": (
+        with_image(1, labels=[0] * 5, mm_token_type_ids=[1, 1, 1, 1]),
+        r"sample 1 has mm_token_type_ids of shape \(4,\) but 5 input_ids",
+    ),
+    "types that contradict the tokens": (
+        with_image(1, labels=[0] * 5, mm_token_type_ids=[1, 1, 1, 0, 0]),
+        r"sample 1: mm_token_type_ids\[3\] is 0 but input_ids\[3\] is 90",
+    ),
+    "an unknown type": (
+        {"input_ids": [1, 2], "labels": [1, 2], "mm_token_type_ids": [0, 3]},
+        r"sample 1: mm_token_type_ids hold 3",
+    ),
+    "own positions": (
+        {"input_ids": [1, 2], "labels": [1, 2], "position_ids": [0, 1]},
+        r"sample 1 brings position_ids",
+    ),
+    "seconds without videos": (
+        {"input_ids": [1], "labels": [1], "second_per_grid_ts": [1.0]},
+        r"sample 1 has 1 second_per_grid_ts but 0 videos",
+    ),
+    "padding": (
+        {"input_ids": [1, 0], "labels": [1, 0], "attention_mask": [1, 0]},
+        r"row 1 is padded already",
+    ),
+    "no dict": ("text", r"sample 1 is a str"),
+}
+
+
+@pytest.mark.parametrize(("bad", "message"), BAD.values(), ids=BAD)
+def test_a_bad_sample_is_refused_by_its_index(flat, padded, bad, message):
+    good = {"input_ids": [1, 2], "labels": [1, 2]}
+    with pytest.raises(InvalidRow, match=message):
+        flat([[good, bad] if bad != "text" else [good, "text"]])
+    if bad != "text":
+        with pytest.raises(InvalidRow, match=message):
+            padded([good, bad])
+
+
+def test_seconds_for_some_videos_only_are_refused(flat):
+    samples = [with_video(1, second_per_grid_ts=[0.5]), {"input_ids": [5]}, with_video(2)]
+    with pytest.raises(InvalidRow, match="sample 2 has videos but no second_per_grid_ts, and samp"):
+        flat([samples])
+
+
+def test_placeholders_must_be_known_from_types_or_from_a_config():
+    with pytest.raises(InvalidRow, match=r"sample 0 has image_grid_thw but no mm_token_type_ids"):
+        VisionPaddingFreeCollator()([[with_image(1)]])
+
+
+def test_a_batch_is_a_list_and_padding_takes_samples_alone(flat, padded):
+    with pytest.raises(InvalidRow, match="not one sample"):
+        flat({"input_ids": [1]})
+    with pytest.raises(InvalidRow, match="feature 0 is a list, not a sample"):
+        padded([[{"input_ids": [1]}]])
+    with pytest.raises(InvalidRow, match="a batch is a list of at least one row"):
+        flat([])
+
+
+def test_unknown_backends_and_formats_are_named():
+    with pytest.raises(InvalidOption, match="unknown attention 'sdap'; did you mean 'sdpa'"):
+        VisionPaddingFreeCollator(attention="sdap")
+    with pytest.raises(InvalidOption, match="unknown return_tensors 'tf'"):
+        VisionPaddedCollator(return_tensors="tf")
