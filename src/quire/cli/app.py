@@ -10,13 +10,16 @@ from rich.console import Console
 
 import quire
 from quire.cli.demo import demo
+from quire.cli.inspect_rows import inspect
 from quire.cli.pack import pack
 from quire.cli.plan import plan
+from quire.cli.replan import replan
 from quire.cli.report import report
 from quire.cli.stream import stream
 from quire.cli.verify import verify
 from quire.cli.verify_model import verify_model
 from quire.errors import QuireError
+from quire.printable import printable
 
 app = typer.Typer(
     help="Pack variable-length documents into fixed-length training sequences.",
@@ -43,21 +46,14 @@ def _main(
 
 
 app.command()(demo)
+app.command()(inspect)
 app.command()(pack)
 app.command()(plan)
+app.command()(replan)
 app.command()(report)
 app.command()(stream)
 app.command()(verify)
 app.command()(verify_model)
-
-
-def printable(text: str) -> str:
-    """The text with control characters escaped: a file's name must not steer a terminal.
-
-    >>> print(printable("a\x1b[31m"))
-    a\\x1b[31m
-    """
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 def main() -> None:

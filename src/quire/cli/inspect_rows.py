@@ -1,0 +1,90 @@
+"""`quire inspect`: look at packed rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from quire.view import DisplayOptions, Rows
+
+
+def inspect(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder of quire pack or save_to_disk; a parquet, arrow or jsonl file of rows; "
+            "a stream's YAML; a recipe."
+        ),
+    ],
+    *,
+    examples: Annotated[
+        int, typer.Option("--examples", "-n", min=0, help="How many rows to show.")
+    ] = 5,
+    start: Annotated[int, typer.Option(min=0, help="The first row to show.")] = 0,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="What turns tokens into text: 'byte', or the path of a tokenizer."),
+    ] = None,
+    tokenized: Annotated[bool, typer.Option("--tokenized", help="Show token ids.")] = False,
+    positions: Annotated[bool, typer.Option("--positions", help="Show position ids.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show documents to their end.")] = False,
+    histogram: Annotated[
+        bool, typer.Option("--histogram", help="Show lengths of the rows and documents instead.")
+    ] = False,
+) -> None:
+    """Show packed rows: every document in its own colour, with its start and length.
+
+    With --histogram all rows are counted; of a stream or jsonl, --examples of them if given.
+
+    Example: quire inspect packed -n 3
+    """
+    from quire.view import DisplayOptions, open_rows
+
+    rows = open_rows(path, tokenizer)
+    console = Console()
+    if histogram:
+        _histogram(rows, console, examples if rows.num_rows is None else None)
+        return
+    options = DisplayOptions(tokenized=tokenized, positions=positions, most=None if full else 400)
+    _show(rows, console, start, examples, options)
+
+
+def _show(rows: Rows, console: Console, start: int, examples: int, options: DisplayOptions) -> None:
+    from quire.view import show_row
+
+    shown = without = 0
+    for row in rows.views(start, examples):
+        shown += 1
+        without += not row.has_starts
+        for line in show_row(row, rows.decode, options):
+            console.print(line, soft_wrap=True)
+    total = "" if rows.num_rows is None else f" of {rows.num_rows:,}"
+    console.print(f"{shown:,}{total} rows of this {rows.kind}", style="dim", highlight=False)
+    if rows.decode is None and not options.tokenized and shown:
+        console.print("token ids are shown; say --tokenizer to see text", style="dim")
+    if without:
+        console.print(
+            "there are no document_starts, so documents cannot be told apart: pack again, or let "
+            "the collator find boundaries from tokens (packed_sequences=True)",
+            style="yellow",
+            soft_wrap=True,
+        )
+
+
+def _histogram(rows: Rows, console: Console, most: int | None) -> None:
+    from quire.progress import progress_bar
+    from quire.view import histogram_lines
+
+    lengths: list[int] = []
+    fragments: list[int] = []
+    with progress_bar("rows", rows.num_rows or most or 0) as advance:
+        for row in rows.views(0, most):
+            lengths.append(len(row.input_ids))
+            fragments += row.lengths.tolist()
+            advance(1)
+    for line in histogram_lines(fragments, lengths, rows.capacity):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

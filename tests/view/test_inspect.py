@@ -1,0 +1,229 @@
+"""`quire inspect`: rows of every kind, as a person sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import quire
+from quire.errors import InvalidOption
+from quire.view import open_rows
+
+TEXTS = ["alpha", "be\x1b[31mta", "<b>gamma</b> [bold]x[/]", "delta " * 40]
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inspect")
+    (folder / "a.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
+    quire.pack_corpus([folder / "a.jsonl"], folder / "packed", "byte", max_length=64, seed=0)
+    return folder / "packed"
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "quire", "inspect", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def in_terminal(*arguments: object) -> str:
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "quire", "inspect", *map(str, arguments)],
+        stdout=follower,
+        stderr=follower,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"},
+    )
+    os.close(follower)
+    seen = b""
+    while True:
+        try:
+            part = os.read(leader, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    os.close(leader)
+    assert process.wait() == 0
+    return seen.decode()
+
+
+def test_the_header_is_the_one_that_forgathers_users_know(tmp_path):
+    file = tmp_path / "rows.parquet"
+    rows = [{"input_ids": list(range(512)), "document_starts": [0, 100, 300]}]
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    out = run(file).stdout
+    assert (
+        "------------- 0 Tokens: 512, Documents: 3, Features: input_ids, document_starts "
+        "-------------"
+    ) in out
+    assert "├─ 1 · starts at 100 · 200 tokens" in out
+    assert "say --tokenizer to see text" in out
+
+
+def test_a_pipe_shows_boundaries_without_colours(packed):
+    out = run(packed).stdout
+    assert "\x1b" not in out
+    assert out.count("├─") == sum(len(row.starts) for row in open_rows(packed).views())
+    assert "alpha" in out
+
+
+def test_a_terminal_shows_every_document_in_its_own_colour(packed):
+    row = next(row for row in open_rows(packed).views() if len(row.starts) > 1)
+    seen = in_terminal(packed, "--start", row.number, "-n", 1)
+    styles = re.findall(r"tokens\x1b\[0m\r\n(\x1b\[\d+m)", seen)
+    assert len(styles) == len(row.starts)
+    assert len(set(styles)) == len(styles)
+
+
+def test_fault_56_control_characters_and_markup_stay_text(packed):
+    seen = in_terminal(packed)
+    assert "\x1b[31mta" not in seen
+    assert "be\\x1b[31mta" in seen
+    assert "<b>gamma</b> [bold]x[/]" in seen
+
+
+def test_numbers_and_starts_choose_the_rows(packed):
+    out = run(packed, "-n", 1, "--start", 2).stdout
+    assert re.findall(r"------------- (\d+) Tokens", out) == ["2"]
+    assert "1 of" in out
+
+
+def test_tokens_and_positions_on_request(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"input_ids": [7, 8, 9], "document_starts": [0, 2]}) + "\n")
+    out = run(file, "--tokenized", "--positions").stdout.splitlines()
+    assert out[1:7] == [
+        "├─ 0 · starts at 0 · 2 tokens",
+        "7 8",
+        "   positions 0 1",
+        "├─ 1 · starts at 2 · 1 tokens",
+        "9",
+        "   positions 0",
+    ]
+
+
+def test_long_documents_are_cut_unless_all_is_asked_for(packed):
+    assert "delta " * 9 in run(packed, "--full").stdout
+    file = packed.parent / "long.jsonl"
+    file.write_text(json.dumps({"input_ids": [100] * 5000, "document_starts": [0]}) + "\n")
+    assert len(run(file, "--tokenizer", "byte").stdout) < 700
+    assert "a" * 5000 in run(file, "--tokenizer", "byte", "--full").stdout
+
+
+def test_a_row_without_starts_says_so(tmp_path):
+    file = tmp_path / "old.jsonl"
+    file.write_text(json.dumps({"input_ids": [1, 2, 3]}) + "\n")
+    out = run(file).stdout
+    assert "Documents: ? (no document_starts)" in out
+    assert "packed_sequences=True" in out
+
+
+def test_the_histogram_counts_every_row_and_fragment(packed):
+    out = run(packed, "--histogram").stdout
+    table = pa.concat_tables([pq.read_table(file) for file in sorted(packed.rglob("*.parquet"))])
+    rows = table.to_pylist()
+    fragments = [
+        stop - start
+        for row in rows
+        for start, stop in zip(
+            row["document_starts"],
+            [*row["document_starts"][1:], len(row["input_ids"])],
+            strict=True,
+        )
+    ]
+    tokens = sum(len(row["input_ids"]) for row in rows)
+    assert f"fragments: {len(fragments)}, {tokens} tokens" in out
+    assert f"rows: {len(rows)}, {tokens} tokens" in out
+    assert f"fill: {tokens / (64 * len(rows)):.3%} of rows of 64" in out
+    shown = Counter()
+    for low, high, count in re.findall(r"(\d+) - (\d+)\s+(\d+) █", out.split("rows:")[0]):
+        shown[int(low), int(high)] = int(count)
+    for (low, high), count in shown.items():
+        assert count == sum(low <= length <= high for length in fragments)
+    assert sum(shown.values()) == len(fragments)
+
+
+def test_a_saved_dataset_of_a_map_is_shown(tmp_path):
+    from datasets import Dataset
+
+    packed = Dataset.from_dict({"text": ["one", "two", "three"]}).map(
+        quire.block_tokenize_fn,
+        batched=True,
+        remove_columns=["text"],
+        fn_kwargs={"tokenizer": "byte", "feature": "text", "max_length": 64, "packed": True},
+    )
+    packed.save_to_disk(tmp_path / "saved")
+    out = run(tmp_path / "saved", "--tokenizer", "byte").stdout
+    assert "Tokens: 17, Documents: 3, Features: " in out
+    assert "three" in out
+    assert "1 of 1 rows of this saved dataset" in out
+
+
+def test_an_arrow_file_is_shown(tmp_path):
+    table = pa.Table.from_pylist([{"input_ids": [4, 5], "document_starts": [0]}])
+    for name, opener in (("f.arrow", pa.ipc.new_file), ("s.arrow", pa.ipc.new_stream)):
+        with opener(str(tmp_path / name), table.schema) as writer:
+            writer.write_table(table)
+        assert "Tokens: 2, Documents: 1" in run(tmp_path / name).stdout
+
+
+def test_a_stream_is_shown_by_its_config(tmp_path):
+    (tmp_path / "stream.yaml").write_text(
+        "data: {backend: local_text, local_text: 'hello', repeat: false, tokenizer: {kind: byte}}\n"
+        "train: {seq_len: 16, batch_size: 2}\n"
+    )
+    out = run(tmp_path / "stream.yaml").stdout
+    assert "Tokens: 6, Documents: 1, Features: input_ids, labels" in out
+    assert "hello" in out
+    assert "1 rows of this stream" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rows.csv", "a,b", "is no file of rows"),
+        ("rows.jsonl", "{not json}\n", "line 1 is no JSON"),
+        ("rows.jsonl", "[1]\n", "line 1 is a list"),
+        ("rows.jsonl", '{"text": "abc"}\n', "no input_ids"),
+        ("rows.jsonl", '{"input_ids": [1], "document_starts": [1]}\n', "document_starts"),
+        ("rows.parquet", "PAR1", "is no parquet file"),
+        ("rows.arrow", "ARROW", "is no Arrow file"),
+    ],
+)
+def test_what_holds_no_rows_is_an_error_in_a_line(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    done = run(tmp_path / name)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_missing_paths_and_other_folders_are_errors(tmp_path):
+    with pytest.raises(InvalidOption, match="does not exist"):
+        open_rows(tmp_path / "absent")
+    with pytest.raises(InvalidOption, match="neither a manifest"):
+        open_rows(tmp_path)
+
+
+def test_an_empty_packed_dataset_has_no_rows_and_no_error(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": ""}\n')
+    with pytest.warns(UserWarning, match="no row"):
+        quire.pack_corpus([tmp_path / "a.jsonl"], tmp_path / "out", "byte", max_length=8)
+    done = run(tmp_path / "out")
+    assert (done.returncode, done.stdout.strip()) == (0, "0 of 0 rows of this packed dataset")
+    assert run(tmp_path / "out", "--histogram").returncode == 0
