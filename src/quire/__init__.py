@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from quire.dataset.corpus import pack_corpus
     from quire.dataset.packed import PackedDataset
     from quire.documents import ByteTokenizer
+    from quire.recipes import load_recipe
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ _LAZY = {
     "Document": "quire.bins",
     "PackedDataset": "quire.dataset.packed",
     "block_tokenize_fn": "quire.blocks",
+    "load_recipe": "quire.recipes",
     "pack_corpus": "quire.dataset.corpus",
     "pack_dataset": "quire.dataset",
 }
@@ -46,6 +48,7 @@ __all__ = [
     "attention_costs",
     "balance",
     "block_tokenize_fn",
+    "load_recipe",
     "lower_bound",
     "make_plan",
     "pack_corpus",

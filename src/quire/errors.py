@@ -73,6 +73,13 @@ class WorkerError(QuireError):
     """A worker process died, or failed in a way that quire does not know."""
 
 
+class InvalidRecipe(QuireError, ValueError):
+    """A recipe cannot be read, names what it may not name, or one of its targets cannot be built.
+
+    The message has two lines: the place and the problem, then the remedy.
+    """
+
+
 class MissingDependency(QuireError, ImportError):
     """An optional package is needed and not installed."""
 

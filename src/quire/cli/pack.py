@@ -69,6 +69,14 @@ def pack(
     source: Annotated[
         bool, typer.Option(help="Write the document id and offset of every fragment.")
     ] = True,
+    index_only: Annotated[
+        bool,
+        typer.Option(
+            "--index-only",
+            help="Write tokenised documents and a plan of all their rows, instead of rows: quire "
+            "replan then gives other rows in seconds.",
+        ),
+    ] = False,
     workers: Annotated[int, typer.Option(help="Processes.")] = 1,
     partition_size: Annotated[
         str, typer.Option(help="Text that is packed together: 64M, 1G, …")
@@ -86,12 +94,16 @@ def pack(
 
     Exit code 0: it stands whole. 2: an error. 130, 143: interrupted; --resume continues.
 
+    The shards stand in OUT/data, which datasets, polars and pyarrow open as it is;
+    OUT/manifest.json says what is in them, and quire verify recounts it.
+
     Example: quire pack corpus/*.jsonl --out packed --tokenizer byte --max-length 4096
     """
     from quire.cli.pack_progress import PackProgress
     from quire.dataset.corpus import pack_corpus
 
-    with _stopping(out), _warnings_as_lines(), PackProgress(max_length) as display:
+    shown_length = None if index_only else max_length  # rows are planned at the end
+    with stopping(out), _warnings_as_lines(), PackProgress(shown_length) as display:
         result = pack_corpus(
             inputs,
             out,
@@ -119,10 +131,11 @@ def pack(
             seed=seed,
             shuffle=shuffle,
             keep_source=source,
+            index_only=index_only,
             partition_size=partition_size,
             max_record_bytes=max_record_bytes,
         )
-    _print(result, as_json)
+    print_result(result, as_json)
 
 
 class _Stopped(BaseException):
@@ -130,7 +143,7 @@ class _Stopped(BaseException):
 
 
 @contextmanager
-def _stopping(out: Path) -> Iterator[None]:
+def stopping(out: Path, remedy: str = "run the same with --resume") -> Iterator[None]:
     """An interrupt ends with a line and its exit code, behind an output that can be resumed."""
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -140,18 +153,18 @@ def _stopping(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _say_stopped(out)
+        _say_stopped(out, remedy)
         raise typer.Exit(130) from None
     except _Stopped:
-        _say_stopped(out)
+        _say_stopped(out, remedy)
         raise typer.Exit(143) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _say_stopped(out: Path) -> None:
+def _say_stopped(out: Path, remedy: str) -> None:
     Console(stderr=True).print(
-        f"stopped; what is committed stays in {str(out)!r}: run the same with --resume",
+        f"stopped; what is committed stays in {str(out)!r}: {remedy}",
         markup=False,
         soft_wrap=True,
     )
@@ -167,14 +180,16 @@ def _warnings_as_lines() -> Iterator[None]:
         Console(stderr=True).print(f"warning {text}", markup=False, soft_wrap=True)
 
 
-def _print(result: PackResult, as_json: bool) -> None:
+def print_result(result: PackResult, as_json: bool) -> None:
+    """Say what stands on disk now: for a person, or as one JSON object."""
     ledger = result.ledger
     if as_json:
         summary = {
             "path": str(result.path),
             "was_complete": result.was_complete,
             "rows": result.num_rows,
-            "tokens": result.manifest["tokens"],
+            "tokens": result.num_tokens,
+            "plan": result.plan,
             "shards": len(result.manifest["shards"]),
             "utilization": result.utilization,
             "bad_records": result.manifest["bad_records"]["count"],
@@ -184,7 +199,9 @@ def _print(result: PackResult, as_json: bool) -> None:
         return
     console = Console()
     state = "was complete already" if result.was_complete else "is complete"
-    console.print(f"{str(result.path)!r} {state}", markup=False, highlight=False, soft_wrap=True)
+    plan = "" if result.plan is None else f", plan {result.plan!r}"
+    line = f"{str(result.path)!r}{plan} {state}"
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(
         f"  [bold]{ledger.documents.emitted:,}[/] documents in [bold]{result.num_rows:,}[/] rows, "
         f"{len(result.manifest['shards'])} shards, [bold]{result.utilization:.3%}[/] full",

@@ -20,7 +20,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 class PackProgress:
     """Documents, tokens a second, utilisation so far, bad records, time left; on stderr."""
 
-    def __init__(self, max_length: int) -> None:
+    def __init__(self, max_length: int | None) -> None:
         self._max_length = max_length
         self._documents = self._tokens = self._bad = self._bytes = 0
         self._rows = self._content = 0
@@ -73,7 +73,7 @@ class PackProgress:
     def _figures(self) -> str:
         seconds = max(1e-3, time.monotonic() - self._started)
         parts = [f"{self._documents:,} documents", f"{self._tokens / seconds:,.0f} tokens/s"]
-        if self._rows:
+        if self._rows and self._max_length:
             parts.append(f"{self._content / (self._rows * self._max_length):.2%} full")
         if self._bad:
             parts.append(f"{self._bad:,} bad records")

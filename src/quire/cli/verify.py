@@ -43,7 +43,9 @@ def verify(
             console.print(f"[bold red]wrong[/] {_plain(shown)}", highlight=False, soft_wrap=True)
         verdict = "[bold green]whole[/]" if report.ok else "[bold red]not whole[/]"
         console.print(
-            f"{verdict}: {report.shards:,} shards, {report.rows:,} rows, {report.tokens:,} tokens, "
+            f"{verdict}: {report.shards:,} shards, "
+            + (f"{report.plans:,} plans, " if report.plans else "")
+            + f"{report.rows:,} rows, {report.tokens:,} tokens, "
             f"{report.documents:,} documents"
             + (
                 "" if report.compared is None else f", {report.compared:,} compared with the inputs"

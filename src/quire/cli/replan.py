@@ -1,0 +1,59 @@
+"""`quire replan`: other rows of an index-only output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def replan(
+    path: Annotated[Path, typer.Argument(help="A folder that quire pack --index-only wrote.")],
+    *,
+    max_length: Annotated[int | None, typer.Option(help="Places in a row.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="best_fit, first_fit, greedy, wrapped or tight.")
+    ] = None,
+    overlong: Annotated[
+        str | None, typer.Option(help="split, fill, truncate, truncate_left, drop or error.")
+    ] = None,
+    stride: Annotated[
+        int | None, typer.Option(help="Tokens repeated where a document is cut.")
+    ] = None,
+    min_len: Annotated[int | None, typer.Option(help="Drop rows with fewer tokens.")] = None,
+    max_documents_per_row: Annotated[
+        int | None, typer.Option(help="The most fragments in a row.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seeds the order of rows.")] = None,
+    shuffle: Annotated[bool | None, typer.Option(help="Shuffle rows.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The plan's name; by default STRATEGY-MAX_LENGTH.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the summary as JSON.")] = False,
+) -> None:
+    """Plan other rows of a corpus that is tokenised already, beside the plans that it has.
+
+    No text is read and no token moved. What is not given stays as the corpus was packed. Open it
+    with quire.PackedDataset(PATH, plan=NAME). A plan that is there already is left as it is, so
+    after an interruption the same command is all there is to do.
+
+    Example: quire replan ./packed --max-length 8192 --strategy wrapped
+    """
+    from quire.cli.pack import print_result, stopping
+    from quire.dataset.corpus import replan as plan_again
+
+    given = {
+        "max_length": max_length,
+        "strategy": strategy,
+        "overlong": overlong,
+        "stride": stride,
+        "min_len": min_len,
+        "max_documents_per_row": max_documents_per_row,
+        "seed": seed,
+        "shuffle": shuffle,
+    }
+    changes = {option: value for option, value in given.items() if value is not None}
+    with stopping(path, "run the same again"):
+        result = plan_again(path, name=name, **changes)
+    print_result(result, as_json)
