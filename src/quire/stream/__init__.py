@@ -3,6 +3,11 @@
 ``source → shuffle → encode → mixture → packer → windows → batch``, one module a stage.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from quire.stream.batch import Batch
 from quire.stream.opening import open_stream
 from quire.stream.options import (
@@ -15,9 +20,15 @@ from quire.stream.options import (
     WeightedSource,
 )
 from quire.stream.pipeline import Stream
+from quire.stream.places import latest_state
 from quire.stream.records import BadRecord
 from quire.stream.sources import Shard, Shards
 from quire.stream.state import load_state, save_state
+
+if TYPE_CHECKING:
+    from quire.stream.grain_adapter import GrainBatches
+    from quire.stream.jax_arrays import device_arrays
+    from quire.stream.torch_adapter import TorchBatches
 
 save, load = save_state, load_state
 
@@ -25,6 +36,7 @@ __all__ = [
     "BadRecord",
     "Batch",
     "DataOptions",
+    "GrainBatches",
     "ModelOptions",
     "Shard",
     "Shards",
@@ -32,11 +44,27 @@ __all__ = [
     "Stream",
     "StreamConfig",
     "TokenizerOptions",
+    "TorchBatches",
     "TrainOptions",
     "WeightedSource",
+    "device_arrays",
+    "latest_state",
     "load",
     "load_state",
     "open_stream",
     "save",
     "save_state",
 ]
+
+# What needs torch, grain or jax is loaded when it is asked for.
+_LAZY = {
+    "GrainBatches": "quire.stream.grain_adapter",
+    "TorchBatches": "quire.stream.torch_adapter",
+    "device_arrays": "quire.stream.jax_arrays",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

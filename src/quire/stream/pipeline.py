@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from quire.config import flat_options
@@ -111,7 +112,16 @@ class Stream:
 
     def get_state(self) -> State:
         """The state behind the last batch that was delivered, in JSON."""
-        snapshot = self._snapshot()
+        return self.freeze()()
+
+    def freeze(self) -> Callable[[], State]:
+        """A function that gives the state of this moment, however far the stream goes meanwhile.
+
+        To freeze is cheap; the state becomes JSON when the function is called.
+        """
+        return partial(self._state_of, self._snapshot())
+
+    def _state_of(self, snapshot: Snapshot) -> State:
         return sealed(
             {
                 "step": snapshot.step,

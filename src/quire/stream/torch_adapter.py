@@ -1,0 +1,105 @@
+"""A stream for PyTorch: what ``model(**batch)`` of transformers needs, a microbatch at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import starmap
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from quire.config import load_options
+from quire.documents import TokenizerLike
+from quire.errors import missing_dependency
+from quire.masks.visibility import fragment_starts
+from quire.stream.batch import Batch
+from quire.stream.dealing import DealtBatches, Saved, open_reader
+from quire.stream.options import StreamConfig
+from quire.stream.places import WHOLE, Part
+from quire.stream.state import State
+
+try:
+    import torch
+    from torch.utils.data import IterableDataset, get_worker_info
+except ModuleNotFoundError:
+    raise missing_dependency("torch", "TorchBatches", "torch") from None
+
+ModelInputs: TypeAlias = dict[str, "torch.Tensor | bool"]
+
+
+class TorchBatches(IterableDataset[ModelInputs]):
+    """Microbatches ``[batch_size, seq_len]``; ``grad_accum`` of them in a row are one step.
+
+    Give it to a `torchdata.stateful_dataloader.StatefulDataLoader` with ``batch_size=None`` and any
+    ``num_workers``: the microbatches are the same, in the same order, and the loader's state is
+    exact. A `torch.utils.data.DataLoader` works as well. Arguments are those of `open_stream`;
+    ``state`` is where every pass begins instead of at the start: what `latest_state` found in a
+    loader's state, or a `Stream`'s own.
+
+    Each microbatch holds int64 ``input_ids``, ``labels`` (unshifted, as transformers shifts them),
+    ``position_ids`` (they restart with every fragment) and ``use_cache=False``. Transformers' shift
+    leaves no label for the last place of a row, so ``shift_labels`` carries all ``seq_len`` targets
+    to the place that predicts them, which its loss then takes as they are; without them
+    (``shift_labels=False``) a row trains ``seq_len - 1`` targets.
+    """
+
+    def __init__(
+        self,
+        config: StreamConfig | Mapping[str, Any] | str | os.PathLike[str],
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        source: object | None = None,
+        tokenizer: TokenizerLike | None = None,
+        state: Saved | None = None,
+        shift_labels: bool = True,
+    ) -> None:
+        options = config if isinstance(config, StreamConfig) else load_options(StreamConfig, config)
+        ranks = {"rank": rank, "world_size": world_size}
+        self._open = partial(open_reader, options, **ranks, source=source, tokenizer=tokenizer)
+        self._pieces = options.train.grad_accum
+        self._start, self._shift_labels = state, shift_labels
+        self._next_start: Saved | None = None
+        self._dealt: DealtBatches | None = None
+
+    def __iter__(self) -> Iterator[ModelInputs]:
+        self._dealt, self._next_start = self._opened(), None
+        to_inputs = partial(model_inputs, shift_labels=self._shift_labels)
+        # No generator: one that raised is over, and would end a pass early without a word.
+        return starmap(to_inputs, self._dealt)
+
+    def state_dict(self) -> State:
+        """The state behind the last microbatch of the pass that was begun last."""
+        return (self._dealt or self._opened()).get_state()
+
+    def load_state_dict(self, state: Saved) -> None:
+        """Begin the next pass behind a state; passes after that begin where they always do."""
+        self._next_start, self._dealt = state, None
+
+    def _opened(self) -> DealtBatches:
+        worker = get_worker_info()
+        part = WHOLE if worker is None else Part(index=worker.id, count=worker.num_workers)
+        start = self._start if self._next_start is None else self._next_start
+        return DealtBatches(self._open, part=part, pieces=self._pieces, start=start)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_dealt": None}  # a worker opens its own
+
+
+def model_inputs(batch: Batch, microbatch: int = 0, *, shift_labels: bool = True) -> ModelInputs:
+    """The keywords of ``model(**batch)`` for one microbatch of a batch."""
+    segments = batch.segment_ids[microbatch]
+    targets = batch.labels[microbatch].astype(np.int64)
+    labels = np.full_like(targets, -100)
+    labels[:, 1:] = targets[:, :-1]
+    arrays = {
+        "input_ids": batch.input_ids[microbatch].astype(np.int64),
+        "labels": labels,
+        "position_ids": np.arange(segments.shape[1]) - fragment_starts(segments),
+    }
+    if shift_labels:
+        arrays["shift_labels"] = targets
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return {**tensors, "use_cache": False}
