@@ -13,9 +13,10 @@ import sys
 {before}
 from quire.cli import app
 from quire.cli.pack import pack
+from quire.cli.replan import replan
 from quire.cli.verify import verify
 names = [command.callback.__name__ for command in app.app.registered_commands]
-for command in (pack, verify):
+for command in (pack, replan, verify):
     if command.__name__ not in names:
         app.app.command()(command)
 app.main()

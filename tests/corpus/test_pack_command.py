@@ -111,3 +111,22 @@ def test_in_a_terminal_there_is_a_live_line(tmp_path, corpus):
     assert "tokens/s" in shown
     assert "% full" in shown
     assert "is complete" in shown
+
+
+def test_an_index_is_packed_and_planned_again_on_the_command_line(tmp_path, corpus):
+    out = tmp_path / "out"
+    more = ["--index-only", "--max-bad-records", "1", "--partition-size", "1K"]
+    done = run(*arguments(corpus, out, *more))
+    assert done.returncode == 0, done.stderr
+    assert "plan 'best_fit-16' is complete" in done.stdout
+    assert "% full" not in done.stderr, "rows are not known before the end"
+    again = run("replan", out, "--max-length", 32, "--strategy", "wrapped", "--no-shuffle")
+    assert again.returncode == 0, again.stderr
+    assert "plan 'wrapped-32' is complete" in again.stdout
+    named = run("replan", out, "--stride", 2, "--seed", 3, "--name", "mine", "--json")
+    assert json.loads(named.stdout)["plan"] == "mine"
+    whole = run("verify", out)
+    assert whole.stdout.startswith("whole: "), whole.stdout
+    assert " 3 plans," in whole.stdout
+    wrong = run("replan", out, "--max-length", 0)
+    assert (wrong.returncode, "Traceback" in wrong.stderr) == (2, False)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quire
-from quire.dataset.corpus.partition_job import shard_seed
+from quire.dataset.corpus.seeds import shard_seed
 from quire.errors import InvalidOption, OutputError
 from tests.corpus.corpora import contents, hashes, jsonl, pack, rows, texts
 

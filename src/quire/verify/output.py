@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quire.errors import CorruptFile
-from quire.verify.recount import Recount, recount_rows
+from quire.verify.files import require_bytes
+from quire.verify.indexed import recount_plan, recount_shard
+from quire.verify.manifest import is_indexed, read_manifest
+from quire.verify.recount import Ints, Recount, recount_rows
 
-_SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
-_NEEDED = ("format", "options", "inputs", "rows", "tokens", "ledger", "shards", "bad_records")
 _MOST_PROBLEMS = 20
 
 
@@ -30,6 +31,8 @@ class OutputReport:
 
     path: Path
     shards: int = 0
+    plans: int = 0
+    """Where documents and plans stand apart; rows and tokens are then those of the first plan."""
     rows: int = 0
     tokens: int = 0
     documents: int = 0
@@ -47,7 +50,7 @@ class OutputReport:
         """One line of JSON."""
         counts = {
             name: getattr(self, name)
-            for name in ("shards", "rows", "tokens", "documents", "compared", "problems")
+            for name in ("shards", "plans", "rows", "tokens", "documents", "compared", "problems")
         }
         return json.dumps({"path": str(self.path), "ok": self.ok, **counts})
 
@@ -71,93 +74,116 @@ def verify_output(path: str | Path) -> OutputReport:
 def _verify(folder: Path, manifest: Mapping[str, Any]) -> OutputReport:
     report = OutputReport(path=folder)
     report.problems += _strangers(folder, manifest)
+    if is_indexed(manifest):
+        _verify_indexed(report, manifest)
+        return report
+
+    def count(shard: Mapping[str, Any], rows: pa.Table) -> Recount:
+        return recount_rows(rows, manifest["options"], shard["ledger"])
+
+    totals = _verify_shards(report, manifest, "rows", count)
+    report.rows = sum(found.rows for found in totals)
+    report.tokens = sum(found.tokens for found in totals)
+    report.documents = sum(found.documents or 0 for found in totals)
+    report.problems += _totals(report, manifest)
+    report.problems += _bad_records(report.path, manifest)
+    return report
+
+
+def _verify_shards(
+    report: OutputReport,
+    manifest: Mapping[str, Any],
+    records: str,
+    count: Callable[[Mapping[str, Any], pa.Table], Recount],
+) -> list[Recount]:
+    """What every readable shard holds; one is in memory at a time."""
     last_document = -1
     totals: list[Recount] = []
     for shard in manifest["shards"]:
         try:
-            found = _recount(folder, shard, manifest)
+            found = count(shard, _read_shard(report.path, shard))
         except CorruptFile as error:
             report.problems.append(str(error))
             continue
+        for name, value in ((records, found.rows), ("tokens", found.tokens)):
+            if shard.get(name) != value:
+                found.problems.append(f"has {value} {name} but the manifest says {shard.get(name)}")
         if found.first_document is not None and found.first_document <= last_document:
             found.problems.append("holds documents that an earlier shard holds, too")
         last_document = max(last_document, found.last_document or 0)
         report.problems += [f"{shard['file']}: {p}" for p in found.problems[:_MOST_PROBLEMS]]
         totals.append(found)
     report.shards = len(totals)
-    report.rows = sum(found.rows for found in totals)
-    report.tokens = sum(found.tokens for found in totals)
-    report.documents = sum(found.documents or 0 for found in totals)
-    report.problems += _totals(report, manifest)
-    return report
+    return totals
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest, if it is one, and names nothing outside of its folder."""
-    path = folder / "manifest.json"
-    if not path.is_file():
-        raise CorruptFile(f"{folder} has no manifest.json: it is unfinished, or no output of quire")
-    try:
-        manifest = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise CorruptFile(f"{path} is not JSON: {error}") from error
-    missing = [name for name in _NEEDED if not isinstance(manifest, dict) or name not in manifest]
-    if missing:
-        raise CorruptFile(f"{path} lacks {', '.join(missing)}; it is damaged")
-    said = manifest["format"]
-    if not isinstance(said, dict) or (said.get("name"), said.get("version")) != ("quire.packed", 1):
-        raise CorruptFile(
-            f"{path} has format {said!r:.80}, but this quire reads version 1; upgrade"
-        )
-    if not isinstance(manifest["shards"], list):
-        raise CorruptFile(f"{path}: shards is no list; it is damaged")
-    for shard in manifest["shards"]:
-        _require_inside(path, shard)
-    return dict(manifest)
+def _verify_indexed(report: OutputReport, manifest: Mapping[str, Any]) -> None:
+    """The documents, then every plan against their lengths."""
+    lengths: list[Ints] = [np.zeros(0, dtype=np.int64)]
+
+    def count(shard: Mapping[str, Any], documents: pa.Table) -> Recount:
+        found, of_shard = recount_shard(documents, shard["ledger"])
+        lengths.append(of_shard)
+        return found
+
+    totals = _verify_shards(report, manifest, "documents", count)
+    about = manifest["documents"]
+    for name, value in (
+        ("count", sum(found.rows for found in totals)),
+        ("tokens", sum(found.tokens for found in totals)),
+    ):
+        if about[name] != value:
+            report.problems.append(f"documents: {name} is {value}, not {about[name]}")
+    every = np.concatenate(lengths)
+    for number, entry in enumerate(manifest["plans"]):
+        try:
+            found = recount_plan(report.path, entry, every, manifest)
+        except CorruptFile as error:
+            report.problems.append(str(error))
+            continue
+        report.plans += 1
+        report.problems += [f"{entry['file']}: {p}" for p in found.problems[:_MOST_PROBLEMS]]
+        if number == 0:
+            report.rows, report.tokens = found.rows, found.tokens
+            report.documents = found.documents or 0
+    report.problems += _first_plan(manifest)
+    report.problems += _bad_records(report.path, manifest)
 
 
-def _require_inside(path: Path, shard: object) -> None:
-    name = shard.get("file") if isinstance(shard, dict) else None
-    if not isinstance(name, str) or not _SHARD.fullmatch(name):
-        raise CorruptFile(f"{path} names a shard {name!r:.80}, which is no name of a shard")
-    if (path.parent / name).is_symlink():
-        raise CorruptFile(f"{path.parent / name} is a link; a shard is a file of its folder")
+def _first_plan(manifest: Mapping[str, Any]) -> Iterator[str]:
+    first = manifest["plans"][0]
+    for name in ("rows", "tokens", "ledger"):
+        if manifest[name] != first[name]:
+            yield f"{name} of the manifest are not those of its first plan"
+    if any(manifest["options"][name] != value for name, value in first["options"].items()):
+        yield "options of the manifest are not those of its first plan"
+    names = [entry["name"] for entry in manifest["plans"]]
+    if len(set(names)) != len(names) or any(
+        entry["file"] != f"plans/{entry['name']}.arrow" for entry in manifest["plans"]
+    ):
+        yield "plans of the manifest have names that are not theirs alone"
 
 
 def _strangers(folder: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
     """Files that should not be there: left over, or put there by somebody."""
-    known = {"manifest.json", *(shard["file"] for shard in manifest["shards"])}
+    entries = [*manifest["shards"], *manifest.get("plans", [])]
+    known = {"manifest.json", *(entry["file"] for entry in entries)}
     if manifest["bad_records"].get("count"):
         known.add("bad_records.jsonl")
-    inside = list((folder / "data").iterdir()) if (folder / "data").is_dir() else []
-    for path in sorted([*folder.iterdir(), *inside]):
+    inside = [path for name in ("data", "plans") for path in sorted((folder / name).glob("*"))]
+    for path in [*sorted(folder.iterdir()), *inside]:
         name = path.relative_to(folder).as_posix()
         left_over = name.endswith(".tmp") or name == ".quire"
         if (path in inside or path.suffix == ".parquet" or left_over) and name not in known:
             yield f"{name} is there, but the manifest does not know it"
 
 
-def _recount(folder: Path, shard: Mapping[str, Any], manifest: Mapping[str, Any]) -> Recount:
-    path = folder / shard["file"]
-    if not path.is_file():
-        raise CorruptFile(f"{shard['file']} is missing")
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
-    if digest.hexdigest() != shard.get("sha256"):
-        raise CorruptFile(f"{shard['file']} has other bytes than were written: its SHA-256 differs")
+def _read_shard(folder: Path, shard: Mapping[str, Any]) -> pa.Table:
+    require_bytes(folder, shard)
     try:
-        rows = pq.read_table(path)
+        return pq.read_table(folder / shard["file"], partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise CorruptFile(f"{shard['file']} cannot be read: {error}") from error
-    found = recount_rows(rows, manifest["options"], shard["ledger"])
-    for name, value in (("rows", found.rows), ("tokens", found.tokens)):
-        if shard.get(name) != value:
-            found.problems.append(f"has {value} {name} but the manifest says {shard.get(name)}")
-    if shard.get("bytes") != path.stat().st_size:
-        found.problems.append(f"has {path.stat().st_size} bytes, not {shard.get('bytes')}")
-    return found
 
 
 def _totals(report: OutputReport, manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -173,7 +199,6 @@ def _totals(report: OutputReport, manifest: Mapping[str, Any]) -> Iterator[str]:
         key: n for key, n in _flat(manifest["ledger"]) if n
     }:
         yield "the ledgers of the shards do not add up to the ledger of all"
-    yield from _bad_records(report.path, manifest)
 
 
 def _flat(ledger: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[Any, int]]:

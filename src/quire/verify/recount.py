@@ -35,7 +35,7 @@ def recount_rows(rows: pa.Table, options: Mapping[str, Any], ledger: Mapping[str
     if missing:
         found.problems.append(f"has no column {', '.join(missing)}")
         return found
-    lists = {name: _list_column(rows[name]) for name in rows.column_names}
+    lists = {name: list_column(rows[name]) for name in rows.column_names}
     if nulls := [name for name, pair in lists.items() if pair is None]:
         found.problems.append(f"has nulls, or no lists of numbers, in {', '.join(nulls)}")
         return found
@@ -45,7 +45,8 @@ def recount_rows(rows: pa.Table, options: Mapping[str, Any], ledger: Mapping[str
     found.problems += _row_problems(columns, int(options["max_length"]))
     if found.problems:
         return found  # what follows reads boundaries
-    found.problems += _ledger_problems(found, options, ledger)
+    found.problems += ledger_problems(ledger)
+    found.problems += _count_problems(found, options, ledger)
     fragments = _fragment_lengths(columns["document_starts"], lengths)
     prefix = _prefix(fragments, ledger, found.problems)
     if prefix and len(fragments):
@@ -54,11 +55,11 @@ def recount_rows(rows: pa.Table, options: Mapping[str, Any], ledger: Mapping[str
             found.problems.append("has fragments that do not open with the same token (BOS)")
     if options["keep_source"]:
         ids, offsets = columns["document_ids"][0], columns["document_offsets"][0]
-        _recount_documents(found, ids, offsets, fragments - prefix, options, ledger)
+        recount_documents(found, ids, offsets, fragments - prefix, options, ledger)
     return found
 
 
-def _list_column(column: pa.ChunkedArray) -> tuple[npt.NDArray[Any], Ints] | None:
+def list_column(column: pa.ChunkedArray) -> tuple[npt.NDArray[Any], Ints] | None:
     """The values end to end and the length of each list; None if there is anything else."""
     kind = column.type
     if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
@@ -105,14 +106,18 @@ def _start_problems(starts: Ints, counts: Ints, lengths: Ints) -> Iterator[str]:
         yield f"row {int(row[int(np.argmax(starts >= lengths[row]))])}: a document starts behind it"
 
 
-def _ledger_problems(
-    found: Recount, options: Mapping[str, Any], ledger: Mapping[str, Any]
-) -> Iterator[str]:
+def ledger_problems(ledger: Mapping[str, Any]) -> Iterator[str]:
+    """What came in is what went out, was dropped, or waits."""
     for what in ("documents", "tokens"):
         tally = ledger[what]
         accounted = tally["emitted"] + tally["pending"] + sum(tally["dropped"].values())
         if tally["input"] != accounted:
             yield f"{tally['input']} {what} came in but {accounted} are accounted for"
+
+
+def _count_problems(
+    found: Recount, options: Mapping[str, Any], ledger: Mapping[str, Any]
+) -> Iterator[str]:
     counts = ledger["tokens"]
     if (said := counts["emitted"] + counts["overlap"] + counts["special"]) != found.tokens:
         yield f"has {found.tokens} tokens but its ledger counts {said}"
@@ -143,7 +148,7 @@ def _prefix(fragments: Ints, ledger: Mapping[str, Any], problems: list[str]) -> 
     return int(special > 0)
 
 
-def _recount_documents(
+def recount_documents(
     found: Recount,
     ids: Ints,
     offsets: Ints,

@@ -29,6 +29,7 @@ class Commit:
     sha256: str
     size: int
     rows: int
+    """Records: packed rows, or documents where the plan stands apart."""
     tokens: int
     ledger: Ledger
     bad: tuple[BadRecord, ...]

@@ -19,6 +19,8 @@ from quire.files import whole_file
 from quire.ledger import Ledger
 
 VERSION = 1
+PACKED, INDEXED = "quire.packed", "quire.indexed"
+"""The formats: rows in shards, or documents in shards and rows in plans."""
 BAD_RECORDS = "bad_records.jsonl"
 
 
@@ -31,7 +33,7 @@ def make_header(
     """Everything that decides the bytes of the output."""
     return {
         "format": {
-            "name": "quire.packed",
+            "name": INDEXED if options.index_only else PACKED,
             "version": VERSION,
             "quire": quire.__version__,
             "pyarrow": pa.__version__,
@@ -46,7 +48,7 @@ def make_header(
 
 def require_same(out: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raise, with the fields that differ, unless both headers say the same."""
-    differing = list(_differences(there, json.loads(json.dumps(here)), ""))
+    differing = list(differences(there, json.loads(json.dumps(here))))
     if differing:
         shown = "; ".join(differing[:10]) + ("; ..." if len(differing) > 10 else "")
         raise OutputError(
@@ -54,13 +56,14 @@ def require_same(out: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -
         )
 
 
-def _differences(there: Any, here: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - JSON
+def differences(there: Any, here: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - JSON
+    """Every field in which two plain values differ, in words."""
     if isinstance(there, dict) and isinstance(here, dict):
         for key in sorted(there.keys() | here.keys()):
-            yield from _differences(there.get(key), here.get(key), f"{path}.{key}".lstrip("."))
+            yield from differences(there.get(key), here.get(key), f"{path}.{key}".lstrip("."))
     elif isinstance(there, list) and isinstance(here, list) and len(there) == len(here):
         for number, (old, new) in enumerate(zip(there, here, strict=True)):
-            yield from _differences(old, new, f"{path}[{number}]")
+            yield from differences(old, new, f"{path}[{number}]")
     elif isinstance(there, list) and isinstance(here, list):
         yield f"{path} has {len(there)} entries there and {len(here)} here"
     elif there != here:
@@ -108,13 +111,31 @@ def make_manifest(
     }
 
 
-def _shard(commit: Commit) -> dict[str, object]:
+def make_index_manifest(
+    header: Mapping[str, Any],
+    commits: Sequence[Commit],
+    bad: Mapping[str, object],
+    documents: Mapping[str, object],
+    plan: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The header, what stands in every shard, and the first plan, whose rows are those of all."""
+    return {
+        **header,
+        **{name: plan[name] for name in ("rows", "tokens", "ledger")},
+        "documents": dict(documents),
+        "plans": [dict(plan)],
+        "bad_records": dict(bad),
+        "shards": [_shard(commit, records="documents") for commit in commits],
+    }
+
+
+def _shard(commit: Commit, records: str = "rows") -> dict[str, object]:
     return {
         "file": commit.file,
         "partition": commit.partition,
         "sha256": commit.sha256,
         "bytes": commit.size,
-        "rows": commit.rows,
+        records: commit.rows,
         "tokens": commit.tokens,
         "ledger": commit.ledger.to_dict(),
     }

@@ -11,6 +11,11 @@ from quire.plan import PlanOptions, keeps_order
 from quire.plan.options import require_integer
 
 MEBIBYTE = 1 << 20
+ROW_OPTIONS = (
+    *("max_length", "strategy", "overlong", "stride", "min_len", "min_fragment"),
+    *("max_documents_per_row", "shuffle", "seed"),
+)
+"""The options that shape rows; the others decide what the documents are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +51,8 @@ class CorpusOptions:
     seed: int = 42
     keep_source: bool = True
     """Write ``document_ids`` and ``document_offsets``: where each fragment comes from."""
+    index_only: bool = False
+    """Write documents and a plan of all their rows, to be planned again without tokenising."""
     partition_size: int = 256 * MEBIBYTE
     """About how many bytes of text are packed together."""
     max_record_bytes: int = 256 * MEBIBYTE
@@ -58,6 +65,10 @@ class CorpusOptions:
         self.encode_options()
         self.plan_options(0)
         self._require_one_kind()
+        if self.index_only and not self.keep_source:
+            raise InvalidOption(
+                "an index-only output always says where fragments come from; leave keep_source on"
+            )
 
     def _require_one_kind(self) -> None:
         if self.pretokenized and self.messages_key is not None:
@@ -95,6 +106,10 @@ class CorpusOptions:
     def batch_bytes(self) -> int:
         """Text that is encoded at once: enough for a tokenizer's threads, a part of a partition."""
         return max(1, min(16 * MEBIBYTE, self.partition_size // 16))
+
+    def row_options(self) -> dict[str, object]:
+        """The options that shape rows, as plain values."""
+        return {name: getattr(self, name) for name in ROW_OPTIONS}
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, as they stand in the manifest."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from quire.dataset.corpus.lock import writer_lock
 from quire.errors import InvalidOption, OutputError
 
 MANIFEST = "manifest.json"
+PLANS = "plans"
+"""The folder of the plans of an index-only output."""
 WORK = ".quire"
 """A folder inside the output that is there only as long as it is not whole."""
 RUN = "run.json"
@@ -28,11 +31,11 @@ def opened_output(out: Path, *, resume: bool) -> Iterator[Path]:
         _require_writable(out)
     try:
         with writer_lock(out / WORK, out):
-            _sweep(out)
+            sweep(out)
             try:
                 yield out / WORK
             finally:
-                _sweep(out)  # workers that were stopped leave what they were writing
+                sweep(out)  # workers that were stopped leave what they were writing
     finally:
         if not there and out.exists() and not any(out.iterdir()):
             out.rmdir()
@@ -85,8 +88,16 @@ def _require_writable(out: Path) -> None:
         raise OutputError(f"{out} is read-only for this user; choose another output")
 
 
-def _sweep(out: Path) -> None:
+def sweep(out: Path) -> None:
     """Take away temporary files that a killed writer left; the lock says that it is dead."""
-    for folder in (out, out / WORK, out / DATA):
+    for folder in (out, out / WORK, out / DATA, out / PLANS):
         for path in folder.glob(".*.tmp"):
+            path.unlink()
+
+
+def sweep_plans(out: Path, manifest: Mapping[str, Any]) -> None:
+    """Take away plans that a killed writer had not put into the manifest yet."""
+    known = {entry["file"] for entry in manifest["plans"]}
+    for path in (out / PLANS).glob("*.arrow"):
+        if f"{PLANS}/{path.name}" not in known:
             path.unlink()

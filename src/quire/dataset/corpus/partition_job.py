@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from quire.dataset.corpus.commits import Commit, write_commit
+from quire.dataset.corpus.contents import Contents, packed_rows, whole_documents
 from quire.dataset.corpus.encoding import Encoder, make_encoder
 from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.output import DATA, errors_of_writing
 from quire.dataset.corpus.partitions import Partition
 from quire.dataset.corpus.readers import BadRecord, Batch, read_span
-from quire.dataset.corpus.shards import shard_name, shard_schema, write_shard
-from quire.dataset.supervision import supervised_by_labels
-from quire.documents import TokenizerLike, gather
+from quire.dataset.corpus.seeds import shard_seed
+from quire.dataset.corpus.shards import shard_name, write_shard
+from quire.documents import TokenizerLike
 from quire.errors import InvalidDocument
 from quire.ledger import Ledger, Tally
-from quire.plan import plan_documents
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,34 +101,32 @@ class _Shard:
     def commit(self, report: Report, *, last: bool) -> None:
         if self._encoder is None:
             return
-        job, options = self._job, self._job.options
-        documents = self._encoder.documents()
-        shape = options.plan_options(shard_seed(options.seed, self._partition, self.piece))
-        plan = plan_documents(
-            documents.lengths, documents.terms(shape), supervised_by_labels(documents)
-        )
-        rows = gather(documents, plan, keep_source=options.keep_source)
-        ledger = _total(documents.ledger + plan.ledger, self._encoder.bad)
-        del documents  # its tokens are in the rows now
-        columns = {"labels": "int32"} if options.messages_key else job.columns
-        rows = rows.cast(shard_schema(columns, options.keep_source))
+        job, contents = self._job, self._contents(self._encoder)
         path = job.out / DATA / shard_name(self._partition, self.piece)
         with errors_of_writing(job.out):
-            sha256, size = write_shard(path, rows, options.max_length)
+            sha256, size = write_shard(path, contents.records, contents.record_length)
         commit = Commit(
             partition=self._partition,
             piece=self.piece,
             last=last,
             sha256=sha256,
             size=size,
-            rows=plan.num_rows,
-            tokens=int(plan.row_lengths.sum(dtype=np.int64)),
-            ledger=ledger,
+            rows=contents.records.num_rows,
+            tokens=contents.tokens,
+            ledger=_total(contents.ledger, self._encoder.bad),
             bad=tuple(self._encoder.bad),
         )
         with errors_of_writing(job.out):
             write_commit(job.work, commit)
         report(Progress(commit=commit))
+
+    def _contents(self, encoder: Encoder) -> Contents:
+        options = self._job.options
+        columns = {"labels": "int32"} if options.messages_key else self._job.columns
+        if options.index_only:
+            return whole_documents(encoder.documents(), columns)
+        seed = shard_seed(options.seed, self._partition, self.piece)
+        return packed_rows(encoder.documents(), options, seed, columns)
 
 
 def _total(ledger: Ledger, bad: list[BadRecord]) -> Ledger:
@@ -155,9 +150,3 @@ def too_many_bad(files: tuple[InputFile, ...], record: BadRecord, budget: int) -
         f"{files[record.file].path}: record {record.record}{place} {record.reason}{more}; mend the "
         "data, or let such records be left out and listed with max_bad_records"
     )
-
-
-def shard_seed(seed: int, partition: int, piece: int) -> int:
-    """A seed for each shard, so that no two are shuffled alike."""
-    digest = hashlib.sha256(f"{seed} {partition} {piece}".encode()).digest()
-    return int.from_bytes(digest[:8], "little")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from quire.dataset.corpus.columns import resolve_columns
 from quire.dataset.corpus.commits import Commit, finished, read_commits
+from quire.dataset.corpus.encoding import make_encoder
 from quire.dataset.corpus.engine import Engine
+from quire.dataset.corpus.index import DocumentIndex, plan_name, write_plan
 from quire.dataset.corpus.inputs import find_inputs
 from quire.dataset.corpus.local_engine import LocalEngine
 from quire.dataset.corpus.manifest import (
     make_header,
+    make_index_manifest,
     make_manifest,
     read_json,
     require_same,
@@ -31,41 +34,15 @@ from quire.dataset.corpus.output import (
     errors_of_writing,
     opened_output,
     require_apart,
+    sweep_plans,
 )
 from quire.dataset.corpus.partition_job import PartitionJob, Progress, Report, too_many_bad
 from quire.dataset.corpus.partitions import Partition, make_partitions
+from quire.dataset.corpus.result import PackResult
 from quire.dataset.corpus.tokenizer import load_tokenizer, tokenizer_fingerprint
 from quire.documents import TokenizerLike
 from quire.errors import WorkerError, unknown_name
-from quire.ledger import Ledger
 from quire.plan.options import require_integer
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackResult:
-    """What stands on disk now."""
-
-    path: Path
-    manifest: Mapping[str, Any]
-    was_complete: bool = False
-    """Whether it stood there before, so that nothing was done."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """What became of every document and token."""
-        return Ledger.from_dict(self.manifest["ledger"])
-
-    @property
-    def num_rows(self) -> int:
-        """Rows in all shards."""
-        return int(self.manifest["rows"])
-
-    @property
-    def utilization(self) -> float:
-        """Content over rows x length."""
-        tokens = self.ledger.tokens
-        places = self.num_rows * int(self.manifest["options"]["max_length"])
-        return (tokens.emitted + tokens.overlap) / places if places else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +164,9 @@ class _Run:
         manifest = read_json(self.out / MANIFEST)
         require_same(self.out, {key: manifest.get(key) for key in header}, header)
         clear_work(work)
-        return PackResult(path=self.out, manifest=manifest, was_complete=True)
+        if self._options.index_only:
+            sweep_plans(self.out, manifest)
+        return self._result(manifest, was_complete=True)
 
     def _begin(self, work: Path, header: dict[str, Any]) -> None:
         if (work / RUN).exists():
@@ -226,9 +205,23 @@ class _Run:
         commits = self._ordered()
         with errors_of_writing(self.out):
             bad = write_bad_records(self.out, commits, job.files)
-            manifest = make_manifest(header, commits, bad)
+            manifest = self._manifest(job, header, bad)
             write_json(self.out / MANIFEST, manifest)
             clear_work(work)
         if not manifest["rows"]:
             warnings.warn(f"{self.out} holds no row: no document had a token", stacklevel=4)
-        return PackResult(path=self.out, manifest=manifest)
+        return self._result(manifest)
+
+    def _manifest(
+        self, job: PartitionJob, header: dict[str, Any], bad: dict[str, object]
+    ) -> dict[str, Any]:
+        if not self._options.index_only:
+            return make_manifest(header, self._ordered(), bad)
+        empty = make_encoder(job.options, job.tokenizer, job.columns).documents()
+        index = DocumentIndex.of_commits(self.out, self._ordered(), empty)
+        entry = write_plan(self.out, plan_name(self._options), index, self._options)
+        return make_index_manifest(header, self._ordered(), bad, index.to_dict(), entry)
+
+    def _result(self, manifest: dict[str, Any], was_complete: bool = False) -> PackResult:
+        plan = plan_name(self._options) if self._options.index_only else None
+        return PackResult(path=self.out, manifest=manifest, plan=plan, was_complete=was_complete)

@@ -5,26 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from quire.dataset.packed.mapped import FOLDER, open_mapped
-from quire.errors import CorruptFile, InvalidOption, unknown_name
+from quire.dataset.packed.manifest import chosen_plan, read_manifest
+from quire.dataset.packed.mapped import FOLDER, open_mapped, require_sha256
+from quire.dataset.packed.row_sources import PlannedRows, Row, RowSource, ShardRows
 from quire.ledger import Ledger
+from quire.plan import Plan
 
 if TYPE_CHECKING:
     from quire.dataset.packed.loader import PackedLoader
     from quire.dataset.packed.torch_view import TorchRows
 
-Row: TypeAlias = dict[str, npt.NDArray[Any]]
-_SOURCE = ("document_ids", "document_offsets")
-_SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
+__all__ = ["PackedDataset", "Row", "read_manifest"]
 
 
 class PackedDataset:
@@ -32,7 +27,9 @@ class PackedDataset:
 
     The first opening makes the mapped form, from shards whose checksums it compares; later ones
     take no time. ``columns`` are those that a row holds, by default all but the source of its
-    fragments. A torch `DataLoader`, `torchdata` and grain take it as it is.
+    fragments. Of an index-only output, ``plan`` names the plan whose rows these are, by default
+    the one that it was packed with; rows are then gathered when they are asked for. A torch
+    `DataLoader`, `torchdata` and grain take it as it is.
 
     >>> import tempfile
     >>> from quire.dataset.corpus import pack_corpus
@@ -49,46 +46,60 @@ class PackedDataset:
         *,
         columns: Sequence[str] | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
+        plan: str | None = None,
     ) -> None:
         self.path = Path(path)
         self.manifest = read_manifest(self.path)
-        self._arguments = (columns, cache_dir)
-        folder = self.path / FOLDER if cache_dir is None else Path(cache_dir) / self.fingerprint
+        self._arguments = (columns, cache_dir, plan)
+        self._entry = chosen_plan(self.path, self.manifest, plan)
+        folder = self.path / FOLDER if cache_dir is None else Path(cache_dir) / self._hash_of_shards
         tables = open_mapped(self.path, self.manifest["shards"], folder)
-        batches = [batch for table in tables for batch in table.to_batches() if batch.num_rows]
-        self._first_rows = np.cumsum([0, *(batch.num_rows for batch in batches)])
-        self.columns = _columns(tables, columns)
-        self._lists = [
-            {name: _lists(batch.column(name)) for name in self.columns} for batch in batches
-        ]
+        self._rows: RowSource
+        if self._entry is None:
+            self._rows = ShardRows(tables, columns)
+        else:
+            opening = self.manifest["documents"]["opening"]
+            self._rows = PlannedRows(tables, _load_plan(self.path, self._entry), opening, columns)
+        self.columns = self._rows.columns
 
     @property
     def fingerprint(self) -> str:
-        """What tells this dataset from another one: a hash over the hashes of its shards."""
+        """What tells this dataset from another one: a hash over the hashes of its files."""
+        if self._entry is None:
+            return self._hash_of_shards
+        both = f"{self._hash_of_shards} {self._entry['sha256']}"
+        return hashlib.sha256(both.encode()).hexdigest()[:32]
+
+    @property
+    def _hash_of_shards(self) -> str:
         shards = [shard["sha256"] for shard in self.manifest["shards"]]
         return hashlib.sha256(json.dumps(shards).encode()).hexdigest()[:32]
 
     @property
+    def plan(self) -> str | None:
+        """The name of the plan; None where rows stand in the shards."""
+        return None if self._entry is None else str(self._entry["name"])
+
+    @property
+    def plans(self) -> list[str]:
+        """The names of all plans of this output."""
+        return [str(entry["name"]) for entry in self.manifest.get("plans", [])]
+
+    @property
     def max_length(self) -> int:
         """Places in a row."""
-        return int(self.manifest["options"]["max_length"])
+        return int((self._entry or self.manifest)["options"]["max_length"])
 
     @property
     def ledger(self) -> Ledger:
         """What became of every document and token when it was packed."""
-        return Ledger.from_dict(self.manifest["ledger"])
+        return Ledger.from_dict((self._entry or self.manifest)["ledger"])
 
     def __len__(self) -> int:
-        return int(self._first_rows[-1])
+        return len(self._rows)
 
     def __getitem__(self, row: int) -> Row:
-        number = range(len(self))[row]
-        batch = int(np.searchsorted(self._first_rows, number, side="right")) - 1
-        place = number - int(self._first_rows[batch])
-        return {
-            name: values[offsets[place] : offsets[place + 1]]
-            for name, (values, offsets) in self._lists[batch].items()
-        }
+        return self._rows[range(len(self))[row]]
 
     def __getitems__(self, rows: Sequence[int]) -> list[Row]:
         """Several rows; torch asks in this way."""
@@ -136,36 +147,13 @@ class PackedDataset:
         return PackedLoader(self, options, epoch=epoch, collate=collate)
 
 
-def _reopen(path: Path, columns: Sequence[str] | None, cache_dir: str | None) -> PackedDataset:
-    return PackedDataset(path, columns=columns, cache_dir=cache_dir)
+def _reopen(
+    path: Path, columns: Sequence[str] | None, cache_dir: str | None, plan: str | None
+) -> PackedDataset:
+    return PackedDataset(path, columns=columns, cache_dir=cache_dir, plan=plan)
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of an output, if it is one, and names nothing outside of its folder."""
-    file = path / "manifest.json"
-    if not file.is_file():
-        raise InvalidOption(f"{path} has no manifest.json: it is unfinished, or no packed dataset")
-    try:
-        manifest = json.loads(file.read_bytes())
-        version = manifest["format"]["version"]
-        names = [shard["file"] for shard in manifest["shards"]]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptFile(f"{file} is no manifest: {type(error).__name__} {error}") from error
-    if version != 1:
-        raise CorruptFile(f"{file} has version {version!r} but this quire reads 1; upgrade quire")
-    for name in names:
-        if not isinstance(name, str) or not _SHARD.fullmatch(name) or (path / name).is_symlink():
-            raise CorruptFile(f"{file} names {name!r:.80}, which is no shard of its folder")
-    return dict(manifest)
-
-
-def _columns(tables: Sequence[pa.Table], wanted: Sequence[str] | None) -> list[str]:
-    known = tables[0].column_names
-    for name in wanted or ():
-        if name not in known:
-            raise unknown_name("column", name, known)
-    return list(wanted) if wanted is not None else [n for n in known if n not in _SOURCE]
-
-
-def _lists(column: pa.ListArray) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
-    return column.values.to_numpy(), column.offsets.to_numpy()
+def _load_plan(path: Path, entry: Mapping[str, Any]) -> Plan:
+    file = path / entry["file"]
+    require_sha256(file, str(entry["sha256"]))
+    return Plan.load(file)

@@ -63,7 +63,7 @@ def _build(path: Path, shards: Sequence[Mapping[str, Any]], folder: Path) -> Non
 
 def _convert(shard: Path, sha256: str, target: Path) -> int:
     """Write the mapped form of one shard, a row group at a time; its size."""
-    _require_sha256(shard, sha256)
+    require_sha256(shard, sha256)
     try:
         with (
             whole_file(target) as temporary,
@@ -77,7 +77,8 @@ def _convert(shard: Path, sha256: str, target: Path) -> int:
     return target.stat().st_size
 
 
-def _require_sha256(shard: Path, sha256: str) -> None:
+def require_sha256(shard: Path, sha256: str) -> None:
+    """Raise unless the file holds what the manifest says."""
     digest = hashlib.sha256()
     try:
         with shard.open("rb") as file:

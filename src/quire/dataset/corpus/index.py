@@ -1,0 +1,216 @@
+"""A plan over all documents of an index-only output: their lengths in memory, no token read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from quire.dataset.corpus.commits import Commit, sha256_of
+from quire.dataset.corpus.contents import LENGTH
+from quire.dataset.corpus.options import CorpusOptions
+from quire.dataset.corpus.output import PLANS
+from quire.dataset.corpus.seeds import shard_seed
+from quire.dataset.supervision import supervised_by_labels
+from quire.documents import Documents
+from quire.documents.list_columns import TOKENS
+from quire.errors import CorruptFile, InvalidOption
+from quire.ledger import Ledger, Tally, TokenTally
+from quire.plan import Plan, plan_documents
+from quire.plan.fragments import Fragments
+from quire.plan.strategies import Supervised
+
+IntArray = npt.NDArray[np.int64]
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentShard:
+    """A shard of documents, as far as planning needs to know it."""
+
+    path: Path
+    documents: int
+    tokens: int
+    ledger: Ledger
+
+    @classmethod
+    def of_manifest(cls, out: Path, entry: Mapping[str, Any]) -> DocumentShard:
+        """The shard that an entry of the manifest names."""
+        return cls(
+            path=out / entry["file"],
+            documents=int(entry["documents"]),
+            tokens=int(entry["tokens"]),
+            ledger=Ledger.from_dict(entry["ledger"]),
+        )
+
+    def lengths(self) -> IntArray:
+        """Tokens of every document."""
+        lengths: IntArray = self._read(LENGTH)[LENGTH].to_numpy()
+        if len(lengths) != self.documents or int(lengths.sum()) != self.tokens:
+            raise CorruptFile(
+                f"{self.path} has {len(lengths)} documents with {int(lengths.sum())} tokens, but "
+                f"the manifest says {self.documents} with {self.tokens}; pack it again"
+            )
+        return lengths
+
+    def labelled(self) -> Documents:
+        """The documents with their labels alone."""
+        column = self._read("labels")["labels"]
+        lengths = pc.list_value_length(column).to_numpy().astype(np.int64)
+        return Documents(
+            columns={"labels": pc.list_flatten(column).combine_chunks()},
+            offsets=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+            numbers=np.arange(len(lengths)),
+        )
+
+    def _read(self, name: str) -> pa.Table:
+        try:
+            return pq.read_table(self.path, columns=[name], partitioning=None)
+        except (OSError, pa.ArrowException) as error:
+            raise CorruptFile(f"{self.path} cannot be read: {error}; pack it again") from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentIndex:
+    """All documents of an output, in input order."""
+
+    shards: Sequence[DocumentShard]
+    opening: int | None
+    """The token (BOS) that opens every fragment; it stands in no shard."""
+    end_with_eos: bool
+    has_labels: bool
+
+    @classmethod
+    def of_manifest(cls, out: Path, manifest: Mapping[str, Any]) -> DocumentIndex:
+        """The index of a complete output."""
+        about = manifest["documents"]
+        return cls(
+            shards=[DocumentShard.of_manifest(out, entry) for entry in manifest["shards"]],
+            opening=about["opening"],
+            end_with_eos=about["end_with_eos"],
+            has_labels=about["has_labels"],
+        )
+
+    @classmethod
+    def of_commits(cls, out: Path, commits: Sequence[Commit], empty: Documents) -> DocumentIndex:
+        """The index of what was committed; ``empty`` are no documents, but of the same kind."""
+        at = empty.prefix_at
+        return cls(
+            shards=[
+                DocumentShard(
+                    path=out / commit.file,
+                    documents=commit.rows,
+                    tokens=commit.tokens,
+                    ledger=commit.ledger,
+                )
+                for commit in commits
+            ],
+            opening=None if at is None else int(empty.columns[TOKENS][at].as_py()),
+            end_with_eos=empty.ends_with_eos,
+            has_labels="labels" in empty.columns,
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """What the manifest says of all documents."""
+        return {
+            "count": sum(shard.documents for shard in self.shards),
+            "tokens": sum(shard.tokens for shard in self.shards),
+            "opening": self.opening,
+            "end_with_eos": self.end_with_eos,
+            "has_labels": self.has_labels,
+        }
+
+    def plan(self, options: CorpusOptions) -> Plan:
+        """The rows of all documents together.
+
+        They are those that `pack_corpus` gives where everything stands in one partition.
+        """
+        lengths = np.concatenate([shard.lengths() for shard in self.shards])
+        nowhere = np.zeros(0, dtype=np.int64)
+        shape = Documents(
+            columns={},
+            offsets=nowhere,
+            lengths=nowhere,
+            numbers=nowhere,
+            prefix_at=None if self.opening is None else 0,
+            ends_with_eos=self.end_with_eos,
+        ).terms(options.plan_options(shard_seed(options.seed, 0, 0)))
+        return plan_documents(lengths, shape, self._supervised() if self.has_labels else None)
+
+    def _supervised(self) -> Supervised:
+        """A judge of fragments that reads the labels of one shard at a time."""
+        edges = np.cumsum([0, *(shard.documents for shard in self.shards)])
+
+        def supervised(fragments: Fragments) -> npt.NDArray[np.bool]:
+            order = np.argsort(fragments.documents, kind="stable")
+            cuts = np.searchsorted(fragments.documents[order], edges)
+            taught = np.zeros(len(fragments), dtype=bool)
+            for number, shard in enumerate(self.shards):
+                which = order[cuts[number] : cuts[number + 1]]
+                judge = supervised_by_labels(shard.labelled()) if len(which) else None
+                if judge is not None:
+                    taught[which] = judge(_from(fragments.take(which), int(edges[number])))
+            return taught
+
+        return supervised
+
+    def ledger(self, plan: Plan) -> Ledger:
+        """What became of every record: left out before there were documents, or by the plan."""
+        before = sum((shard.ledger for shard in self.shards), Ledger())
+        documents, tokens = before.documents, before.tokens
+        dropped = Ledger(
+            documents=Tally(input=documents.num_dropped, dropped=documents.dropped),
+            tokens=TokenTally(input=tokens.num_dropped, dropped=tokens.dropped),
+        )
+        return (dropped + plan.ledger).check()
+
+
+def _from(fragments: Fragments, first: int) -> Fragments:
+    return Fragments(
+        documents=fragments.documents - first, starts=fragments.starts, stops=fragments.stops
+    )
+
+
+def plan_name(options: CorpusOptions, named: str | None = None) -> str:
+    """The name of a plan: as given, or from what it is.
+
+    >>> plan_name(CorpusOptions(max_length=4096))
+    'best_fit-4096'
+    """
+    if named is None:
+        strategy = re.sub(r"[^A-Za-z0-9_]", "_", options.strategy)
+        return f"{strategy}-{options.max_length}"
+    if not isinstance(named, str) or not _NAME.fullmatch(named):
+        raise InvalidOption(
+            f"a plan cannot be named {named!r:.80}; take letters, digits, '_', '-' and '.'"
+        )
+    return named
+
+
+def write_plan(
+    out: Path, name: str, index: DocumentIndex, options: CorpusOptions
+) -> dict[str, Any]:
+    """Plan, put the plan there whole; its entry in the manifest."""
+    plan = index.plan(options)
+    (out / PLANS).mkdir(exist_ok=True)
+    file = f"{PLANS}/{name}.arrow"
+    plan.save(out / file)
+    return {
+        "name": name,
+        "file": file,
+        "sha256": sha256_of(out / file),
+        "bytes": (out / file).stat().st_size,
+        "options": options.row_options(),
+        "rows": plan.num_rows,
+        "tokens": int(plan.row_lengths.sum(dtype=np.int64)),
+        "ledger": index.ledger(plan).to_dict(),
+    }

@@ -1,0 +1,60 @@
+"""The manifest as a reader needs it: of a known version, naming files of its folder alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from quire.errors import CorruptFile, InvalidOption, unknown_name
+
+INDEXED = "quire.indexed"
+_SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
+_PLAN = re.compile(r"plans/[A-Za-z0-9_][A-Za-z0-9._-]*\.arrow")
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of an output, if it is one, and names nothing outside of its folder."""
+    file = path / "manifest.json"
+    if not file.is_file():
+        raise InvalidOption(f"{path} has no manifest.json: it is unfinished, or no packed dataset")
+    try:
+        manifest = json.loads(file.read_bytes())
+        version = manifest["format"]["version"]
+        shards = [shard["file"] for shard in manifest["shards"]]
+        plans = [plan["file"] for plan in manifest.get("plans", [])]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptFile(f"{file} is no manifest: {type(error).__name__} {error}") from error
+    if version != 1:
+        raise CorruptFile(f"{file} has version {version!r} but this quire reads 1; upgrade quire")
+    for kind, pattern, names in (("shard", _SHARD, shards), ("plan", _PLAN, plans)):
+        for name in names:
+            if not isinstance(name, str) or not pattern.fullmatch(name) or _is_link(path, name):
+                raise CorruptFile(f"{file} names {name!r:.80}, which is no {kind} of its folder")
+    return dict(manifest)
+
+
+def _is_link(path: Path, name: str) -> bool:
+    return (path / name).is_symlink() or (path / name).parent.is_symlink()
+
+
+def is_indexed(manifest: Mapping[str, Any]) -> bool:
+    """Whether documents stand in the shards, and rows in plans."""
+    return bool(manifest["format"].get("name") == INDEXED)
+
+
+def chosen_plan(path: Path, manifest: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
+    """The entry of a plan, by default of the first; None where rows stand in the shards."""
+    if not is_indexed(manifest):
+        if name is not None:
+            raise InvalidOption(
+                f"{path} holds packed rows and no plans; leave plan={name!r} out, or pack with "
+                "index_only"
+            )
+        return None
+    plans = {entry["name"]: entry for entry in manifest["plans"]}
+    if name is not None and name not in plans:
+        raise unknown_name(f"plan of {path}", name, plans)
+    return dict(plans[name] if name is not None else manifest["plans"][0])

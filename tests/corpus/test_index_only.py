@@ -1,0 +1,263 @@
+"""Documents and a plan apart: other rows of the same tokens are a plan away."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import quire
+from quire.dataset.corpus import index, replan
+from quire.dataset.packed import PackedDataset
+from quire.errors import CorruptFile, InvalidOption, OutputError
+from quire.plan import Plan
+from quire.verify.output import verify_output
+from tests.corpus.corpora import hashes, jsonl, pack, texts
+
+ALL = ("input_ids", "document_starts", "document_ids", "document_offsets")
+
+
+def read(out: Path, plan: str | None = None, columns=ALL) -> list[dict]:
+    dataset = PackedDataset(out, plan=plan, columns=columns)
+    return [{name: values.tolist() for name, values in row.items()} for row in dataset]
+
+
+def test_two_documents_and_their_plan(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", ["abc", "", "de"])
+    result = pack(path, tmp_path / "out", max_length=10, index_only=True)
+    assert sorted(hashes(tmp_path / "out")) == [
+        "data/shard-00000-000.parquet",
+        "manifest.json",
+        "plans/best_fit-10.arrow",
+    ]
+    assert pq.read_table(tmp_path / "out" / "data").to_pylist() == [
+        {"document_id": 0, "length": 4, "input_ids": [100, 101, 102, 2]},
+        {"document_id": 2, "length": 3, "input_ids": [103, 104, 2]},
+    ]
+    (row,) = read(tmp_path / "out")
+    assert row == {
+        "input_ids": [1, 100, 101, 102, 2, 1, 103, 104, 2],
+        "document_starts": [0, 5],
+        "document_ids": [0, 2],
+        "document_offsets": [0, 0],
+    }
+    assert (result.plan, result.num_rows, result.utilization) == ("best_fit-10", 1, 0.7)
+    assert result.ledger.documents.dropped == {"empty": 1}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"strategy": "wrapped"},
+        {"strategy": "greedy", "overlong": "fill"},
+        {"strategy": "first_fit", "overlong": "fill", "stride": 3},
+        {"overlong": "truncate", "add_bos": False},
+        {"overlong": "truncate_left"},
+        {"overlong": "drop"},
+        {"stride": 5, "add_eos": False},
+        {"min_len": 12, "max_len": 30, "seed": 7},
+        {"shuffle": False, "max_documents_per_row": 2},
+    ],
+)
+def test_rows_are_those_of_a_plain_output_of_one_partition(tmp_path, options):
+    path = jsonl(tmp_path / "a.jsonl", [*texts(120), "x" * 100])
+    plain = pack(path, tmp_path / "plain", **options)
+    indexed = pack(path, tmp_path / "indexed", index_only=True, partition_size=700, **options)
+    assert read(tmp_path / "indexed") == read(tmp_path / "plain")
+    assert indexed.ledger == plain.ledger
+    assert indexed.num_tokens == plain.num_tokens
+    assert len(indexed.manifest["shards"]) > 5
+    assert verify_output(tmp_path / "indexed").problems == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.text(max_size=40), min_size=1, max_size=20),
+    st.sampled_from(["best_fit", "wrapped", "first_fit", "greedy"]),
+    st.sampled_from(["split", "fill", "truncate"]),
+    st.integers(0, 4),
+    st.booleans(),
+)
+def test_a_plan_gives_the_rows_of_packing_anew(
+    tmp_path_factory, values, strategy, cut, stride, bos
+):
+    folder = tmp_path_factory.mktemp("corpus")
+    path = jsonl(folder / "a.jsonl", values)
+    terms = {"max_length": 11, "strategy": strategy, "overlong": cut, "stride": stride}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pack(path, folder / "plain", add_bos=bos, **terms)
+        pack(path, folder / "indexed", add_bos=bos, index_only=True, partition_size=60)
+    replan(folder / "indexed", name="other", **terms)
+    assert read(folder / "indexed", "other") == read(folder / "plain")
+
+
+def labelled(tmp_path: Path) -> Path:
+    records = [
+        {"input_ids": [n, n + 1, n + 2], "labels": [-100, n + 1, n + 2] if n % 3 else [-100] * 3}
+        for n in range(5, 60)
+    ]
+    long = {"input_ids": list(range(5, 45)), "labels": [-100] * 20 + list(range(5, 25))}
+    return jsonl(tmp_path / "a.jsonl", [*records, long, {"input_ids": [9], "labels": [-100]}])
+
+
+@pytest.mark.parametrize("options", [{}, {"overlong": "fill"}, {"strategy": "wrapped"}])
+def test_labels_go_along_and_fragments_without_any_are_left_out(tmp_path, options):
+    path = labelled(tmp_path)
+    columns = (*ALL[:1], "labels", *ALL[1:])
+    plain = pack(path, tmp_path / "plain", None, pretokenized=True, **options)
+    size = {"partition_size": 600, "index_only": True}
+    result = pack(path, tmp_path / "indexed", None, pretokenized=True, **size, **options)
+    assert len(result.manifest["shards"]) > 3
+    assert result.ledger == plain.ledger
+    assert result.ledger.tokens.dropped["unsupervised"] > 20
+    assert read(tmp_path / "indexed", columns=columns) == read(tmp_path / "plain", columns=columns)
+    assert verify_output(tmp_path / "indexed").problems == []
+
+
+def test_the_plan_is_over_all_partitions_and_fills_rows_better(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", texts(200))
+    plain = pack(path, tmp_path / "plain", max_length=64, partition_size=300)
+    indexed = pack(path, tmp_path / "i", max_length=64, partition_size=300, index_only=True)
+    assert indexed.ledger.tokens.emitted == plain.ledger.tokens.emitted
+    assert indexed.num_rows < plain.num_rows
+
+
+def test_worker_counts_and_resume_give_the_same_bytes(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", texts(60))
+    for workers in (1, 2):
+        out = tmp_path / str(workers)
+        pack(path, out, partition_size=600, workers=workers, index_only=True)
+    assert hashes(tmp_path / "1") == hashes(tmp_path / "2")
+    again = pack(path, tmp_path / "1", partition_size=600, index_only=True, resume=True)
+    assert again.was_complete
+    with pytest.raises(OutputError, match=r"options\.index_only is True there and False here"):
+        pack(path, tmp_path / "1", partition_size=600, resume=True)
+    assert hashes(tmp_path / "1") == hashes(tmp_path / "2")
+
+
+def test_replanning_reads_no_input_and_moves_no_token(tmp_path, monkeypatch):
+    path = jsonl(tmp_path / "a.jsonl", texts(60))
+    out = tmp_path / "out"
+    pack(path, out, partition_size=600, index_only=True)
+    before = hashes(out)
+    path.unlink()
+    asked = []
+    real = pq.read_table
+
+    def reading(file, columns=None, **options):
+        asked.append(columns)
+        return real(file, columns=columns, **options)
+
+    monkeypatch.setattr(index.pq, "read_table", reading)
+    result = replan(out, max_length=64, strategy="wrapped")
+    assert {tuple(columns) for columns in asked} == {("length",)}
+    assert (result.plan, result.was_complete) == ("wrapped-64", False)
+    after = hashes(out)
+    assert {n: h for n, h in after.items() if n in before and n != "manifest.json"} == {
+        n: h for n, h in before.items() if n != "manifest.json"
+    }
+    assert after.keys() - before.keys() == {"plans/wrapped-64.arrow"}
+    assert verify_output(out).problems == []
+    assert verify_output(out).plans == 2
+
+
+def test_what_is_not_given_stays_as_the_corpus_was_packed(tmp_path):
+    out = tmp_path / "out"
+    pack(jsonl(tmp_path / "a.jsonl", texts(60)), out, index_only=True, stride=2, min_len=3, seed=7)
+    replan(out, max_length=32)
+    entries = {e["name"]: e for e in json.loads((out / "manifest.json").read_text())["plans"]}
+    first, second = entries["best_fit-16"]["options"], entries["best_fit-32"]["options"]
+    assert second == first | {"max_length": 32}
+    assert (first["stride"], first["min_len"], first["seed"]) == (2, 3, 7)
+    assert Plan.load(out / "plans" / "best_fit-32.arrow").options.prefix == 1
+
+
+def test_the_same_plan_again_is_left_alone_and_another_of_its_name_is_refused(tmp_path):
+    out = tmp_path / "out"
+    pack(jsonl(tmp_path / "a.jsonl", texts(60)), out, index_only=True)
+    replan(out, max_length=32)
+    before = hashes(out)
+    assert replan(out, max_length=32).was_complete
+    assert replan(out).was_complete, "that is the plan it was packed with"
+    with pytest.raises(OutputError, match=r"another plan 'best_fit-32' already: seed is 42 there"):
+        replan(out, max_length=32, seed=1)
+    assert hashes(out) == before
+    assert replan(out, max_length=32, seed=1, name="seed-1").plan == "seed-1"
+    assert PackedDataset(out).plans == ["best_fit-16", "best_fit-32", "seed-1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_lenght": 8}, "unknown option of a plan 'max_lenght'; did you mean 'max_length'"),
+        ({"max_len": 8}, "unknown option of a plan 'max_len'"),
+        ({"add_bos": False}, "unknown option of a plan 'add_bos'"),
+        ({"strategy": "bestfit"}, "did you mean 'best_fit'"),
+        ({"name": "../evil"}, r"a plan cannot be named '\.\./evil'"),
+        ({"name": ".hidden"}, "a plan cannot be named"),
+        ({"name": ""}, "a plan cannot be named"),
+    ],
+)
+def test_mistakes_are_said_and_change_nothing(tmp_path, change, message):
+    out = tmp_path / "out"
+    pack(jsonl(tmp_path / "a.jsonl", texts(9)), out, index_only=True)
+    before = hashes(out)
+    with pytest.raises(InvalidOption, match=message):
+        replan(out, **change)
+    assert hashes(out) == before
+
+
+def test_only_an_index_only_output_can_be_planned_again(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", texts(9))
+    pack(path, tmp_path / "plain")
+    before = hashes(tmp_path / "plain")
+    with pytest.raises(InvalidOption, match="holds packed rows, not documents"):
+        replan(tmp_path / "plain", max_length=8)
+    with pytest.raises(InvalidOption, match=r"has no manifest\.json"):
+        replan(tmp_path, max_length=8)
+    assert hashes(tmp_path / "plain") == before
+    with pytest.raises(InvalidOption, match="leave keep_source on"):
+        pack(path, tmp_path / "other", index_only=True, keep_source=False)
+    records = jsonl(tmp_path / "b.jsonl", [{"input_ids": [5], "length": [1]}])
+    with pytest.raises(InvalidOption, match="has a column 'length' of its own"):
+        pack(records, tmp_path / "c", None, index_only=True, pretokenized=True, columns=["length"])
+
+
+def test_a_shard_that_does_not_hold_what_the_manifest_says_is_not_planned(tmp_path):
+    out = tmp_path / "out"
+    pack(jsonl(tmp_path / "a.jsonl", texts(9)), out, index_only=True)
+    shard = out / "data" / "shard-00000-000.parquet"
+    table = pq.read_table(shard)
+    pq.write_table(table.slice(1), shard)
+    with pytest.raises(CorruptFile, match=r"documents with \d+ tokens, but the manifest says"):
+        replan(out, max_length=8)
+    shard.write_bytes(b"PAR1")
+    with pytest.raises(CorruptFile, match="cannot be read"):
+        replan(out, max_length=8)
+
+
+def test_only_empty_documents_give_a_plan_without_rows(tmp_path):
+    with pytest.warns(UserWarning, match="holds no row"):
+        pack(jsonl(tmp_path / "a.jsonl", ["", ""]), tmp_path / "out", index_only=True)
+    assert read(tmp_path / "out") == []
+    assert replan(tmp_path / "out", max_length=99).num_rows == 0
+    assert verify_output(tmp_path / "out").problems == []
+
+
+def test_documents_longer_than_all_rows_together_are_cut_by_the_plan_alone(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", ["a" * 5000, "b"])
+    pack(path, tmp_path / "out", index_only=True)
+    stored = pq.read_table(tmp_path / "out" / "data")
+    assert stored["length"].to_pylist() == [5001, 2]
+    assert replan(tmp_path / "out", max_length=8192).num_rows == 1
+
+
+def test_replan_is_a_public_name():
+    assert quire.replan is replan
