@@ -5,13 +5,39 @@ to a collator of `quire.collate`. Nothing here needs torch before it is used wit
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from quire.vision.options import VisionConfig, VisionPackingOptions
 
-_LAZY: dict[str, str] = {}
+if TYPE_CHECKING:
+    from quire.vision.fusion import FusionDataset
+    from quire.vision.matching import calculate_matched_group
+    from quire.vision.telemetry import PackingTelemetry, aggregate_metrics
+    from quire.vision.templates import evaluation_template, prepare_template
+    from quire.vision.wrapper import PackedVLDataset
+
+_LAZY = {
+    "FusionDataset": "quire.vision.fusion",
+    "PackedVLDataset": "quire.vision.wrapper",
+    "PackingTelemetry": "quire.vision.telemetry",
+    "aggregate_metrics": "quire.vision.telemetry",
+    "calculate_matched_group": "quire.vision.matching",
+    "evaluation_template": "quire.vision.templates",
+    "prepare_template": "quire.vision.templates",
+}
 """Names and their modules, which are imported when they are first asked for."""
 
-__all__ = ["VisionConfig", "VisionPackingOptions"]
+__all__ = [
+    "FusionDataset",
+    "PackedVLDataset",
+    "PackingTelemetry",
+    "VisionConfig",
+    "VisionPackingOptions",
+    "aggregate_metrics",
+    "calculate_matched_group",
+    "evaluation_template",
+    "prepare_template",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,75 @@
+"""Running counts of what became of samples, for each source; a `Ledger` on demand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from quire.errors import InvalidState
+from quire.ledger import REASONS, Ledger, Tally, TokenTally
+from quire.vision.state import read_count, read_rows
+
+Source: TypeAlias = Callable[[int], str]
+"""Names the source of the sample at a position."""
+Pending: TypeAlias = Iterable[tuple[int, int]]
+_KINDS = frozenset({"input", "emitted"}) | REASONS
+
+
+class Account:
+    """Samples and tokens by source and by what became of them.
+
+    >>> account = Account()
+    >>> account.add("input", 0, 30); account.add("input", 1, 5); account.add("drop_last", 1, 5)
+    >>> account.ledger(pending=[(0, 30)]).check().documents
+    Tally(input=2, emitted=0, pending=1, dropped=Counter({'drop_last': 1}))
+    """
+
+    def __init__(self, source_of: Source | None = None) -> None:
+        self._source_of = source_of
+        self._documents: dict[str, Counter[str]] = {}
+        self._tokens: dict[str, Counter[str]] = {}
+
+    def add(self, kind: str, position: int, tokens: int) -> None:
+        """Count one sample as ``input``, as ``emitted``, or under the reason it was dropped for."""
+        source = "" if self._source_of is None else self._source_of(position)
+        self._documents.setdefault(source, Counter())[kind] += 1
+        self._tokens.setdefault(source, Counter())[kind] += tokens
+
+    def ledger(self, pending: Pending = ()) -> Ledger:
+        """The counts over all sources; ``pending`` are the samples that wait, and their tokens."""
+        return sum(self.by_source(pending).values(), Ledger())
+
+    def by_source(self, pending: Pending = ()) -> dict[str, Ledger]:
+        """The counts of each source; a dataset that was not fused has one without a name."""
+        waiting = Account(self._source_of)
+        for position, tokens in pending:
+            waiting.add("pending", position, tokens)
+        return {name: self._ledger(name, waiting) for name in sorted(self._documents)}
+
+    def _ledger(self, source: str, waiting: Account) -> Ledger:
+        nothing: Counter[str] = Counter()
+        documents = self._documents[source] + waiting._documents.get(source, nothing)
+        tokens = self._tokens[source] + waiting._tokens.get(source, nothing)
+        return Ledger(documents=Tally(**_parts(documents)), tokens=TokenTally(**_parts(tokens)))
+
+    def to_state(self) -> list[list[Any]]:
+        """Lists of source, kind, samples and tokens."""
+        return [
+            [source, kind, number, self._tokens[source][kind]]
+            for source, kinds in sorted(self._documents.items())
+            for kind, number in sorted(kinds.items())
+        ]
+
+    def restore(self, counts: object) -> None:
+        """Go on from counts that `to_state` gave."""
+        for source, kind, documents, tokens in read_rows("the account", counts, 4):
+            if not isinstance(source, str) or kind not in _KINDS:
+                raise InvalidState(f"the state's account has an entry {source!r}, {kind!r}")
+            self._documents.setdefault(source, Counter())[kind] = read_count(kind, documents)
+            self._tokens.setdefault(source, Counter())[kind] = read_count(kind, tokens)
+
+
+def _parts(counts: Mapping[str, int]) -> dict[str, Any]:
+    kept = {name: counts.get(name, 0) for name in ("input", "emitted", "pending")}
+    return {**kept, "dropped": {name: n for name, n in counts.items() if name in REASONS}}

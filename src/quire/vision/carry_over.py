@@ -1,0 +1,114 @@
+"""A buffer of samples and the groups that leave it; integers alone, no samples.
+
+Groups that are full enough leave. The others wait for the next buffer, where shorter samples may
+fill them up; a sample that has waited twice leaves in whatever group it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.plan.lengths import IntArray
+from quire.vision.budgets import Budgets
+from quire.vision.matching import group_rows
+
+MOST_CARRIES = 2
+"""How often a sample may be held back for the next buffer."""
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Samples that stand in one pack, by their position in the input, oldest first."""
+
+    positions: tuple[int, ...]
+    tokens: int
+    single_long: bool = False
+
+
+@dataclass(slots=True)
+class CarryOver:
+    """Samples that wait, and the rules by which they leave."""
+
+    budgets: Budgets
+    min_fill: float
+    buffer: int
+    positions: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    sizes: IntArray = field(default_factory=lambda: np.zeros((0, 1), dtype=np.int64))
+    carries: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        self.sizes = self.sizes.reshape(len(self.positions), len(self.budgets.names))
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def room(self) -> int:
+        """How many samples fill the buffer up; at least one, or waiting would be for nothing."""
+        return max(1, self.buffer - len(self))
+
+    def add(self, positions: Positions, sizes: IntArray) -> None:
+        """Take in samples with their sizes, one row each."""
+        self.positions = np.concatenate([self.positions, positions])
+        self.sizes = np.concatenate([self.sizes, sizes.reshape(-1, self.sizes.shape[1])])
+        self.carries = np.concatenate([self.carries, np.zeros(len(positions), dtype=np.int64)])
+
+    def take_groups(self) -> list[Group]:
+        """The groups that leave now, by their oldest sample; all others are carried on."""
+        groups, long = self._match()
+        leaving = [group for group in groups if self._may_leave(group)]
+        stays = np.ones(len(self), dtype=bool)
+        for group in [*leaving, *long]:
+            stays[group] = False
+        taken = self._in_order(leaving, long)
+        self._keep(stays)
+        self.carries += 1
+        return taken
+
+    def finish(self, *, drop_last: bool) -> tuple[list[Group], Group | None]:
+        """All groups, and the last underfilled one apart if it is to be dropped."""
+        groups, long = self._match()
+        underfilled = [n for n, group in enumerate(groups) if self._fill(group) < self.min_fill]
+        dropped = groups.pop(underfilled[-1]) if drop_last and underfilled else None
+        taken = self._in_order(groups, long)
+        last = None if dropped is None else self._group(dropped, single_long=False)
+        self._keep(np.zeros(len(self), dtype=bool))
+        return taken, last
+
+    def _match(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Groups of places in the buffer, and those of samples that stand alone."""
+        alone = self.budgets.oversized(self.sizes)
+        others = np.flatnonzero(~alone)
+        groups = group_rows(self.sizes[others], self.budgets)
+        places: list[int] = others.tolist()
+        matched = [[places[item] for item in group] for group in groups]
+        return matched, [[place] for place in np.flatnonzero(alone).tolist()]
+
+    def _may_leave(self, group: list[int]) -> bool:
+        if self._fill(group) >= self.min_fill:
+            return True
+        return int(self.carries[group].max()) >= MOST_CARRIES
+
+    def _fill(self, group: list[int]) -> float:
+        return self.budgets.fill(self.sizes[group].sum(axis=0), len(group))
+
+    def _in_order(self, groups: list[list[int]], long: list[list[int]]) -> list[Group]:
+        made = [self._group(group, single_long=False) for group in groups]
+        made += [self._group(group, single_long=True) for group in long]
+        return sorted(made, key=lambda group: group.positions)
+
+    def _group(self, places: list[int], *, single_long: bool) -> Group:
+        return Group(
+            positions=tuple(sorted(self.positions[places].tolist())),
+            tokens=int(self.sizes[places, 0].sum()),
+            single_long=single_long,
+        )
+
+    def _keep(self, stays: npt.NDArray[np.bool]) -> None:
+        self.positions, self.sizes = self.positions[stays], self.sizes[stays]
+        self.carries = self.carries[stays]

@@ -1,0 +1,118 @@
+"""What belongs to one epoch of a packed dataset: its lengths, its schedule, its packs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from quire.errors import InvalidOption
+from quire.plan.lengths import IntArray
+from quire.vision.budgets import Budgets
+from quire.vision.delivery import Delivery
+from quire.vision.lengths import KnownLengths, known_sizes, sizes_hash
+from quire.vision.matching import MATCHING_VERSION
+from quire.vision.options import VisionPackingOptions
+from quire.vision.planned import PlannedPacks
+from quire.vision.ranks import Share
+from quire.vision.reading import deals_to_workers, has_positions, open_samples
+from quire.vision.samples import SampleReader
+from quire.vision.schedule import Schedule, plan_epoch
+from quire.vision.streamed import StreamedPacks
+from quire.vision.telemetry import PackingTelemetry
+from quire.vision.torch_base import worker_share
+
+Packs: TypeAlias = PlannedPacks | StreamedPacks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Packing:
+    """Everything that decides the packs of a rank, in every epoch."""
+
+    dataset: Any
+    options: VisionPackingOptions
+    budgets: Budgets
+    reader: SampleReader
+    rank: Share
+    lengths: KnownLengths | None = None
+
+
+class Epoch:
+    """One epoch on one rank; the dataset stands at that epoch already."""
+
+    def __init__(self, packing: Packing, number: int) -> None:
+        self._packing = packing
+        self.number = number
+
+    @cached_property
+    def sizes(self) -> IntArray | None:
+        """The sizes of all samples, if they are known."""
+        packing = self._packing
+        return known_sizes(packing.dataset, packing.lengths, packing.reader)
+
+    @cached_property
+    def schedule(self) -> Schedule | None:
+        """All packs of the rank, if they can be planned."""
+        packing = self._packing
+        if self.sizes is None:
+            return None
+        return plan_epoch(self.sizes, packing.rank, packing.options, packing.budgets)
+
+    def open_packs(self) -> Packs:
+        """The packs of this process, from the first one on."""
+        packing, delivery = self._packing, self.delivery()
+        reader, dataset = packing.reader, packing.dataset
+        if self.schedule is None:
+            samples, share = open_samples(dataset), self.share()
+            return StreamedPacks(samples, share, packing.options, packing.budgets, reader, delivery)
+        workers = worker_share()
+        if workers.count > 1 and deals_to_workers(dataset):
+            raise InvalidOption(
+                f"lengths= gives the packs of the whole dataset, but a {type(dataset).__name__} "
+                f"deals itself to {workers.count} workers; use no workers, or no lengths"
+            )
+        return PlannedPacks(
+            self.schedule, workers, lambda wanted: open_samples(dataset, wanted), reader, delivery
+        )
+
+    def share(self) -> Share:
+        """This process's part of the input: its rank's, and of that its worker's."""
+        rank = self._packing.rank
+        if deals_to_workers(self._packing.dataset):
+            return rank
+        return rank.divided(worker_share())
+
+    def delivery(self, *, silent: bool = False) -> Delivery:
+        """Empty books."""
+        source_of = getattr(self._packing.dataset, "source_of", None)
+        bad = self._packing.options.max_bad_records
+        return Delivery(self._packing.budgets, bad, source_of, silent=silent)
+
+    def planned_telemetry(self, schedule: Schedule) -> PackingTelemetry:
+        """What the rank will have delivered at the epoch's end."""
+        delivery = self.delivery(silent=True)
+        for group in schedule.packs:
+            members = [(at, int(schedule.sizes[at, 0])) for at in group.positions]
+            for position, tokens in members:
+                delivery.enter(position, tokens)
+            delivery.emit(members, single_long=group.single_long)
+        for reason, position in schedule.dropped:
+            tokens = int(schedule.sizes[position, 0])
+            delivery.enter(position, tokens)
+            delivery.drop(reason, position, tokens)
+        return delivery.telemetry(self.number)
+
+    def terms(self) -> dict[str, Any]:
+        """What must be the same when a state is continued."""
+        packing, dataset = self._packing, self._packing.dataset
+        names = [p.name for p in fields(packing.options) if p.name.startswith("packing_")]
+        found = getattr(dataset, "fingerprint", getattr(dataset, "_fingerprint", None))
+        return {
+            **{name: getattr(packing.options, name) for name in names},
+            "packing_length": packing.budgets.tokens,
+            "matching": MATCHING_VERSION,
+            "world_size": packing.rank.count,
+            "samples": len(dataset) if has_positions(dataset) else None,
+            "lengths": None if self.sizes is None else sizes_hash(self.sizes),
+            "dataset": found if isinstance(found, str) else None,
+        }

@@ -1,0 +1,162 @@
+"""`FusionDataset`: several datasets in their ratios, in the order of a seed and an epoch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.errors import InvalidOption, unknown_name
+from quire.plan.lengths import IntArray
+from quire.plan.options import require_integer
+from quire.plan.shuffling import permutation
+from quire.vision.lengths import KnownLengths, known_sizes
+from quire.vision.reading import has_positions
+from quire.vision.samples import SampleReader
+
+Ints = npt.NDArray[np.int64]
+
+
+class FusionDataset:
+    """Samples of several datasets by number; each gives ``round(len · ratio)`` of them an epoch.
+
+    None comes twice before all of its dataset came once; what a ratio above 1 asks for beyond that
+    is drawn at random. Another epoch has other samples in another order. Samples are not changed:
+    `source_of` says where one is from.
+
+    >>> fused = FusionDataset({"a": list("abcd"), "b": list("xy")}, {"a": 0.5, "b": 2.0})
+    >>> fused.quotas, len(fused)
+    ({'a': 2, 'b': 4}, 6)
+    >>> sorted(fused[n] for n in range(6) if fused.source_of(n) == "b")[1:3]
+    ['x', 'y']
+    """
+
+    def __init__(
+        self,
+        datasets: Mapping[str, Any],
+        ratios: Mapping[str, float] | None = None,
+        seed: int = 0,
+        *,
+        lengths: Mapping[str, KnownLengths] | None = None,
+    ) -> None:
+        self._datasets = _checked_datasets(datasets)
+        self.ratios = _checked_ratios(self._datasets, ratios)
+        self.seed = require_integer("seed", seed, 0)
+        self._lengths = dict(lengths or {})
+        for name in self._lengths:
+            if name not in self._datasets:
+                raise unknown_name("dataset in lengths", name, self._datasets)
+        self.set_epoch(0)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the datasets."""
+        return tuple(self._datasets)
+
+    @property
+    def quotas(self) -> dict[str, int]:
+        """Samples that each dataset gives to an epoch."""
+        return {
+            name: round(len(dataset) * self.ratios[name])
+            for name, dataset in self._datasets.items()
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this fusion from another one; the datasets below by their sizes."""
+        pools = [[name, len(data), self.ratios[name]] for name, data in self._datasets.items()]
+        plain = json.dumps([pools, self.seed])
+        return hashlib.sha256(plain.encode()).hexdigest()[:32]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the datasets below, then draw the epoch's samples and their order."""
+        self.epoch = require_integer("epoch", epoch, 0)
+        for dataset in self._datasets.values():
+            if hasattr(dataset, "set_epoch"):
+                dataset.set_epoch(epoch)
+        drawn = [
+            _draw(len(dataset), self.quotas[name], self._seed("draw", name))
+            for name, dataset in self._datasets.items()
+        ]
+        sources = np.repeat(np.arange(len(drawn)), [len(part) for part in drawn])
+        order = permutation(len(sources), self._seed("order"))
+        self._sources: Ints = sources[order]
+        self._indices: Ints = np.concatenate(drawn)[order]
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def __getitem__(self, position: int) -> Any:  # noqa: ANN401 - whatever the datasets hold
+        name, index = self.locate(position)
+        return self._datasets[name][index]
+
+    def source_of(self, position: int) -> str:
+        """The name of the dataset that this sample comes from."""
+        return self.names[int(self._sources[position])]
+
+    def locate(self, position: int) -> tuple[str, int]:
+        """The name of a sample's dataset, and its number there."""
+        place = range(len(self))[position]
+        return self.source_of(place), int(self._indices[place])
+
+    def fused_sizes(self, reader: SampleReader) -> IntArray | None:
+        """The sizes of all samples in this epoch's order, if every dataset's are known."""
+        fused = np.zeros((len(self), len(reader.names)), dtype=np.int64)
+        for number, (name, dataset) in enumerate(self._datasets.items()):
+            sizes = known_sizes(dataset, self._lengths.get(name), reader)
+            if sizes is None:
+                return None
+            mine = self._sources == number
+            fused[mine] = sizes[self._indices[mine]]
+        return fused
+
+    def _seed(self, *purpose: str) -> int:
+        key = json.dumps([self.seed, self.epoch, *purpose]).encode()
+        return int.from_bytes(hashlib.sha256(key).digest()[:16], "little")
+
+
+def _draw(pool: int, quota: int, seed: int) -> Ints:
+    """Numbers below ``pool``: each once in random order, then, beyond the pool, at random."""
+    once = permutation(pool, seed)[:quota].astype(np.int64)
+    again = np.random.PCG64(seed ^ 1).random_raw(quota - len(once)) % np.uint64(max(1, pool))
+    return np.concatenate([once, again.astype(np.int64)])
+
+
+def _checked_datasets(datasets: object) -> dict[str, Any]:
+    if not isinstance(datasets, Mapping) or not datasets:
+        raise InvalidOption(f"datasets is {datasets!r:.60} but must map names to datasets")
+    for name, dataset in datasets.items():
+        if not isinstance(name, str) or not name:
+            raise InvalidOption(f"datasets has a name {name!r} but names are non-empty strings")
+        if not has_positions(dataset):
+            raise InvalidOption(
+                f"dataset {name!r} is {type(dataset).__name__} but needs __len__ and __getitem__, "
+                "as its quota is a part of its length"
+            )
+    return dict(datasets)
+
+
+def _checked_ratios(
+    datasets: Mapping[str, Any], ratios: Mapping[str, float] | None
+) -> dict[str, float]:
+    given = dict.fromkeys(datasets, 1.0) if ratios is None else dict(ratios)
+    for name in given:
+        if name not in datasets:
+            raise unknown_name("dataset in ratios", name, datasets)
+    for name in datasets:
+        if name not in given:
+            raise InvalidOption(f"dataset {name!r} has no ratio; give one, 0 to leave it out")
+        value = given[name]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or value < 0:
+            raise InvalidOption(
+                f"the ratio of dataset {name!r} is {value!r} but must be a finite number >= 0"
+            )
+    if not sum(round(len(data) * given[name]) for name, data in datasets.items()):
+        raise InvalidOption(f"the ratios {given} leave no sample at all; raise one of them")
+    return {name: float(given[name]) for name in datasets}

@@ -1,0 +1,76 @@
+"""The sizes of all samples, where they are known before any is read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from quire.errors import InvalidDocument, InvalidLengths, InvalidOption, unknown_name
+from quire.plan.lengths import IntArray, Lengths, as_lengths
+from quire.vision.reading import has_positions
+from quire.vision.samples import SampleReader
+
+KnownLengths: TypeAlias = "Lengths | Mapping[str, Lengths]"
+"""Tokens of every sample, or also its ``images`` and ``patches``, by name."""
+
+
+def known_sizes(dataset: Any, given: KnownLengths | None, reader: SampleReader) -> IntArray | None:  # noqa: ANN401
+    """A row for every sample and a column for all that is measured; None where it is not known."""
+    if given is not None:
+        return _matched(dataset, _given_sizes(given, reader.names))
+    if hasattr(dataset, "fused_sizes"):
+        sizes: IntArray | None = dataset.fused_sizes(reader)
+        return sizes
+    if isinstance(dataset, list | tuple):
+        return _sizes_in_memory(dataset, reader)
+    names = getattr(dataset, "column_names", None)
+    has_column = isinstance(names, Sequence) and "length" in names and has_positions(dataset)
+    if not has_column or reader.measure is not None or len(reader.names) > 1:
+        return None
+    return _matched(dataset, _given_sizes(np.asarray(dataset["length"]), reader.names))
+
+
+def sizes_hash(sizes: IntArray) -> str:
+    """What tells these sizes from others."""
+    return hashlib.sha256(np.ascontiguousarray(sizes, dtype="<i8").tobytes()).hexdigest()[:32]
+
+
+def _given_sizes(given: KnownLengths, names: tuple[str, ...]) -> IntArray:
+    columns: Mapping[str, Any] = given if isinstance(given, Mapping) else {"tokens": given}
+    for name in columns:
+        if name not in ("tokens", "images", "patches"):
+            raise unknown_name("key of lengths", name, ("tokens", "images", "patches"))
+    for name in names:
+        if name not in columns:
+            budget = "packing_length" if name == "tokens" else f"packing_max_{name}"
+            raise InvalidOption(
+                f"lengths hold no {name} but {budget} limits them; give "
+                f"lengths={{'tokens': ..., {name!r}: ...}}, or no lengths at all"
+            )
+    arrays = [as_lengths(columns[name]).astype(np.int64) for name in names]
+    if len({len(array) for array in arrays}) > 1:
+        counts = {name: len(array) for name, array in zip(names, arrays, strict=True)}
+        raise InvalidLengths(f"lengths disagree on the number of samples: {counts}")
+    return np.column_stack(arrays)
+
+
+def _matched(dataset: Any, sizes: IntArray) -> IntArray:  # noqa: ANN401
+    if has_positions(dataset) and len(dataset) != len(sizes):
+        raise InvalidLengths(
+            f"there are {len(sizes)} lengths but {len(dataset)} samples; give one length for each"
+        )
+    return sizes
+
+
+def _sizes_in_memory(samples: Sequence[Any], reader: SampleReader) -> IntArray | None:
+    """Sizes of samples that all say their length; a malformed one is met when it is read."""
+    if not all(isinstance(sample, Mapping) and "length" in sample for sample in samples):
+        return None
+    try:
+        rows = [reader.measured(sample) for sample in samples]
+    except InvalidDocument:
+        return None
+    return np.array(rows, dtype=np.int64).reshape(len(samples), len(reader.names))

@@ -1,0 +1,103 @@
+"""Which samples of a buffer stand in a pack together: best-fit decreasing, and its version.
+
+The packages that others use for this changed their heuristic between releases, and with it every
+pack; ours is this project's own planner, and `MATCHING_VERSION` is part of a saved state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+
+from quire.errors import OversizedDocument
+from quire.plan.best_fit import best_fit
+from quire.plan.lengths import IntArray, as_lengths
+from quire.plan.options import PlanOptions, require_integer
+from quire.plan.rows import Rows
+from quire.vision.budgets import Budgets
+
+MATCHING_VERSION = 1
+"""Counts up whenever the same buffer would be grouped in another way."""
+
+Item = TypeVar("Item")
+
+
+def calculate_matched_group(
+    sequences: Sequence[tuple[Item, int]], packing_length: int, is_finished: bool = True
+) -> tuple[list[list[tuple[Item, int]]], list[tuple[Item, int]]]:
+    """Groups of (sample, length) pairs, and the last of them to be carried on unless finished.
+
+    The name and the terms are ms-swift's; every group has at most ``packing_length`` tokens.
+
+    >>> sizes = [30, 30, 20, 60, 50, 10]
+    >>> groups, carried = calculate_matched_group(list(zip("abcdef", sizes)), 80, False)
+    >>> groups
+    [[('d', 60), ('c', 20)], [('e', 50), ('a', 30)]]
+    >>> carried
+    [('b', 30), ('f', 10)]
+    """
+    require_integer("packing_length", packing_length, 1)
+    sizes = as_lengths([length for _, length in sequences]).astype(np.int64)
+    if len(sizes) and int(sizes.max()) > packing_length:
+        raise OversizedDocument(
+            f"sequence {int(sizes.argmax())} has {int(sizes.max())} tokens but a pack holds "
+            f"{packing_length}; take it out first, as a pack of its own, or raise packing_length"
+        )
+    groups = group_rows(sizes.reshape(-1, 1), Budgets(tokens=packing_length))
+    chosen = [[sequences[item] for item in group] for group in groups]
+    return (chosen, []) if is_finished or not chosen else (chosen[:-1], chosen[-1])
+
+
+def group_rows(sizes: IntArray, budgets: Budgets) -> list[list[int]]:
+    """The items of every group, in the order in which the groups were opened.
+
+    ``sizes`` has a row for each item and a column for each of ``budgets.names``.
+    """
+    if not len(sizes):
+        return []
+    rows = _rows(sizes, budgets)
+    items: list[int] = rows.fragments.tolist()
+    ends: list[int] = rows.offsets.tolist()
+    return [items[first:end] for first, end in pairwise(ends)]
+
+
+def _rows(sizes: IntArray, budgets: Budgets) -> Rows:
+    if len(budgets.names) == 1:
+        options = PlanOptions(
+            capacity=budgets.tokens, max_documents_per_row=budgets.documents or len(sizes)
+        )
+        return best_fit(sizes[:, 0], budgets.tokens, options)
+    limits = budgets.limits
+    if budgets.documents is not None:  # one more thing of which every sample takes one
+        sizes = np.column_stack([sizes, np.ones(len(sizes), dtype=np.int64)])
+        limits = (*limits, budgets.documents)
+    return Rows.of_row_numbers(_vector_rows(sizes, limits))
+
+
+def _vector_rows(sizes: IntArray, limits: Sequence[int]) -> IntArray:
+    """A row number for every item, so that no row exceeds any of its limits.
+
+    Best-fit decreasing by the scarcest share: each item goes to the row with the least total share
+    left that still holds it.
+    """
+    shares = sizes / np.asarray(limits, dtype=np.float64)
+    order = np.argsort(-shares.max(axis=1), kind="stable")
+    limit = np.asarray(limits, dtype=np.int64)
+    free = np.empty((len(sizes), len(limits)), dtype=np.int64)
+    rows = np.empty(len(sizes), dtype=np.int64)
+    opened = 0
+    for item in order.tolist():
+        fits = (free[:opened] >= sizes[item]).all(axis=1)
+        candidates = np.flatnonzero(fits)
+        if len(candidates):
+            left = (free[candidates] / limit).sum(axis=1)
+            row = int(candidates[int(left.argmin())])
+        else:
+            row, opened = opened, opened + 1
+            free[row] = limit
+        free[row] -= sizes[item]
+        rows[item] = row
+    return rows

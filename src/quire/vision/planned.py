@@ -1,0 +1,115 @@
+"""Packs of a schedule, whose samples are read when their turn comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from quire.errors import InvalidDocument, InvalidLengths
+from quire.vision.carry_over import Group
+from quire.vision.delivery import Delivery
+from quire.vision.ranks import Share
+from quire.vision.reading import End, Samples
+from quire.vision.samples import SampleReader
+from quire.vision.schedule import Schedule
+from quire.vision.state import read_count
+
+
+class PlannedPacks:
+    """An iterator over one process's packs; of n workers each has every n-th pack."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        share: Share,
+        open_samples: Callable[[Collection[int]], Samples],
+        reader: SampleReader,
+        delivery: Delivery,
+    ) -> None:
+        self._sizes, self._reader, self.delivery = schedule.sizes, reader, delivery
+        self._packs = schedule.packs[share.index :: share.count]
+        self._dropped = schedule.dropped if share.index == 0 else []
+        self._open_samples = open_samples
+        self._samples: Samples | None = None
+        self._delivered = 0
+
+    def begin(self) -> None:
+        """Count what the schedule holds; for an epoch that is not a continued one."""
+        for group in self._packs:
+            for position in group.positions:
+                self.delivery.enter(position, self._tokens(position))
+        for reason, position in self._dropped:
+            self.delivery.enter(position, self._tokens(position))
+            self.delivery.drop(reason, position, self._tokens(position))
+
+    def restore(self, place: dict[str, Any]) -> None:
+        """Go on behind the packs that were delivered."""
+        self._delivered = read_count("delivered", place.get("delivered"), len(self._packs))
+
+    def place(self) -> dict[str, Any]:
+        """Where the next pack stands."""
+        return {"delivered": self._delivered}
+
+    def pending(self) -> Iterator[tuple[int, int]]:
+        """Positions and tokens of samples that are still to come."""
+        for group in self._packs[self._delivered :]:
+            for position in group.positions:
+                yield position, self._tokens(position)
+
+    def __iter__(self) -> PlannedPacks:
+        return self
+
+    def __next__(self) -> list[Any]:
+        if self._samples is None:
+            self._samples = self._open_samples({position for position, _ in self.pending()})
+        if self._delivered == len(self._packs):
+            self._require_end(self._samples)
+            raise StopIteration
+        group = self._packs[self._delivered]
+        kept = self._read(group, self._samples)
+        self._delivered += 1
+        members = [(position, self._tokens(position)) for position, _ in kept]
+        self.delivery.emit(members, single_long=group.single_long)
+        return [sample for _, sample in kept]
+
+    def _read(self, group: Group, samples: Samples) -> list[tuple[int, Any]]:
+        kept = []
+        for position in group.positions:
+            sample = samples.fetch(position)
+            if sample is End.OF_SAMPLES:
+                raise InvalidLengths(
+                    f"the dataset ends before sample {position} but there are {len(self._sizes)} "
+                    "lengths; give one length for each sample"
+                )
+            if self._is_sound(position, sample):
+                kept.append((position, sample))
+        if not kept:
+            raise InvalidDocument(
+                f"sample {group.positions[-1]} was left out as malformed and its pack holds no "
+                "other, but every rank must have as many packs; leave it out of the dataset, or "
+                "pack without known lengths"
+            )
+        return kept
+
+    def _is_sound(self, position: int, sample: object) -> bool:
+        try:
+            measured = self._reader.sizes(sample)
+        except InvalidDocument as problem:
+            self.delivery.drop_bad(position, self._tokens(position), problem)
+            return False
+        if list(measured) != (planned := self._sizes[position].tolist()):
+            raise InvalidLengths(
+                f"sample {position} measures {list(measured)} {self._reader.names} but the packs "
+                f"were planned with {planned}; give the lengths that the samples have"
+            )
+        return True
+
+    def _require_end(self, samples: Samples) -> None:
+        if samples.fetch(len(self._sizes)) is not End.OF_SAMPLES:
+            raise InvalidLengths(
+                f"there are {len(self._sizes)} lengths but the dataset goes on; give one length "
+                "for each sample"
+            )
+
+    def _tokens(self, position: int) -> int:
+        return int(self._sizes[position, 0])

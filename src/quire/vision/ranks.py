@@ -1,0 +1,112 @@
+"""Which samples and packs are a rank's or a worker's own, and as many packs for every rank."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quire.errors import InvalidOption
+from quire.plan.lengths import IntArray
+from quire.plan.options import require_integer
+from quire.vision.carry_over import Group
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """Every ``count``-th thing, from ``index`` on.
+
+    >>> [n for n in range(7) if Share(index=1, count=3).owns(n)]
+    [1, 4]
+    """
+
+    index: int = 0
+    count: int = 1
+
+    @classmethod
+    def of_rank(cls, rank: int, world_size: int) -> Share:
+        """The share of a rank, if there is such a rank."""
+        require_integer("world_size", world_size, 1)
+        require_integer("rank", rank, 0)
+        if rank >= world_size:
+            raise InvalidOption(f"rank is {rank} but must be below world_size, {world_size}")
+        return cls(index=rank, count=world_size)
+
+    def owns(self, number: int) -> bool:
+        """Whether a thing with this number is in the share."""
+        return number % self.count == self.index
+
+    def number(self, ordinal: int) -> int:
+        """The number of the first, second, third thing of the share, counted from 0."""
+        return self.index + ordinal * self.count
+
+    def divided(self, part: Share) -> Share:
+        """A part of the share: of a rank's samples, those of one of its workers."""
+        return Share(index=self.number(part.index), count=self.count * part.count)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EqualPacks:
+    """The packs of each rank, all as many, and those that were surplus."""
+
+    packs: list[list[Group]]
+    surplus: list[list[Group]]
+
+
+def equal_packs(ranks: Sequence[list[Group]], tokens: IntArray, *, drop: bool) -> EqualPacks:
+    """As many packs for every rank: surplus ones are dropped, or else others are split.
+
+    ``tokens`` are the lengths of all samples, by position.
+    """
+    counts = [len(groups) for groups in ranks]
+    if drop:
+        least = min(counts)
+        return EqualPacks(
+            packs=[groups[:least] for groups in ranks], surplus=[groups[least:] for groups in ranks]
+        )
+    most = max(counts)
+    packs = [split_to(groups, most, tokens, rank) for rank, groups in enumerate(ranks)]
+    return EqualPacks(packs=packs, surplus=[[] for _ in ranks])
+
+
+def split_to(groups: list[Group], wanted: int, tokens: IntArray, rank: int) -> list[Group]:
+    """The groups, the largest of them cut in two until there are enough; no sample is cut.
+
+    >>> import numpy as np
+    >>> pair = Group(positions=(0, 1, 2), tokens=9)
+    >>> [g.positions for g in split_to([pair], 2, np.array([5, 3, 1]), rank=0)]
+    [(0,), (1, 2)]
+    """
+    num_samples = sum(len(group.positions) for group in groups)
+    if num_samples < wanted:
+        raise InvalidOption(
+            f"rank {rank} has {num_samples} samples but another rank has {wanted} packs, and every "
+            "rank needs as many; set packing_drop_last, or use fewer ranks"
+        )
+    # The largest first; of equals, the earlier one, so that every rank finds the same.
+    heap = [_entry(place, group) for place, group in enumerate(groups)]
+    heapq.heapify(heap)
+    for _ in range(wanted - len(groups)):
+        _, _, (place, _), group = heapq.heappop(heap)
+        for half in _halves(group, tokens):
+            heapq.heappush(heap, _entry(place, half))
+    return [group for _, _, _, group in sorted(heap, key=lambda entry: entry[2])]
+
+
+def _entry(place: int, group: Group) -> tuple[bool, int, tuple[int, tuple[int, ...]], Group]:
+    alone = len(group.positions) < 2
+    return alone, -group.tokens, (place, group.positions), group
+
+
+def _halves(group: Group, tokens: IntArray) -> tuple[Group, Group]:
+    """Two groups from one, as even as a cut between two of its samples makes them."""
+    lengths: list[int] = tokens[list(group.positions)].tolist()
+    before, best = 0, (group.tokens + 1, 1, 0)
+    for place, length in enumerate(lengths[:-1], start=1):
+        before += length
+        best = min(best, (abs(group.tokens - 2 * before), place, before))
+    _, cut, first = best
+    return (
+        Group(positions=group.positions[:cut], tokens=first),
+        Group(positions=group.positions[cut:], tokens=group.tokens - first),
+    )

@@ -1,0 +1,98 @@
+"""Samples by their position in a dataset, whether that has random access or is read in order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from enum import Enum
+from typing import Any, Protocol
+
+from quire.errors import InvalidOption
+
+
+class End(Enum):
+    """What stands behind the last sample."""
+
+    OF_SAMPLES = "end of samples"
+
+
+class Samples(Protocol):
+    """Gives the sample at a position."""
+
+    def fetch(self, position: int) -> Any:  # noqa: ANN401 - whatever the dataset holds
+        """The sample, or `End.OF_SAMPLES` where there is none."""
+
+
+def has_positions(dataset: object) -> bool:
+    """Whether samples can be asked for by number, in any order.
+
+    >>> has_positions([1]), has_positions({1})
+    (True, False)
+    """
+    torch = sys.modules.get("torch.utils.data")  # what is not imported has made no dataset
+    if torch is not None and isinstance(dataset, torch.IterableDataset):
+        return False  # torch's class has a `__getitem__` that only raises
+    return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+
+
+def require_readable(dataset: object) -> None:
+    """Nothing, if samples can be read from the dataset, in every epoch anew."""
+    if has_positions(dataset):
+        return
+    if not hasattr(dataset, "__iter__"):
+        raise InvalidOption(
+            f"dataset is {type(dataset).__name__} but must have __getitem__ and __len__, or "
+            "__iter__"
+        )
+    if hasattr(dataset, "__next__"):
+        raise InvalidOption(
+            f"dataset is a {type(dataset).__name__}, which can be read only once; pass an object "
+            "whose __iter__ starts anew"
+        )
+
+
+def open_samples(dataset: Any, wanted: Collection[int] = ()) -> Samples:  # noqa: ANN401
+    """The samples of a dataset; of one that is read in order, ``wanted`` ones may be asked for
+    later than others behind them."""
+    return _ByNumber(dataset) if has_positions(dataset) else _InOrder(dataset, wanted)
+
+
+def deals_to_workers(dataset: object) -> bool:
+    """Whether each worker of a loader gets its own part from the dataset itself."""
+    return any(
+        kind.__name__ == "IterableDataset" and kind.__module__.partition(".")[0] == "datasets"
+        for kind in type(dataset).__mro__
+    )
+
+
+class _ByNumber:
+    def __init__(self, dataset: Any) -> None:  # noqa: ANN401
+        self._dataset = dataset
+        self._length = len(dataset)
+
+    def fetch(self, position: int) -> Any:  # noqa: ANN401
+        if position >= self._length:
+            return End.OF_SAMPLES
+        try:
+            return self._dataset[position]
+        except Exception as error:
+            error.add_note(f"while sample {position} was read")
+            raise
+
+
+class _InOrder:
+    def __init__(self, dataset: Any, wanted: Collection[int]) -> None:  # noqa: ANN401
+        self._samples: Iterator[Any] = iter(dataset)
+        self._wanted = wanted
+        self._held: dict[int, Any] = {}
+        self._next = 0
+
+    def fetch(self, position: int) -> Any:  # noqa: ANN401
+        while self._next <= position:
+            sample = next(self._samples, End.OF_SAMPLES)
+            if sample is End.OF_SAMPLES:
+                return sample
+            if self._next == position or self._next in self._wanted:
+                self._held[self._next] = sample
+            self._next += 1
+        return self._held.pop(position)

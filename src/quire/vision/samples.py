@@ -1,0 +1,176 @@
+"""What an encoded sample measures, and whether it contradicts itself; it is never changed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from quire.errors import InvalidDocument, InvalidOption
+from quire.plan.options import require_integer
+
+Sample: TypeAlias = Mapping[str, Any]
+Measure: TypeAlias = Callable[[Any], Mapping[str, int]]
+"""Says of a sample how many ``tokens``, ``images`` or ``patches`` it has, or some of them."""
+
+_MEASURES = ("tokens", "images", "patches")
+_MEDIA = (("image", "pixel_values"), ("video", "pixel_values_videos"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleReader:
+    """Measures samples; what a template knows of placeholders is compared with the images."""
+
+    names: tuple[str, ...] = ("tokens",)
+    """What is measured, in this order."""
+    measure: Measure | None = None
+    image_token_id: int | None = None
+    video_token_id: int | None = None
+    merge_size: int = 2
+    """A placeholder stands for a square of so many patches a side."""
+
+    def sizes(self, sample: object) -> tuple[int, ...]:
+        """The sizes of a sound sample; an `InvalidDocument` says what is wrong with another."""
+        sizes = self.measured(sample)
+        self._check(require_mapping(sample))
+        return sizes
+
+    def measured(self, sample: object) -> tuple[int, ...]:
+        """The sizes of a sample that may still contradict itself."""
+        mapping = require_mapping(sample)
+        given = {} if self.measure is None else checked_measures(self.measure(sample))
+        count = {"tokens": length_of, "images": count_images, "patches": count_patches}
+        return tuple(given[n] if n in given else count[n](mapping) for n in self.names)
+
+    def _check(self, sample: Sample) -> None:
+        ids = sample.get("input_ids")
+        if ids is not None and sample.get("labels") is not None:
+            num_ids, num_labels = _flat_length("input_ids", ids), len(sample["labels"])
+            if num_ids != num_labels:
+                raise InvalidDocument(f"has {num_ids} input_ids and {num_labels} labels")
+        for kind, pixels in _MEDIA:
+            self._check_media(sample, kind, pixels)
+
+    def _check_media(self, sample: Sample, kind: str, pixels: str) -> None:
+        patches = _patches_of_grid(sample, f"{kind}_grid_thw")
+        rows = sample.get(pixels)
+        if patches is not None and rows is not None and len(rows) != patches:
+            raise InvalidDocument(
+                f"has {len(rows)} rows of {pixels} but {patches} patches in {kind}_grid_thw"
+            )
+        held = self._placeholders(sample, kind)
+        meant = 0 if patches is None and rows is None else patches
+        if held is None or meant is None:  # nothing to compare, or images without a grid
+            return
+        meant //= self.merge_size**2
+        if held != meant:
+            raise InvalidDocument(
+                f"has {held} {kind} placeholders in input_ids but its {kind}s need {meant}"
+            )
+
+    def _placeholders(self, sample: Sample, kind: str) -> int | None:
+        """How many tokens stand for parts of an image; None where that cannot be known."""
+        token_id = self.image_token_id if kind == "image" else self.video_token_id
+        if token_id is not None and sample.get("input_ids") is not None:
+            return _count(sample["input_ids"], token_id)
+        if sample.get("mm_token_type_ids") is not None:
+            return _count(sample["mm_token_type_ids"], 1 if kind == "image" else 2)
+        return None
+
+
+def require_mapping(sample: object) -> Sample:
+    """The sample, if it has named fields."""
+    if not isinstance(sample, Mapping) and not hasattr(sample, "keys"):
+        raise InvalidDocument(f"is {type(sample).__name__} but must map names to values")
+    return sample  # type: ignore[return-value]
+
+
+def length_of(sample: Sample) -> int:
+    """The ``length`` of a sample, or else how many ``input_ids`` it has.
+
+    >>> length_of({"input_ids": [5, 6, 7]}), length_of({"length": 4})
+    (3, 4)
+    """
+    ids, given = sample.get("input_ids"), sample.get("length")
+    if ids is None and given is None:
+        names = ", ".join(sorted(map(str, sample))) or "nothing"
+        raise InvalidDocument(f"has neither length nor input_ids, only {names}")
+    held = 0 if ids is None else _flat_length("input_ids", ids)
+    if given is None:
+        return held
+    length = _integer("length", given)
+    if length < held:
+        raise InvalidDocument(f"has length {length} but {held} input_ids, so its pack would burst")
+    return length
+
+
+def count_images(sample: Sample) -> int:
+    """Images and videos of a sample: rows of its grids, or else of images that are not cut up."""
+    total = 0
+    for kind, pixels in _MEDIA:
+        grid, rows = sample.get(f"{kind}_grid_thw"), sample.get(pixels)
+        if grid is not None:
+            total += len(grid)
+        elif rows is not None and np.ndim(rows) > 2:
+            total += len(rows)
+    return total
+
+
+def count_patches(sample: Sample) -> int:
+    """Vision patches of a sample: rows of its pixels, or else what its grids say.
+
+    >>> count_patches({"image_grid_thw": [[1, 4, 6], [1, 2, 2]]})
+    28
+    """
+    total = 0
+    for kind, pixels in _MEDIA:
+        rows = sample.get(pixels)
+        total += (
+            len(rows) if rows is not None else _patches_of_grid(sample, f"{kind}_grid_thw") or 0
+        )
+    return total
+
+
+def checked_measures(measures: object) -> dict[str, int]:
+    """What a caller's own function measured, if those are counts."""
+    if not isinstance(measures, Mapping) or not set(measures) <= set(_MEASURES):
+        raise InvalidOption(
+            f"measure returned {measures!r} but must map some of {', '.join(_MEASURES)} to counts"
+        )
+    return {name: require_integer(f"measure: {name}", n, 0) for name, n in measures.items()}
+
+
+def _patches_of_grid(sample: Sample, name: str) -> int | None:
+    grid = sample.get(name)
+    if grid is None:
+        return None
+    array = np.asarray(grid)
+    if array.size == 0:
+        return 0
+    if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
+        raise InvalidDocument(f"has {name} of shape {array.shape} but it holds integer t, h, w")
+    return int(array.prod(axis=1).sum())
+
+
+def _count(ids: object, value: int) -> int:
+    return int((np.asarray(ids) == value).sum())
+
+
+def _flat_length(name: str, values: Any) -> int:  # noqa: ANN401 - list, array or tensor
+    shape = getattr(values, "shape", None)
+    if shape is not None and len(shape) != 1:
+        raise InvalidDocument(f"has {name} of shape {tuple(shape)} but they must be flat")
+    return len(values)
+
+
+def _integer(name: str, value: Any) -> int:  # noqa: ANN401 - int, numpy integer or tensor
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 0 or isinstance(value, bool):
+        raise InvalidDocument(f"has {name} {value!r} but that must be an integer >= 0")
+    return number

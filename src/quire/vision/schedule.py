@@ -1,0 +1,68 @@
+"""All packs of an epoch, planned from known sizes before any sample is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quire.plan.lengths import IntArray
+from quire.vision.budgets import Budgets
+from quire.vision.carry_over import CarryOver, Group, Positions
+from quire.vision.options import VisionPackingOptions
+from quire.vision.ranks import Share, equal_packs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule:
+    """One rank's packs, in order, and the positions that are in none, by reason."""
+
+    packs: list[Group]
+    dropped: list[tuple[str, int]]
+    sizes: IntArray
+    """Of all samples, by position."""
+
+
+def plan_epoch(
+    sizes: IntArray, share: Share, options: VisionPackingOptions, budgets: Budgets
+) -> Schedule:
+    """The packs of a rank: as many as any other rank has."""
+    ranks = [
+        _plan_rank(sizes, Share(index=rank, count=share.count), options, budgets)
+        for rank in range(share.count)
+    ]
+    equal = equal_packs([packs for packs, _ in ranks], sizes[:, 0], drop=options.packing_drop_last)
+    surplus = [position for group in equal.surplus[share.index] for position in group.positions]
+    dropped = [*ranks[share.index][1], *(("rank_equalize", position) for position in surplus)]
+    return Schedule(packs=equal.packs[share.index], dropped=dropped, sizes=sizes)
+
+
+def _plan_rank(
+    sizes: IntArray, share: Share, options: VisionPackingOptions, budgets: Budgets
+) -> tuple[list[Group], list[tuple[str, int]]]:
+    positions = np.arange(share.index, len(sizes), share.count, dtype=np.int64)
+    kept, dropped = _without_unusable(positions, sizes, options, budgets)
+    carry = CarryOver(budgets, options.packing_min_fill_ratio, options.packing_buffer)
+    packs: list[Group] = []
+    while len(kept) >= carry.room:  # what does not fill a buffer is the epoch's end
+        chunk, kept = kept[: carry.room], kept[carry.room :]
+        carry.add(chunk, sizes[chunk])
+        packs += carry.take_groups()
+    carry.add(kept, sizes[kept])
+    last, underfilled = carry.finish(drop_last=options.packing_drop_last)
+    if underfilled is not None:
+        dropped += [("drop_last", position) for position in underfilled.positions]
+    return packs + last, dropped
+
+
+def _without_unusable(
+    positions: Positions, sizes: IntArray, options: VisionPackingOptions, budgets: Budgets
+) -> tuple[Positions, list[tuple[str, int]]]:
+    """The positions of samples that go into packs, and the others with the reason."""
+    empty = sizes[positions, 0] == 0
+    skipped = np.zeros(len(positions), dtype=bool)
+    if not options.packing_allow_single_long:
+        skipped = budgets.oversized(sizes[positions]) & ~empty
+    dropped = [("empty", position) for position in positions[empty].tolist()]
+    dropped += [("skipped_oversized", position) for position in positions[skipped].tolist()]
+    return positions[~empty & ~skipped], dropped

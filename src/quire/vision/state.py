@@ -1,0 +1,93 @@
+"""Saved states of packed datasets: JSON, versioned, with a checksum; read without trust."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from quire.errors import InvalidState
+
+FORMAT = "quire.vision"
+VERSION = 1
+State: TypeAlias = dict[str, Any]
+_FIELDS = frozenset(
+    {"format", "version", "epoch", "terms", "share", "place", "account", "packs", "checksum"}
+)
+
+
+def sealed(body: Mapping[str, Any]) -> State:
+    """The state with its format, version and checksum."""
+    state = {"format": FORMAT, "version": VERSION, **body}
+    return {**state, "checksum": _checksum(state)}
+
+
+def opened(state: object) -> State:
+    """The state, if it is whole and this version can read it."""
+    if not isinstance(state, Mapping) or state.get("format") != FORMAT:
+        found = state.get("format") if isinstance(state, Mapping) else type(state).__name__
+        raise InvalidState(f"this is no state of a packed dataset: {found!r}, not {FORMAT!r}")
+    version = state.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise InvalidState(f"the state has version {version!r} but a version is an integer >= 1")
+    if version > VERSION:
+        raise InvalidState(
+            f"the state has version {version} but this quire reads versions up to {VERSION}; "
+            "upgrade quire"
+        )
+    plain = {key: value for key, value in state.items() if key != "checksum"}
+    if state.get("checksum") != (actual := _checksum(plain)):
+        raise InvalidState(
+            f"the state's checksum is {state.get('checksum')!r} but its content has {actual!r}: it "
+            "was damaged or changed; use an earlier state"
+        )
+    if set(state) != _FIELDS:
+        raise InvalidState(
+            f"the state has the fields {sorted(state)} but must have {sorted(_FIELDS)}; use a "
+            "state as state_dict() gave it"
+        )
+    return dict(state)
+
+
+def require_same_terms(saved: object, here: Mapping[str, Any]) -> None:
+    """Nothing, if the state was made under the terms that hold here; else what differs."""
+    if not isinstance(saved, Mapping):
+        raise InvalidState(f"the state's terms are {type(saved).__name__} but must be a dict")
+    differing = [
+        f"{name} is {saved.get(name)!r} in the state and {here.get(name)!r} here"
+        for name in sorted({*saved, *here})
+        if saved.get(name) != here.get(name)
+    ]
+    if differing:
+        raise InvalidState(
+            f"{'; '.join(differing)}: continue with the same dataset, options and ranks, or start "
+            "an epoch anew"
+        )
+
+
+def read_count(what: str, value: object, most: int | None = None) -> int:
+    """The value, if it is an integer from 0 to ``most``."""
+    sound = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if not sound or (most is not None and value > most):  # type: ignore[operator]
+        limit = "" if most is None else f" and <= {most}"
+        raise InvalidState(f"the state's {what} is {value!r} but must be an integer >= 0{limit}")
+    return value  # type: ignore[return-value]
+
+
+def read_rows(what: str, rows: object, width: int | None = None) -> list[list[Any]]:
+    """The rows, if they are a list of lists, each of this width."""
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        raise InvalidState(f"the state's {what} must be a list of lists, not {rows!r:.60}")
+    for row in rows:
+        if width is not None and len(row) != width:
+            raise InvalidState(f"the state's {what} has a row {row!r:.60} but rows have {width}")
+    return rows
+
+
+def _checksum(plain: Mapping[str, Any]) -> str:
+    try:
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidState(f"the state is not JSON: {error}") from error
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,226 @@
+"""`PackedVLDataset`: lists of samples that fill a pack together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from types import NoneType
+from typing import Any
+
+from quire.errors import InvalidState
+from quire.keywords import names_near_keywords
+from quire.ledger import Ledger
+from quire.plan.options import require_integer
+from quire.vision.budgets import Budgets
+from quire.vision.delivery import logger
+from quire.vision.epochs import Epoch, Packing, Packs
+from quire.vision.lengths import KnownLengths
+from quire.vision.options import VisionPackingOptions
+from quire.vision.ranks import Share
+from quire.vision.reading import has_positions, require_readable
+from quire.vision.samples import Measure, SampleReader
+from quire.vision.state import State, opened, read_count, require_same_terms, sealed
+from quire.vision.telemetry import PackingTelemetry
+from quire.vision.templates import merge_size, prepare_template, token_id
+from quire.vision.torch_base import IterableBase
+
+
+class PackedVLDataset(IterableBase):
+    """One rank's packs: lists of samples of at most ``packing_length`` tokens, as they came.
+
+    ``dataset`` gives encoded samples, by number or in order. Where all lengths are known
+    (``lengths``, or a column ``length``), `len` is exact and every rank has as many packs.
+    Iterating starts the epoch anew, or goes on behind a loaded state. ``measure`` says how many
+    tokens, images or patches a sample has, where it does not say so itself.
+
+    >>> samples = [{"length": n} for n in (30, 30, 20, 60, 50, 10)]
+    >>> packed = PackedVLDataset(samples, packing_length=80, packing_drop_last=False)
+    >>> [[sample["length"] for sample in pack] for pack in packed]
+    [[30, 50], [30, 10], [20, 60]]
+    """
+
+    @names_near_keywords
+    def __init__(
+        self,
+        dataset: Any,  # noqa: ANN401 - anything with samples
+        *,
+        template: Any = None,  # noqa: ANN401 - ms-swift's, or another object with these names
+        packing_length: int | None = None,
+        packing_buffer: int = 512,
+        packing_min_fill_ratio: float = 0.65,
+        packing_drop_last: bool = True,
+        packing_allow_single_long: bool = True,
+        packing_max_images: int | None = None,
+        packing_max_patches: int | None = None,
+        packing_max_documents: int | None = None,
+        global_max_length: int | None = None,
+        max_bad_records: int = 0,
+        lengths: KnownLengths | None = None,
+        measure: Measure | None = None,
+        image_token_id: int | None = None,
+        video_token_id: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        given = locals()
+        names = [part.name for part in fields(VisionPackingOptions) if part.name in given]
+        self.options = VisionPackingOptions(packing=True, **{name: given[name] for name in names})
+        require_readable(dataset)
+        self.dataset = dataset
+        self._packing = Packing(
+            dataset=dataset,
+            options=self.options,
+            budgets=(budgets := Budgets.of(self.options, self.options.pack_length(template))),
+            reader=SampleReader(
+                names=budgets.names,
+                measure=measure,
+                image_token_id=token_id(template, "image_token_id", image_token_id),
+                video_token_id=token_id(template, "video_token_id", video_token_id),
+                merge_size=merge_size(template),
+            ),
+            rank=Share.of_rank(rank, world_size),
+            lengths=lengths,
+        )
+        self._epoch = Epoch(self._packing, 0)
+        self._packs: Packs | None = None
+        self._resume: State | None = None
+        if template is not None:
+            prepare_template(template, self.options)
+
+    @classmethod
+    def from_options(
+        cls,
+        dataset: Any,  # noqa: ANN401
+        options: VisionPackingOptions,
+        **others: Any,  # noqa: ANN401 - the keywords that are no options
+    ) -> PackedVLDataset:
+        """The dataset with its options in one piece; ``others`` are template, lengths, rank, …"""
+        left_out = ("packing", "eval_packing", "seed")
+        plain = {p.name: getattr(options, p.name) for p in fields(options)}
+        return cls(dataset, **{n: v for n, v in plain.items() if n not in left_out}, **others)
+
+    @property
+    def packing_length(self) -> int:
+        """The most tokens in a pack."""
+        return self._packing.budgets.tokens
+
+    @property
+    def epoch(self) -> int:
+        """The epoch whose packs come."""
+        return self._epoch.number
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the dataset below of the epoch first; then packing starts anew in its new order."""
+        self._move_to(require_integer("epoch", epoch, 0))
+        # A trainer names the epoch once more after a state of it was loaded: that is kept.
+        if self._resume is not None and self._resume["epoch"] != epoch:
+            self._resume = None
+
+    def _move_to(self, epoch: int) -> None:
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)
+        self._epoch, self._packs = Epoch(self._packing, epoch), None
+
+    def __len__(self) -> int:
+        schedule = self._epoch.schedule
+        if schedule is None:
+            raise TypeError(
+                "the number of packs is not known before the samples are read; give lengths=, or "
+                "a dataset with a column 'length', or ask length_hint()"
+            )
+        return len(schedule.packs)
+
+    def length_hint(self) -> int | None:
+        """About how many packs the epoch has; None before any was made of unknown lengths."""
+        if self._epoch.schedule is not None:
+            return len(self)
+        if self._packs is None or not has_positions(self.dataset):
+            return None
+        done = self.telemetry()
+        seen = done.ledger.documents.input - done.ledger.documents.pending
+        samples = len(self.dataset) / self._packing.rank.count
+        return round(done.num_packs * samples / seen) if seen else None
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        resume, self._resume, self._packs = self._resume, None, None
+        packs = self._epoch.open_packs()
+        if resume is None or resume["place"] is None:
+            packs.begin()
+        else:
+            packs.delivery.restore(resume)
+            packs.restore(resume["place"])
+        self._packs = packs
+        return _Deliveries(self, packs)
+
+    def telemetry(self) -> PackingTelemetry:
+        """What this process delivered in this epoch so far."""
+        if self._packs is None:
+            return self._epoch.delivery().telemetry(self.epoch)
+        return self._packs.delivery.telemetry(self.epoch, self._packs.pending())
+
+    def planned_telemetry(self) -> PackingTelemetry | None:
+        """What this rank delivers in the whole epoch, by whichever workers; None if unknown."""
+        schedule = self._epoch.schedule
+        return None if schedule is None else self._epoch.planned_telemetry(schedule)
+
+    def source_ledgers(self) -> Mapping[str, Ledger]:
+        """What became of the samples of each fused dataset, by its name."""
+        if self._packs is None:
+            return {}
+        return self._packs.delivery.by_source(self._packs.pending())
+
+    def state_dict(self) -> State:
+        """Where the last delivered pack ends: JSON, and positions rather than samples."""
+        if self._resume is not None:
+            return dict(self._resume)
+        packs, share = self._packs, self._epoch.share()
+        books = {"account": [], "packs": {}} if packs is None else packs.delivery.to_state()
+        place = None if packs is None else packs.place()
+        terms = {"terms": self._epoch.terms(), "share": [share.index, share.count]}
+        return sealed({"epoch": self.epoch, "place": place, **terms, **books})
+
+    def load_state_dict(self, state: object) -> None:
+        """Go on behind a state, in the epoch that it was made in; refused under other terms."""
+        plain = opened(state)
+        before = self.epoch
+        self._move_to(read_count("epoch", plain["epoch"]))
+        try:
+            self._require_fit(plain)
+        except InvalidState:
+            self._move_to(before)
+            raise
+        self._resume = plain
+
+    def _require_fit(self, state: State) -> None:
+        require_same_terms(state["terms"], self._epoch.terms())
+        share = self._epoch.share()
+        if state["share"] != [share.index, share.count]:
+            raise InvalidState(
+                f"the state is of part {state['share']} of ranks and workers and this is part "
+                f"{[share.index, share.count]}; continue with as many of them"
+            )
+        for name in ("place", "packs"):
+            if not isinstance(state[name], dict | NoneType):
+                raise InvalidState(f"the state's {name} is {state[name]!r:.60} but must be a dict")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_packs": None}  # a worker makes its own
+
+
+class _Deliveries:
+    """The iterator that loaders get: the packs, and a line in the log behind the last one."""
+
+    def __init__(self, dataset: PackedVLDataset, packs: Packs) -> None:
+        self._dataset, self._packs, self._logged = dataset, packs, False
+
+    def __iter__(self) -> _Deliveries:
+        return self
+
+    def __next__(self) -> list[Any]:
+        try:
+            return next(self._packs)
+        except StopIteration:
+            if not self._logged and self._packs is self._dataset._packs:
+                logger.info(self._dataset.telemetry().line())
+            self._logged = True
+            raise

@@ -1,0 +1,97 @@
+"""Groups of a buffer: best-fit decreasing, under ms-swift's name."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
+from quire.vision import calculate_matched_group
+from quire.vision.budgets import Budgets
+from quire.vision.matching import MATCHING_VERSION, group_rows
+from tests.vision.inputs import best_fit_decreasing
+
+GOLDEN = list(zip("abcdef", [30, 30, 20, 60, 50, 10], strict=True))
+
+
+def lengths_of(groups):
+    return [[length for _, length in group] for group in groups]
+
+
+def test_the_golden_buffer_gives_two_full_groups_and_carries_the_third():
+    groups, carried = calculate_matched_group(GOLDEN, 80, False)
+    assert lengths_of(groups) == [[60, 20], [50, 30]]
+    assert carried == [("b", 30), ("f", 10)]
+
+
+def test_a_finished_buffer_carries_nothing():
+    groups, carried = calculate_matched_group(GOLDEN, 80)
+    assert lengths_of(groups) == [[60, 20], [50, 30], [30, 10]]
+    assert carried == []
+
+
+def test_no_sequences_give_no_groups():
+    assert calculate_matched_group([], 80) == ([], [])
+    assert calculate_matched_group([], 80, is_finished=False) == ([], [])
+
+
+def test_the_signature_is_that_of_ms_swift():
+    parameters = inspect.signature(calculate_matched_group).parameters
+    assert list(parameters) == ["sequences", "packing_length", "is_finished"]
+    assert parameters["is_finished"].default is True
+
+
+def test_samples_come_back_as_the_same_objects():
+    pairs = [({"input_ids": [n]}, n + 1) for n in range(5)]
+    groups, _ = calculate_matched_group(pairs, 6)
+    assert {id(pair) for group in groups for pair in group} == {id(pair) for pair in pairs}
+
+
+def test_a_sequence_that_is_longer_than_a_pack_is_an_error_that_names_it():
+    with pytest.raises(OversizedDocument, match="sequence 1 has 9 tokens but a pack holds 8"):
+        calculate_matched_group([("a", 3), ("b", 9)], 8)
+
+
+def test_lengths_that_are_no_integers_are_errors():
+    with pytest.raises(InvalidLengths, match="but a length is an integer"):
+        calculate_matched_group([("a", 3), ("b", 2.5)], 8)
+    with pytest.raises(InvalidOption, match="packing_length is 0"):
+        calculate_matched_group([("a", 3)], 0)
+
+
+def test_a_change_of_the_groups_must_change_the_version():
+    """The groups of these lengths are version 1's; whoever changes them raises the version."""
+    lengths = np.array([37 * n % 397 + 1 for n in range(60)])
+    groups = group_rows(lengths.reshape(-1, 1), Budgets(tokens=1000))
+    assert MATCHING_VERSION == 1
+    assert (groups[0], groups[-1], len(groups)) == ([32, 21, 49], [34, 44, 1, 22, 11], 12)
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(50, 120))
+def test_groups_are_the_textbooks(lengths, capacity):
+    groups, _ = calculate_matched_group(list(enumerate(lengths)), capacity)
+    assert [[n for n, _ in group] for group in groups] == best_fit_decreasing(lengths, capacity)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(0, 4), st.integers(0, 9)), max_size=40),
+    st.integers(1, 6) | st.none(),
+)
+def test_no_group_exceeds_any_of_its_budgets(items, most_documents):
+    budgets = Budgets(tokens=60, images=5, patches=12, documents=most_documents)
+    sizes = np.array(items, dtype=np.int64).reshape(-1, 3)
+    groups = group_rows(sizes, budgets)
+    assert sorted(item for group in groups for item in group) == list(range(len(items)))
+    for group in groups:
+        assert (sizes[group].sum(axis=0) <= budgets.limits).all()
+        assert len(group) <= (most_documents or len(items))
+
+
+def test_a_cap_on_samples_alone_is_kept():
+    groups = group_rows(np.full((10, 1), 1), Budgets(tokens=100, documents=3))
+    assert [len(group) for group in groups] == [3, 3, 3, 1]
