@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 import signal
@@ -18,7 +17,7 @@ import pytest
 from quire.stream import open_stream
 from tests.stream.inputs import (
     LENGTHS,
-    key,
+    digest,
     shards_of,
     take,
     text_of,
@@ -29,10 +28,10 @@ from tests.stream.inputs import (
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = """
-import hashlib, json, sys, threading, time
+import json, sys, threading, time
 from pathlib import Path
 import quire.stream
-from tests.stream.inputs import key
+from tests.stream.inputs import digest
 
 if __name__ == "__main__":
     config, state, log, count = sys.argv[1:]
@@ -41,18 +40,13 @@ if __name__ == "__main__":
             stream.set_state(quire.stream.load(state))
         while stream.stats()["step"] < int(count):
             batch = next(stream)
-            digest = hashlib.sha256(repr(key(batch)).encode()).hexdigest()
             ahead = any(thread.name == "quire-prefetch" for thread in threading.enumerate())
             with open(log, "a") as file:
                 step = stream.get_state()["step"]
-                file.write(json.dumps([step, digest, ahead]) + chr(10))
+                file.write(json.dumps([step, digest(batch), ahead]) + chr(10))
             quire.stream.save(stream.get_state(), state)
             time.sleep(0.01)
 """
-
-
-def digest(batch):
-    return hashlib.sha256(repr(key(batch)).encode()).hexdigest()
 
 
 def plain(folder, kind, **data):

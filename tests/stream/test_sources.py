@@ -61,7 +61,9 @@ def read_from_everywhere(shards, number=0):
             break
         cursors.append(json.loads(json.dumps(shard.cursor())))
     for place, cursor in enumerate(cursors):
-        assert read_all(shards.open(number, cursor)) == records[place:]
+        again = shards.open(number, cursor)
+        assert again.cursor() == cursor  # before anything was read
+        assert read_all(again) == records[place:]
     return records
 
 

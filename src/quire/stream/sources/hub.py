@@ -56,20 +56,23 @@ class _HubShard:
     def __init__(self, dataset: Any, number: int, cursor: object | None, text_key: str) -> None:  # noqa: ANN401
         self._dataset, self._number, self._text_key = dataset, number, text_key
         self._record = 0
-        if cursor is not None:
-            self._restore(cursor)
+        # `datasets` tells of the very start until the first example behind a restore is taken.
+        self._untouched = None if cursor is None else self._restore(cursor)
         self._examples: Iterator[object] = iter(dataset)
 
     def next(self) -> Record:
         example = next(self._examples)
+        self._untouched = None
         where = f"shard {self._number} of the dataset: record {self._record}"
         self._record += 1
         return text_of(example, self._text_key, where)
 
     def cursor(self) -> dict[str, Any]:
+        if self._untouched is not None:
+            return self._untouched
         return {"record": self._record, "datasets": self._dataset.state_dict()}
 
-    def _restore(self, cursor: object) -> None:
+    def _restore(self, cursor: object) -> dict[str, Any]:
         fields = read_fields("the dataset's cursor", cursor, ("record", "datasets"))
         self._record = read_count("the dataset's cursor: record", fields["record"])
         try:
@@ -78,6 +81,7 @@ class _HubShard:
             raise InvalidState(
                 f"datasets cannot read its own state: {error!r}; use a state as get_state() gave it"
             ) from error
+        return fields
 
 
 def _refuse_shuffled(dataset: object) -> None:
