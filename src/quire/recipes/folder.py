@@ -97,13 +97,15 @@ class Reach:
     def files(self, named: str | os.PathLike[str]) -> list[Path]:
         """The file of this name, or those that match a pattern, by name."""
         path = self._path(named)
-        if path.is_file() or not _is_pattern(path):
+        is_given = path.resolve() in self._roots[1:]
+        if path.is_dir() and not is_given:  # it may hold links that lead out
+            raise Unplaced(f"{named} is a folder", f"name its files, such as {named}/*.jsonl")
+        if path.exists() or not _is_pattern(path):
             return [self.path(path)]
         if ".." in path.parts:
             raise Unplaced(f"the pattern {named} goes upwards", "name the folder without '..'")
         at = next(i for i, part in enumerate(path.parts) if _is_pattern(Path(part)))
         root = Path(*path.parts[:at])
-        is_given = path.resolve() in self._roots
         if not is_given:
             self.path(root)
         found = sorted(p for p in root.glob("/".join(path.parts[at:])) if p.is_file())

@@ -1,0 +1,39 @@
+"""The other two styles of configuration, chomp's and the VL wrapper's, by the same typed loader."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire.config import load_options
+from quire.errors import InvalidOption
+from quire.stream import StreamConfig, open_stream
+
+CHOMP = """\
+data:
+  backend: local_text
+  local_text: "a document that is streamed again and again"
+  shuffle: false
+  packing_mode: bin
+  packing_buffer_docs: 4
+  packing_max_docs_per_bin: 3
+  mask_boundary_loss: true
+  train_on_eos: false
+  grain_prefetch: 0
+  tokenizer: {kind: byte, add_bos: true, add_eos: true}
+train: {seq_len: 16, batch_size: 2, grad_accum: 2}
+model: {vocab_size: 259, segment_masking: true}
+"""
+
+
+def test_a_config_of_chomp_s_names_opens_a_stream(write):
+    config = load_options(StreamConfig, write(CHOMP, "chomp.yaml"), ["train.grad_accum=1"])
+    assert config.data.packing_max_docs_per_bin == 3
+    with open_stream(config) as stream:
+        batch = next(stream)
+    assert batch.input_ids.shape == (1, 2, 16)
+
+
+def test_a_misspelt_name_of_chomp_s_is_refused(write):
+    file = write(CHOMP.replace("packing_mode", "packing_mod"), "chomp.yaml")
+    with pytest.raises(InvalidOption, match=r"did you mean data\.packing_mode\?"):
+        load_options(StreamConfig, file)
