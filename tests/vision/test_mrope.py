@@ -54,6 +54,19 @@ def test_seconds_space_the_frames_of_a_video():
     assert height.tolist() == [0, 1, 1, 1, 2]
 
 
+def test_times_are_rounded_in_32_bits_as_the_models_do():
+    """0.7 s and 2 tokens a second: the sixth frame is at 7, which 64 bits would call 6.99…"""
+    grids = Grids(image=NO_GRIDS, video=np.array([[6, 2, 2]]), seconds=np.array([0.7], np.float32))
+    ours = mrope_position_ids(np.full(6, 2), grids, MropeOptions(tokens_per_second=2))
+    expected, _ = model("qwen2_5_vl").model.get_rope_index(
+        torch.zeros(1, 6, dtype=torch.long),
+        mm_token_type_ids=torch.full((1, 6), 2),
+        video_grid_thw=torch.tensor([[6, 2, 2]]),
+        second_per_grid_ts=torch.tensor([0.7]),
+    )
+    assert ours[0].tolist() == expected[0, 0].tolist() == [0, 1, 2, 4, 5, 7]
+
+
 def test_frames_that_stand_apart_are_images_with_text_between_them():
     options = MropeOptions(frames_stand_apart=True)
     grids = Grids(image=NO_GRIDS, video=np.array([[2, 2, 2]]))

@@ -17,7 +17,7 @@ from quire.vision.planned import PlannedPacks
 from quire.vision.ranks import Share
 from quire.vision.reading import deals_to_workers, has_positions, open_samples
 from quire.vision.samples import SampleReader
-from quire.vision.schedule import Schedule, plan_epoch
+from quire.vision.schedule import Schedule, plan_epoch, with_num_packs
 from quire.vision.streamed import StreamedPacks
 from quire.vision.telemetry import PackingTelemetry
 from quire.vision.torch_base import worker_share
@@ -35,6 +35,8 @@ class Packing:
     reader: SampleReader
     rank: Share
     lengths: KnownLengths | None = None
+    num_packs: int | None = None
+    """Packs of every epoch, where they must be as many; None: as many as samples make."""
 
 
 class Epoch:
@@ -56,7 +58,10 @@ class Epoch:
         packing = self._packing
         if self.sizes is None:
             return None
-        return plan_epoch(self.sizes, packing.rank, packing.options, packing.budgets)
+        schedule = plan_epoch(self.sizes, packing.rank, packing.options, packing.budgets)
+        if packing.num_packs is None:
+            return schedule
+        return with_num_packs(schedule, packing.num_packs, packing.rank.index)
 
     def open_packs(self) -> Packs:
         """The packs of this process, from the first one on."""
@@ -112,6 +117,7 @@ class Epoch:
             "packing_length": packing.budgets.tokens,
             "matching": MATCHING_VERSION,
             "world_size": packing.rank.count,
+            "num_packs": packing.num_packs,
             "samples": len(dataset) if has_positions(dataset) else None,
             "lengths": None if self.sizes is None else sizes_hash(self.sizes),
             "dataset": found if isinstance(found, str) else None,

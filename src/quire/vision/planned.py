@@ -46,6 +46,14 @@ class PlannedPacks:
         """Go on behind the packs that were delivered."""
         self._delivered = read_count("delivered", place.get("delivered"), len(self._packs))
 
+    def skip(self, number: int) -> None:
+        """Count the next packs as delivered, unread: who goes on behind them has had them."""
+        skipped = self._packs[self._delivered : self._delivered + number]
+        for group in skipped:
+            members = [(position, self._tokens(position)) for position in group.positions]
+            self.delivery.emit(members, single_long=group.single_long)
+        self._delivered += len(skipped)
+
     def place(self) -> dict[str, Any]:
         """Where the next pack stands."""
         return {"delivered": self._delivered}

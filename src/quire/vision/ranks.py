@@ -40,6 +40,14 @@ class Share:
         """The number of the first, second, third thing of the share, counted from 0."""
         return self.index + ordinal * self.count
 
+    def count_below(self, number: int) -> int:
+        """How many things of the share have a smaller number.
+
+        >>> Share(index=1, count=3).count_below(5)
+        2
+        """
+        return max(0, -(-(number - self.index) // self.count))
+
     def divided(self, part: Share) -> Share:
         """A part of the share: of a rank's samples, those of one of its workers."""
         return Share(index=self.number(part.index), count=self.count * part.count)

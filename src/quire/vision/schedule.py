@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from quire.plan.lengths import IntArray
 from quire.vision.budgets import Budgets
 from quire.vision.carry_over import CarryOver, Group, Positions
 from quire.vision.options import VisionPackingOptions
-from quire.vision.ranks import Share, equal_packs
+from quire.vision.ranks import Share, equal_packs, split_to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +35,12 @@ def plan_epoch(
     surplus = [position for group in equal.surplus[share.index] for position in group.positions]
     dropped = [*ranks[share.index][1], *(("rank_equalize", position) for position in surplus)]
     return Schedule(packs=equal.packs[share.index], dropped=dropped, sizes=sizes)
+
+
+def with_num_packs(schedule: Schedule, wanted: int, rank: int = 0) -> Schedule:
+    """The schedule with as many packs as wanted: the largest are split, no sample is left out."""
+    packs = split_to(schedule.packs, wanted, schedule.sizes[:, 0], rank)
+    return replace(schedule, packs=packs)
 
 
 def _plan_rank(

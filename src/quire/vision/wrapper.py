@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import NoneType
 from typing import Any
 
@@ -16,13 +16,14 @@ from quire.vision.delivery import logger
 from quire.vision.epochs import Epoch, Packing, Packs
 from quire.vision.lengths import KnownLengths
 from quire.vision.options import VisionPackingOptions
+from quire.vision.planned import PlannedPacks
 from quire.vision.ranks import Share
 from quire.vision.reading import has_positions, require_readable
 from quire.vision.samples import Measure, SampleReader
 from quire.vision.state import State, opened, read_count, require_same_terms, sealed
 from quire.vision.telemetry import PackingTelemetry
 from quire.vision.templates import merge_size, prepare_template, token_id
-from quire.vision.torch_base import IterableBase
+from quire.vision.torch_base import IterableBase, worker_share
 
 
 class PackedVLDataset(IterableBase):
@@ -83,6 +84,7 @@ class PackedVLDataset(IterableBase):
         )
         self._epoch = Epoch(self._packing, 0)
         self._packs: Packs | None = None
+        self._skip = 0
         self._resume: State | None = None
         if template is not None:
             prepare_template(template, self.options)
@@ -116,10 +118,26 @@ class PackedVLDataset(IterableBase):
         if self._resume is not None and self._resume["epoch"] != epoch:
             self._resume = None
 
+    def fix_num_packs(self, number: int | None) -> None:
+        """Have this many packs in every epoch, by splitting some; None: as many as there are.
+
+        Trainers count the packs of the first epoch and take as many from all others.
+        """
+        self._packing = replace(self._packing, num_packs=number)
+        self._move_to(self.epoch)
+
+    def skip_packs(self, number: int) -> None:
+        """Have the next iteration begin behind this many of the rank's packs, which are not read.
+
+        Workers share what is skipped as they share packs; lengths must be known.
+        """
+        len(self)  # which says what is missing where lengths are not known
+        self._skip = require_integer("packs to skip", number, 0)
+
     def _move_to(self, epoch: int) -> None:
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
-        self._epoch, self._packs = Epoch(self._packing, epoch), None
+        self._epoch, self._packs, self._skip = Epoch(self._packing, epoch), None, 0
 
     def __len__(self) -> int:
         schedule = self._epoch.schedule
@@ -149,6 +167,8 @@ class PackedVLDataset(IterableBase):
         else:
             packs.delivery.restore(resume)
             packs.restore(resume["place"])
+        if isinstance(packs, PlannedPacks):
+            packs.skip(worker_share().count_below(self._skip))
         self._packs = packs
         return _Deliveries(self, packs)
 

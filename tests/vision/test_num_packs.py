@@ -1,0 +1,120 @@
+"""Packs are as many in every epoch where a trainer needs it, and can be skipped unread."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from torch.utils.data import DataLoader
+
+from quire.errors import InvalidOption
+from quire.vision import FusionDataset, PackedVLDataset
+
+SIZES = [(n * 37) % 61 + 3 for n in range(90)]
+
+
+class Samples:
+    """Samples by number, which remembers those that were read."""
+
+    def __init__(self):
+        self.read = []
+
+    def __len__(self):
+        return len(SIZES)
+
+    def __getitem__(self, number):
+        self.read.append(number)
+        return {"id": number, "length": SIZES[number]}
+
+
+def packed(samples=None, **options):
+    fused = FusionDataset(
+        {"a": samples or [{"id": n, "length": size} for n, size in enumerate(SIZES)]},
+        lengths={"a": SIZES},
+        seed=2,
+    )
+    return PackedVLDataset(fused, packing_length=100, packing_buffer=16, **options)
+
+
+def ids(packs):
+    return [[sample["id"] for sample in pack] for pack in packs]
+
+
+def flat(packs):
+    return list(itertools.chain.from_iterable(packs))
+
+
+def counts(dataset, num_epochs=6):
+    found = []
+    for epoch in range(num_epochs):
+        dataset.set_epoch(epoch)
+        found.append(len(dataset))
+    return found
+
+
+def test_epochs_of_one_length_lose_no_sample():
+    dataset = packed(packing_drop_last=False)
+    free = counts(dataset)
+    assert len(set(free)) > 1  # so there is something to even out
+    dataset.fix_num_packs(max(free))
+    assert counts(dataset) == [max(free)] * len(free)
+    for epoch in range(len(free)):
+        dataset.set_epoch(epoch)
+        packs = list(dataset)
+        assert len(packs) == max(free)
+        assert sorted(flat(ids(packs))) == list(range(len(SIZES)))
+        assert all(sum(sample["length"] for sample in pack) <= 100 for pack in packs)
+        assert dataset.telemetry().num_packs == dataset.planned_telemetry().num_packs == max(free)
+
+
+def test_an_epoch_that_is_long_enough_is_as_it_was():
+    dataset = packed()
+    before = ids(dataset)
+    dataset.fix_num_packs(len(before))
+    assert ids(dataset) == before
+
+
+def test_more_packs_than_samples_are_refused():
+    dataset = packed()
+    dataset.fix_num_packs(len(SIZES) + 1)
+    with pytest.raises(InvalidOption, match=r"has \d+ samples but another rank has 91 packs"):
+        len(dataset)
+
+
+@pytest.mark.parametrize("num_skipped", [0, 1, 7, 1000])
+def test_skipped_packs_are_not_read_and_count_as_delivered(num_skipped):
+    samples = Samples()
+    dataset = packed(samples)
+    whole = ids(dataset)
+    telemetry = dataset.telemetry()
+    samples.read.clear()
+    dataset.set_epoch(0)
+    dataset.skip_packs(num_skipped)
+    rest = ids(dataset)
+    assert rest == whole[num_skipped:]
+    assert sorted(samples.read) == sorted(flat(rest))
+    assert dataset.telemetry() == telemetry
+
+
+@pytest.mark.parametrize("num_skipped", [0, 1, 5, 8])
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_workers_skip_the_packs_that_one_process_would(num_workers, num_skipped):
+    dataset = packed()
+    whole = ids(dataset)
+    dataset.set_epoch(0)
+    dataset.skip_packs(num_skipped)
+    loader = DataLoader(dataset, batch_size=None, num_workers=num_workers)
+    assert sorted(ids(loader)) == sorted(whole[num_skipped:])
+
+
+def test_a_new_epoch_skips_nothing():
+    dataset = packed()
+    dataset.skip_packs(3)
+    dataset.set_epoch(1)
+    assert len(ids(dataset)) == len(dataset)
+
+
+def test_packs_of_unknown_lengths_cannot_be_skipped():
+    dataset = PackedVLDataset([{"input_ids": [1]}], packing_length=8)
+    with pytest.raises(TypeError, match="give lengths="):
+        dataset.skip_packs(1)
