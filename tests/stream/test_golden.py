@@ -61,6 +61,32 @@ def test_the_bin_packer_splits_long_documents_and_caps_the_documents_of_a_bin():
     assert rows[1].position_ids[0, 0].tolist() == [0, 1, 0, 0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("mode", ["bin", "online"])
+def test_eos_takes_a_token_along_where_a_document_is_cut_for_it(mode):
+    """BOS, eight tokens and EOS are one more than a window holds."""
+    rows = batches([list(range(10, 18))], packing_mode=mode)
+    assert [row.input_ids[0, 0].tolist() for row in rows] == [
+        [1, 10, 11, 12, 13, 14, 15, 16],
+        [17, 2, 0, 0, 0, 0, 0, 0],
+    ]
+    assert rows[0].labels[0, 0].tolist() == [10, 11, 12, 13, 14, 15, 16, -100]
+    assert rows[1].labels[0, 0].tolist() == [2, *[-100] * 7]  # EOS is learnt
+
+
+@pytest.mark.parametrize("mode", ["bin", "online"])
+def test_without_eos_a_last_token_may_stand_alone(mode):
+    options = {"packing_mode": mode, "tokenizer": {"add_bos": True, "add_eos": False}}
+    rows = batches([list(range(10, 19))], **options)
+    assert rows[0].labels[0, 0].tolist() == list(range(10, 18))
+    assert rows[1].input_ids[0, 0].tolist() == [18, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_the_sequential_packer_moves_nothing_not_even_for_eos():
+    rows = batches([list(range(10, 18))])
+    assert rows[0].labels[0, 0].tolist() == list(range(10, 18))
+    assert rows[1].input_ids[0, 0].tolist() == [2, 0, 0, 0, 0, 0, 0, 0]
+
+
 def test_without_boundary_masking_only_padding_is_no_target():
     labels = [batch.labels[0, 0].tolist() for batch in batches(mask_boundary_loss=False)]
     assert labels[0] == [10, 11, 12, 13, 14, 2, 1, 20]

@@ -10,22 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from quire.stream import load_state, open_stream
-from tests.stream.inputs import LENGTHS, ListSource, config, key, shards_of, take, unique_documents
+from quire.stream import load_state, open_stream, save_state
+from tests.stream.inputs import (
+    LENGTHS,
+    ListSource,
+    Numbers,
+    config,
+    key,
+    shards_of,
+    take,
+    unique_documents,
+)
 
 FOLDER = Path(__file__).parent / "golden_states"
 MODES = ["sequential", "bin", "online"]
+EOS_ALONE = [8, 3, 17, 5, 8, 26, 2, 8, 11, 17, 4, 8]
+"""Lengths that, with BOS and EOS, are a multiple of a window and one token more."""
 
 
-def opened(mode):
-    options = config(
-        seq_len=16,
-        packing_mode=mode,
-        packing_buffer_docs=6,
-        shuffle_buffer_size=5,
-        seed=7,
-        tokenizer={"kind": "byte"},
-    )
+def opened(name):
+    """The stream of a golden state; ``-eos``: most documents end with EOS in a window of its own,
+    as long as nothing takes care of it."""
+    mode, _, eos = name.partition("-")
+    plain = {"packing_mode": mode, "packing_buffer_docs": 6, "shuffle_buffer_size": 5, "seed": 7}
+    if eos:
+        source = ListSource(shards_of(unique_documents(EOS_ALONE * 2), 3))
+        return open_stream(config(seq_len=8, **plain), source=source, tokenizer=Numbers())
+    options = config(seq_len=16, **plain, tokenizer={"kind": "byte"})
     return open_stream(options, source=ListSource(shards_of(unique_documents(LENGTHS), 3)))
 
 
@@ -34,15 +45,34 @@ def digest_of_next(stream):
     return hashlib.sha256(repr(batches).encode()).hexdigest()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_state_of_version_1_goes_on_to_the_batches_of_its_time(mode):
-    expected = json.loads((FOLDER / "expected.json").read_text())
-    with opened(mode) as stream:
+NAMES = [*MODES, "bin-eos", "online-eos"]
+EXPECTED = json.loads((FOLDER / "expected.json").read_text())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_state_of_every_version_goes_on_to_the_batches_of_its_time(name, version, tmp_path):
+    """Fault 29: an older state is read as what it was, and saved in the form of today."""
+    state = load_state(FOLDER / f"{version}-{name}.json")
+    save_state(state, tmp_path / "state.json")
+    assert load_state(tmp_path / "state.json") == state
+    with opened(name) as stream:
+        stream.set_state(state)
+        assert stream.get_state() == state
+        assert digest_of_next(stream) == EXPECTED[f"{version}-{name}"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_state_of_today_is_the_golden_one_byte_for_byte(name, tmp_path):
+    with opened(name) as stream:
         take(stream, 9)
-        assert json.loads(json.dumps(stream.get_state())) == load_state(FOLDER / f"1-{mode}.json")
-    with opened(mode) as stream:
-        stream.set_state(load_state(FOLDER / f"1-{mode}.json"))
-        assert digest_of_next(stream) == expected[f"1-{mode}"]
+        save_state(stream.get_state(), tmp_path / "state.json")
+    assert (tmp_path / "state.json").read_bytes() == (FOLDER / f"2-{name}.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["bin-eos", "online-eos"])
+def test_the_golden_states_tell_the_versions_apart(name):
+    assert EXPECTED[f"1-{name}"] != EXPECTED[f"2-{name}"]
 
 
 def test_a_stream_of_files_imports_no_framework(tmp_path):

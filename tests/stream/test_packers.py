@@ -53,7 +53,7 @@ def fragments_of(window):
 
 @kinds
 @settings(max_examples=25)
-@given(lengths=lengths_of_documents, size=st.integers(1, 12))
+@given(lengths=lengths_of_documents, size=st.integers(2, 12))
 def test_every_token_leaves_exactly_once(kind, lengths, size):
     windows = pack(packer_of(kind, size), documents_of(lengths))
     tokens = [token for window in windows for token in window.tokens.tolist()]
@@ -62,7 +62,7 @@ def test_every_token_leaves_exactly_once(kind, lengths, size):
 
 @kinds
 @settings(max_examples=25)
-@given(lengths=lengths_of_documents, size=st.integers(1, 12))
+@given(lengths=lengths_of_documents, size=st.integers(2, 12))
 def test_a_fragment_is_of_one_document_and_in_its_order(kind, lengths, size):
     bounds = np.cumsum(lengths)
     for window in pack(packer_of(kind, size), documents_of(lengths)):
@@ -88,7 +88,7 @@ def test_documents_are_counted_where_they_open(kind, lengths):
 
 @kinds
 @settings(max_examples=25)
-@given(lengths=lengths_of_documents, size=st.integers(1, 12), data=st.data())
+@given(lengths=lengths_of_documents, size=st.integers(2, 12), data=st.data())
 def test_a_packer_restored_from_bytes_goes_on_exactly(kind, lengths, size, data):
     documents = documents_of(lengths)
     left_at = data.draw(st.integers(0, len(documents)))
@@ -123,6 +123,21 @@ def test_what_waits_is_what_came_and_has_not_left(kind, lengths):
     assert packer.pending == (0, 0)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "sequential"])
+@settings(max_examples=25)
+@given(lengths=lengths_of_documents, size=st.integers(2, 12))
+def test_the_last_token_of_a_long_document_never_stands_alone(kind, lengths, size):
+    """It is EOS, which nothing would predict. What is not cut for it is cut every ``size``."""
+    ends = np.cumsum(lengths)
+    whole = {int(end - 1) for end, length in zip(ends, lengths, strict=True) if length == 1}
+    found = []
+    for window in pack(packer_of(kind, size), documents_of(lengths)):
+        found += [fragment.tolist() for fragment in fragments_of(window)]
+    alone = {fragment[-1] for fragment in found if len(fragment) == 1}
+    assert alone & {int(end - 1) for end in ends} == whole
+    assert len(found) == sum(-(-length // size) for length in lengths)
+
+
 @kinds
 def test_an_empty_packer_flushes_nothing(kind):
     assert packer_of(kind).flush() == []
@@ -151,6 +166,8 @@ def test_the_sequential_packer_keeps_the_order_and_pads_only_the_last_window():
         lambda state: {},
         lambda state: {**state, "more": 1},
         lambda state: {**state, "tokens": None},
+        lambda state: {**state, "tail" if "tail" in state else "continues": 0},
+        lambda state: {**state, "tail" if "tail" in state else "continues": 3},
         lambda state: {**state, "tokens": {**state["tokens"], "data": "!"}},
         lambda state: {**state, "tokens": {**state["tokens"], "data": 3}},
         lambda state: {**state, "tokens": {**state["tokens"], "data": ""}},

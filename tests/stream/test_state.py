@@ -111,7 +111,7 @@ def test_a_missing_state_is_named(tmp_path):
         (b'{"format": "grain"}', "its format is 'grain'"),
         (pickle.dumps({"format": "quire.stream"}), "not a whole JSON document"),
         (b"[" * 100_000, "not a whole JSON document"),
-        (b'{"format": "quire.stream", "version": 99}', "versions up to 1; upgrade quire"),
+        (b'{"format": "quire.stream", "version": 99}', "versions up to 2; upgrade quire"),
         (b'{"format": "quire.stream", "version": true}', "a version is an integer"),
         (b'{"format": "quire.stream", "version": 1, "checksum": null}', "checksum is None"),
         (b'{"format": "quire.stream", "version": 1, "step": NaN}', "is not JSON"),
@@ -140,6 +140,8 @@ FORGERIES = [
     (("streams", "0", "ledger", "tokens", "pending"), 0),
     (("streams", "0", "ledger", "documents", "input"), -1),
     (("streams", "0", "packer"), {}),
+    (("streams", "0", "packer", "tail"), 0),
+    (("streams", "0", "packer", "tail"), 3),
     (("streams", "0", "packer", "tokens", "lengths"), [10**9]),
     (("streams", "0", "ready", "lengths"), [[]]),
     (("streams", "0", "ready", "documents"), None),
@@ -167,6 +169,24 @@ def test_a_forged_state_with_a_good_checksum_is_refused(state, path, value):
             stream.set_state(forged(state, *path, value=value))
         # The stream that refused goes on as if nothing had been asked.
         assert same(before + take(stream, 6), take(untouched, 8))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("streams",), []),
+        (("streams",), {"0": None}),
+        (("streams", "0", "packer"), None),
+        (("streams", "0", "packer"), {"continues": 1}),
+    ],
+)
+def test_a_forged_state_of_an_older_version_is_refused(state, path, value, monkeypatch):
+    monkeypatch.setattr("quire.stream.state.VERSION", 1)
+    older = forged(state, *path, value=value)
+    monkeypatch.undo()
+    assert older["version"] == 1
+    with opened() as stream, pytest.raises(InvalidState):
+        stream.set_state(older)
 
 
 def test_a_forgery_of_nothing_is_accepted(state):

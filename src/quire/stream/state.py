@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from quire.errors import InvalidState
 from quire.files import whole_file
+from quire.stream.migration import migrated
 
 FORMAT = "quire.stream"
-VERSION = 1
+VERSION = 2
 State: TypeAlias = dict[str, Any]
 Tokens: TypeAlias = npt.NDArray[np.int32]
 
@@ -32,7 +33,7 @@ def sealed(body: Mapping[str, Any]) -> State:
 
 
 def opened(state: object) -> State:
-    """The state, if it is whole and this version can read it."""
+    """The state, if it is whole, in the form of this version."""
     if not isinstance(state, Mapping):
         raise InvalidState(f"a stream's state is a dict, not a {type(state).__name__}")
     if state.get("format") != FORMAT:
@@ -54,7 +55,8 @@ def opened(state: object) -> State:
             f"the state's checksum is {state.get('checksum')!r} but its content has "
             f"{_checksum(plain)!r}: it was damaged or changed; use an earlier state"
         )
-    return read_fields("the state", state, _FIELDS)
+    fields = read_fields("the state", state, _FIELDS)
+    return fields if version == VERSION else sealed(migrated(fields))
 
 
 def save_state(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:

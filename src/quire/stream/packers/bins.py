@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from quire.errors import InvalidState
 from quire.plan import PlanOptions, plan_documents
+from quire.stream.packers.tails import read_tail
 from quire.stream.state import State, Tokens, read_fields, tokens_from_json, tokens_to_json
 from quire.stream.windows import Fragment, Window, window_of
 
@@ -17,11 +19,20 @@ class BinPacker:
     """Buffers documents, then packs them all; documents longer than a window are split."""
 
     def __init__(
-        self, size: int, vocab_size: int, buffer_docs: int, max_docs: int | None = None
+        self,
+        size: int,
+        vocab_size: int,
+        buffer_docs: int,
+        max_docs: int | None = None,
+        tail: int = 1,
     ) -> None:
         self._vocab_size, self._buffer_docs = vocab_size, buffer_docs
         self._options = PlanOptions(
-            capacity=size, strategy="first_fit", overlong="split", max_documents_per_row=max_docs
+            capacity=size,
+            strategy="first_fit",
+            overlong="split",
+            max_documents_per_row=max_docs,
+            min_tail=tail,
         )
         self._documents: list[Tokens] = []
 
@@ -53,16 +64,17 @@ class BinPacker:
 
     def freeze(self) -> Callable[[], State]:
         """The documents in the buffer."""
-        documents = list(self._documents)
-        return lambda: {"tokens": tokens_to_json(documents)}
+        documents, tail = list(self._documents), self._options.min_tail
+        return lambda: {"tokens": tokens_to_json(documents), "tail": tail}
 
     def restore(self, state: object) -> None:
         """Take over the buffer."""
-        fields = read_fields("the bin packer", state, ("tokens",))
+        fields = read_fields("the bin packer", state, ("tokens", "tail"))
         documents = tokens_from_json("the bin packer", fields["tokens"], self._vocab_size)
         if len(documents) >= self._buffer_docs:
             raise InvalidState(
                 f"the bin packer holds {len(documents)} documents but packs them when it has "
                 f"{self._buffer_docs}; use a state as get_state() gave it"
             )
-        self._documents = documents
+        tail = read_tail("the bin packer", fields["tail"])
+        self._documents, self._options = documents, replace(self._options, min_tail=tail)

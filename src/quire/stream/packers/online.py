@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from quire.errors import InvalidState, QuireError
 from quire.plan import OnlinePacker
+from quire.stream.packers.tails import cuts, read_tail
 from quire.stream.state import (
     State,
     Tokens,
@@ -21,9 +23,14 @@ class OnlineBinPacker:
     """Windows leave one at a time, nearly full; documents longer than a window are split."""
 
     def __init__(
-        self, size: int, vocab_size: int, buffer_docs: int, max_docs: int | None = None
+        self,
+        size: int,
+        vocab_size: int,
+        buffer_docs: int,
+        max_docs: int | None = None,
+        tail: int = 1,
     ) -> None:
-        self._size, self._vocab_size = size, vocab_size
+        self._size, self._vocab_size, self._tail = size, vocab_size, tail
         self._buffer_docs, self._max_docs = buffer_docs, max_docs
         self._packer: OnlinePacker[int] = self._empty_packer()
         self._fragments: dict[int, Fragment] = {}
@@ -38,8 +45,8 @@ class OnlineBinPacker:
     def add(self, tokens: Tokens) -> list[Window]:
         """The windows that leave as a document joins those that wait."""
         windows = []
-        for start in range(0, len(tokens), self._size):
-            fragment = Fragment(tokens[start : start + self._size], start == 0)
+        for start, stop in pairwise(cuts(len(tokens), self._size, self._tail)):
+            fragment = Fragment(tokens[start:stop], start == 0)
             self._fragments[self._num_added] = fragment
             rows = self._packer.add(self._num_added, len(fragment.tokens))
             self._num_added += 1
@@ -52,17 +59,19 @@ class OnlineBinPacker:
 
     def freeze(self) -> Callable[[], State]:
         """The fragments that wait, in the order in which they came."""
-        fragments = list(self._fragments.values())
+        fragments, tail = list(self._fragments.values()), self._tail
         return lambda: {
             "tokens": tokens_to_json([fragment.tokens for fragment in fragments]),
             "opens": [int(fragment.opens_document) for fragment in fragments],
+            "tail": tail,
         }
 
     def restore(self, state: object) -> None:
         """Take over what waited."""
-        fields = read_fields("the online packer", state, ("tokens", "opens"))
+        fields = read_fields("the online packer", state, ("tokens", "opens", "tail"))
         pieces = tokens_from_json("the online packer", fields["tokens"], self._vocab_size)
         opens = read_counts("the online packer: opens", fields["opens"], len(pieces))
+        tail = read_tail("the online packer", fields["tail"])
         plain = {
             **self._empty_packer().state(),
             "keys": list(range(len(pieces))),
@@ -74,7 +83,7 @@ class OnlineBinPacker:
             raise InvalidState(f"the online packer: {error}") from error
         pairs = zip(pieces, opens, strict=True)
         self._fragments = {n: Fragment(piece, flag > 0) for n, (piece, flag) in enumerate(pairs)}
-        self._num_added = len(pieces)
+        self._num_added, self._tail = len(pieces), tail
 
     def _empty_packer(self) -> OnlinePacker[int]:
         return OnlinePacker(self._size, self._buffer_docs, max_documents_per_row=self._max_docs)

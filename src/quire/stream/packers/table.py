@@ -7,6 +7,7 @@ from quire.stream.packers.bins import BinPacker
 from quire.stream.packers.online import OnlineBinPacker
 from quire.stream.packers.packer import Packer
 from quire.stream.packers.sequential import SequentialPacker
+from quire.stream.packers.tails import tail_of
 
 
 def make_packer(options: DataOptions, window_size: int, vocab_size: int) -> Packer:
@@ -15,5 +16,9 @@ def make_packer(options: DataOptions, window_size: int, vocab_size: int) -> Pack
         return SequentialPacker(window_size, vocab_size)
     kind = BinPacker if options.packing_mode == "bin" else OnlineBinPacker
     return kind(
-        window_size, vocab_size, options.packing_buffer_docs, options.packing_max_docs_per_bin
+        window_size,
+        vocab_size,
+        options.packing_buffer_docs,
+        options.packing_max_docs_per_bin,
+        tail_of(add_eos=options.tokenizer.add_eos),
     )

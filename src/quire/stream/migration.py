@@ -1,0 +1,29 @@
+"""States of earlier versions in the form of this one; they go on to the batches of their time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_SEAL = ("format", "version", "checksum")
+
+
+def migrated(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a state of version 1; what is no state is left for its reader to refuse.
+
+    Version 2 tells how few tokens the last fragment of a document may have. In version 1 that was
+    always one, which could be EOS.
+    """
+    body = {name: value for name, value in state.items() if name not in _SEAL}
+    if isinstance(body["streams"], Mapping):
+        body["streams"] = {name: _lane(lane) for name, lane in body["streams"].items()}
+    return body
+
+
+def _lane(lane: object) -> object:
+    if not isinstance(lane, Mapping) or not isinstance(lane.get("packer"), Mapping):
+        return lane
+    packer = lane["packer"]
+    if "continues" in packer:  # the sequential packer cuts where a window is full
+        return lane
+    return {**lane, "packer": {**packer, "tail": 1}}
