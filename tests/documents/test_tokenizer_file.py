@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 import tokenizers
 from tests.documents.real_tokenizers import folder_of
 
-from quire.documents import as_tokenizer
+from quire.documents import Tokenizer, as_tokenizer, tokenizer_file
 from quire.errors import CorruptFile, InvalidOption
 
 
@@ -93,3 +94,37 @@ def test_a_tokenizer_file_needs_no_transformers():
         "assert not {'transformers', 'torch', 'datasets'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 100])
+def test_texts_that_are_encoded_in_parts_give_the_tokens_of_all_at_once(folder, monkeypatch, limit):
+    texts = ["a b", "", "b", "a " * 20, "", "b b a"]
+    expected = as_tokenizer(folder).encode_batch(texts)
+    assert expected.lengths.tolist() == [2, 0, 1, 20, 0, 3]
+    sizes = []
+    monkeypatch.setattr(tokenizer_file, "_PART", limit)
+    parts = tokenizer_file._parts
+
+    def watched(given):
+        for part in parts(given):
+            sizes.append(sum(map(len, part)) if len(part) > 1 else 0)
+            yield part
+
+    monkeypatch.setattr(tokenizer_file, "_parts", watched)
+    encoded = as_tokenizer(folder).encode_batch(texts)
+    assert encoded.tokens.tolist() == expected.tokens.tolist()
+    assert encoded.lengths.tolist() == expected.lengths.tolist()
+    assert encoded.tokens.dtype == "int32"
+    assert max(sizes) <= limit, "only a text of its own is over the limit"
+
+
+def test_no_texts_have_no_tokens(folder):
+    encoded = as_tokenizer(folder).encode_batch([])
+    assert (len(encoded.tokens), len(encoded.lengths)) == (0, 0)
+
+
+def test_the_vocabulary_is_counted_once_and_goes_along_to_other_processes(folder):
+    tokenizer = as_tokenizer(folder)
+    assert isinstance(tokenizer, Tokenizer), "which asks for vocab_size, at every partition"
+    assert vars(tokenizer)["vocab_size"] == tokenizer.vocab_size == 4
+    assert vars(pickle.loads(pickle.dumps(tokenizer)))["vocab_size"] == 4  # noqa: S301

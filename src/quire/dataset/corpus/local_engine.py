@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 
 from quire.dataset.corpus.lock import worker_lock
 from quire.dataset.corpus.partition_job import PartitionJob, Progress, Report
@@ -46,25 +47,36 @@ class LocalEngine:
 
 
 class _Worker:
-    def __init__(self, job: PartitionJob, threads: int) -> None:
+    """A process that is told its job with its first partition.
+
+    The job holds the tokenizer, which is more than a pipe takes: as an argument of the process it
+    would keep the next process from being started until this one has imported all that it needs.
+    """
+
+    def __init__(self, job: memoryview, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=_work, args=(theirs, job, threads), daemon=True
+            target=_work, args=(theirs, threads), daemon=True
         )
         self.partition: Partition | None = None
+        self._untold: memoryview | None = job
         self.process.start()
         theirs.close()
 
     def give(self, partition: Partition) -> None:
         self.partition = partition
+        if self._untold is not None:
+            self.connection.send_bytes(self._untold)
+            self._untold = None
         self.connection.send(partition)
 
 
 class _Pool:
     def __init__(self, job: PartitionJob, count: int) -> None:
-        self._job, self._threads = job, max(1, (os.cpu_count() or 1) // max(1, count))
-        self._workers = [_Worker(job, self._threads) for _ in range(count)]
+        self._job = ForkingPickler.dumps(job)  # once, not for every worker
+        self._threads = max(1, (os.cpu_count() or 1) // max(1, count))
+        self._workers = [_Worker(self._job, self._threads) for _ in range(count)]
         self._tries: dict[int, int] = {}
 
     def run(self, partitions: Sequence[Partition], report: Report) -> None:
@@ -77,15 +89,14 @@ class _Pool:
             self._hand_out(waiting)
 
     def _hand_out(self, waiting: deque[Partition]) -> None:
-        for place, worker in enumerate(self._workers):
-            if worker.partition is not None or not waiting:
-                continue
-            partition = waiting.popleft()
-            try:
-                worker.give(partition)
-            except OSError:  # it died while it was idle
-                waiting.appendleft(partition)
-                self._bury(worker, waiting, place)
+        """Give every worker something to do, as long as there is something."""
+        for place in range(len(self._workers)):
+            while waiting and self._workers[place].partition is None:
+                worker = self._workers[place]
+                try:
+                    worker.give(waiting.popleft())
+                except OSError:  # it died while it was idle
+                    self._bury(worker, waiting, place)
 
     def _listen(self, worker: _Worker, waiting: deque[Partition], report: Report) -> None:
         try:
@@ -131,12 +142,16 @@ def _cause(exitcode: int | None) -> str:
     return f"exit code {exitcode}"
 
 
-def _work(connection: Connection, job: PartitionJob, threads: int) -> None:
-    """The life of a worker: partitions in, progress and 'done' or an error out."""
+def _work(connection: Connection, threads: int) -> None:
+    """The life of a worker: its job and partitions in, progress and 'done' or an error out."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if threads > 1 else "false")
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    try:
+        job: PartitionJob = connection.recv()
+    except (EOFError, OSError):
+        return
     with worker_lock(job.work):
         while True:
             try:

@@ -1,0 +1,20 @@
+"""A tokenizer that knows how often it was sent to another process."""
+
+from __future__ import annotations
+
+
+class PickledTokenizer:
+    """A token for every character, and as many bytes beside it as asked for."""
+
+    bos_token_id = eos_token_id = pad_token_id = None
+    vocab_size = 0x110000
+
+    def __init__(self, ballast: bytes = b"") -> None:
+        self.ballast, self.times_pickled = ballast, 0
+
+    def __call__(self, texts, **_):
+        return {"input_ids": [[ord(character) for character in text] for text in texts]}
+
+    def __getstate__(self):
+        self.times_pickled += 1
+        return self.__dict__
