@@ -264,6 +264,8 @@ def test_a_source_that_fails_is_an_error_of_its_own_type_and_never_a_short_pass(
     else:  # the other worker went on, so the one that failed may not
         with pytest.raises(SourceError):
             list(batches)
+        # The error's traceback holds the loader; collected as a cycle it would wait for seconds.
+        batches._shutdown_workers()
 
 
 def test_processes_inside_a_worker_are_refused_with_the_remedy():
