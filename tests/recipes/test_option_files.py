@@ -7,6 +7,7 @@ import pytest
 from quire.config import load_options
 from quire.errors import InvalidOption
 from quire.stream import StreamConfig, open_stream
+from quire.vision import VisionConfig
 
 CHOMP = """\
 data:
@@ -37,3 +38,28 @@ def test_a_misspelt_name_of_chomp_s_is_refused(write):
     file = write(CHOMP.replace("packing_mode", "packing_mod"), "chomp.yaml")
     with pytest.raises(InvalidOption, match=r"did you mean data\.packing_mode\?"):
         load_options(StreamConfig, file)
+
+
+VISION = """\
+training:
+  packing: true
+  packing_buffer: 128
+  packing_min_fill_ratio: 0.7
+  packing_drop_last: false
+  packing_allow_single_long: false
+  eval_packing: false
+  global_max_length: 4096
+"""
+
+
+def test_a_config_of_the_vision_wrapper_s_names_loads_under_training(write):
+    training = load_options(VisionConfig, write(VISION, "vision.yaml")).training
+    assert training.pack_length() == 4096
+    assert (training.packing_buffer, training.packing_min_fill_ratio) == (128, 0.7)
+    assert load_options(VisionConfig, {}).training.packing_min_fill_ratio >= 0.6
+
+
+def test_a_value_that_the_vision_wrapper_cannot_have_is_refused(write):
+    file = write(VISION.replace("0.7", "1.5"), "vision.yaml")
+    with pytest.raises(InvalidOption, match=r"training\.packing_min_fill_ratio is 1\.5"):
+        load_options(VisionConfig, file)
