@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from quire.errors import InvalidOption
 from quire.plan.lengths import IntArray
 from quire.vision.budgets import Budgets
 from quire.vision.carry_over import CarryOver, Group, Positions
@@ -39,6 +40,13 @@ def plan_epoch(
 
 def with_num_packs(schedule: Schedule, wanted: int, rank: int = 0) -> Schedule:
     """The schedule with as many packs as wanted: the largest are split, no sample is left out."""
+    found = len(schedule.packs)
+    if found > wanted:
+        raise InvalidOption(
+            f"an epoch has {found} packs but num_packs is {wanted}; fix it to the longest epoch's"
+        )
+    if found == wanted:
+        return schedule
     packs = split_to(schedule.packs, wanted, schedule.sizes[:, 0], rank)
     return replace(schedule, packs=packs)
 

@@ -122,6 +122,10 @@ class StreamedPacks:
         self._finished = bool(place.get("finished"))
         waiting = read_rows("waiting", place.get("waiting"), 2 + len(self._budgets.names))
         ready = read_rows("ready", place.get("ready"))
+        if any(len(row) < 3 for row in ready):
+            raise InvalidState(
+                "the state's ready packs must each hold a flag, tokens and positions"
+            )
         self._hold([row[0] for row in waiting] + [at for row in ready for at in row[2:]])
         for position, _, *sizes in waiting:
             self._require_same(f"sample {position}", sizes, self._held[position][1])

@@ -167,8 +167,9 @@ class PackedVLDataset(IterableBase):
         else:
             packs.delivery.restore(resume)
             packs.restore(resume["place"])
+        skip, self._skip = self._skip, 0
         if isinstance(packs, PlannedPacks):
-            packs.skip(worker_share().count_below(self._skip))
+            packs.skip(worker_share().count_below(skip))
         self._packs = packs
         return _Deliveries(self, packs)
 

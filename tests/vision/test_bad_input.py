@@ -1,0 +1,202 @@
+"""Samples and options that are wrong: an error that names them, or a counted and logged skip."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from quire.errors import InvalidDocument, InvalidLengths, InvalidOption
+from quire.vision import PackedVLDataset
+from tests.vision.inputs import KINDS, ByNumber, InOrder, numbers, sample, samples
+
+IMAGE = 7
+"""The placeholder's token id in these samples."""
+
+
+def picture(number, placeholders=4, patches=16, **others):
+    """A sample with an image of 4 x 4 patches, which four placeholders stand for."""
+    ids = [1, *[IMAGE] * placeholders, 2]
+    return {
+        "input_ids": ids,
+        "labels": [-100] * len(ids),
+        "length": len(ids),
+        "number": number,
+        "pixel_values": np.zeros((patches, 3)),
+        "image_grid_thw": np.array([[1, 4, 4]]),
+        **others,
+    }
+
+
+def packed(items, kind=ByNumber, **options):
+    options = {"packing_length": 20, "packing_drop_last": False, **options}
+    return PackedVLDataset(kind(items), **options)
+
+
+BAD = {
+    "has neither length nor input_ids, only labels": {"labels": [1]},
+    "has neither length nor input_ids, only nothing": {},
+    "has 3 input_ids and 2 labels": {"input_ids": [1, 2, 3], "labels": [1, 2]},
+    "has length 2 but 3 input_ids": {"input_ids": [1, 2, 3], "length": 2},
+    "has length -1 but that must be": {"length": -1},
+    "has length 2.5 but that must be": {"length": 2.5},
+    "has length True but that must be": {"length": True},
+    "has length '3' but that must be": {"length": "3"},
+    "is list but must map names": [1, 2],
+    "is NoneType but must map names": None,
+    r"has input_ids of shape \(1, 3\)": {"input_ids": np.zeros((1, 3))},
+    "has 15 rows of pixel_values but 16 patches": picture(0, patches=15),
+    "has 3 image placeholders in input_ids but its images need 4": picture(0, placeholders=3),
+    "has 4 image placeholders in input_ids but its images need 0": {
+        "input_ids": [IMAGE] * 4,
+        "length": 4,
+    },
+    r"has image_grid_thw of shape \(3,\)": picture(0, image_grid_thw=np.array([1, 4, 4])),
+}
+
+
+@pytest.mark.parametrize("problem", list(BAD))
+def test_a_malformed_sample_is_an_error_that_names_it(problem):
+    dataset = packed([sample(0, 5), BAD[problem]], image_token_id=IMAGE)
+    with pytest.raises(InvalidDocument, match=f"sample 1 {problem}.*max_bad_records"):
+        list(dataset)
+
+
+@pytest.mark.parametrize("problem", list(BAD))
+def test_a_malformed_sample_within_the_budget_is_counted_logged_and_left_out(problem, caplog):
+    items = [sample(0, 5), BAD[problem], sample(2, 6)]
+    dataset = packed(items, image_token_id=IMAGE, max_bad_records=1)
+    with caplog.at_level(logging.WARNING, "quire.vision"):
+        assert numbers(dataset) == [[0, 2]]
+    assert dataset.telemetry().ledger.documents.dropped == {"bad_record": 1}
+    assert [record.message for record in caplog.records if "left out sample 1" in record.message]
+
+
+def test_one_more_than_the_budget_is_an_error():
+    dataset = packed([{}, {}, sample(2, 5)], max_bad_records=1)
+    with pytest.raises(InvalidDocument, match=r"sample 1 .*after 1 bad samples were left out"):
+        list(dataset)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_images_that_are_not_as_many_as_placeholders_are_quarantined(kind):
+    """Fault 19: an error by default, counted within the budget; its pack goes without it."""
+    items = [picture(0), picture(1, placeholders=3), picture(2)]
+    with pytest.raises(InvalidDocument, match="sample 1 has 3 image placeholders"):
+        list(packed(items, KINDS[kind], image_token_id=IMAGE))
+    dataset = packed(items, KINDS[kind], image_token_id=IMAGE, max_bad_records=1)
+    assert numbers(dataset) == [[0, 2]]
+    ledger = dataset.telemetry().ledger
+    assert ledger.documents.dropped == {"bad_record": 1}
+    assert ledger.tokens.dropped == {"bad_record": 5}
+
+
+def test_an_image_span_is_never_cut():
+    """Fault 19: a sample leaves whole, with all its pixels, however long it is."""
+    sizes = {"placeholders": lambda k: 4 * k, "patches": lambda k: 16 * k}
+    items = [
+        picture(n, image_grid_thw=[[k, 4, 4]], **{name: size(k) for name, size in sizes.items()})
+        for n, k in enumerate((1, 9, 2, 5))
+    ]
+    packs = list(packed(items, image_token_id=IMAGE, packing_max_images=1))
+    assert sorted(item["number"] for pack in packs for item in pack) == [0, 1, 2, 3]
+    for item in (item for pack in packs for item in pack):
+        assert len(item["pixel_values"]) == 4 * item["input_ids"].count(IMAGE)
+
+
+def test_placeholders_are_known_from_token_types_where_no_id_is_given():
+    good = picture(0, mm_token_type_ids=[0, 1, 1, 1, 1, 0])
+    bad = picture(1, mm_token_type_ids=[0, 1, 1, 1, 0, 0])
+    assert numbers(packed([good])) == [[0]]
+    with pytest.raises(InvalidDocument, match="3 image placeholders"):
+        list(packed([bad]))
+
+
+def test_videos_are_compared_with_their_own_placeholders():
+    video = {"input_ids": [9, 9], "pixel_values_videos": [[0.0]] * 8, "video_grid_thw": [[2, 2, 2]]}
+    assert len(list(packed([video], video_token_id=9))) == 1
+    with pytest.raises(InvalidDocument, match=r"0 video placeholders in input_ids .* need 2"):
+        list(packed([video], video_token_id=8))
+
+
+def test_the_placeholders_id_comes_from_the_template_or_its_processor():
+    class Processor:
+        image_token_id = IMAGE
+
+    class Template:
+        max_length = 20
+        processor = Processor()
+
+    with pytest.raises(InvalidDocument, match="3 image placeholders"):
+        list(PackedVLDataset(ByNumber([picture(0, placeholders=3)]), template=Template()))
+
+
+def test_a_pack_that_loses_its_only_sample_is_an_error_where_packs_are_promised():
+    items = [picture(0, placeholders=3)]
+    dataset = packed(items, list, image_token_id=IMAGE, max_bad_records=5)
+    assert len(dataset) == 1
+    with pytest.raises(InvalidDocument, match="every rank must have as many packs"):
+        list(dataset)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"packing_length": 0}, "packing_length is 0"),
+        ({"packing_length": -3}, "packing_length is -3"),
+        ({"packing_length": None}, "set packing_length or global_max_length"),
+        ({"packing_min_fill_ratio": 0}, "packing_min_fill_ratio is 0 "),
+        ({"packing_buffer": 0}, "packing_buffer is 0"),
+        ({"packing_lenght": 5}, "unknown option 'packing_lenght'; did you mean 'packing_length'"),
+        ({"packing_max_images": -1}, "packing_max_images is -1"),
+        ({"image_token_id": -1}, "image_token_id is -1"),
+        ({"lengths": {"tokens": [1], "tiles": [1]}}, "unknown key of lengths 'tiles'"),
+    ],
+)
+def test_options_out_of_range_or_unknown_are_errors(options, message):
+    with pytest.raises(InvalidOption, match=message):
+        len(packed(samples([1]), list, **options))
+
+
+def test_lengths_that_are_no_lengths_are_errors():
+    for lengths, message in (
+        ({"tokens": [-1], "images": [0]}, "document 0 has length -1"),
+        ({"tokens": [1.5], "images": [0]}, "but a length is an integer"),
+        ({"tokens": [1], "images": [1, 2]}, "disagree on the number of samples"),
+    ):
+        with pytest.raises(InvalidLengths, match=message):
+            list(packed(samples([1]), lengths=lengths, packing_max_images=3))
+
+
+def test_datasets_that_cannot_be_read_twice_or_at_all_are_refused():
+    with pytest.raises(InvalidOption, match="list_iterator, which can be read only once"):
+        PackedVLDataset(iter([]), packing_length=8)
+    with pytest.raises(InvalidOption, match="dataset is int but must have"):
+        PackedVLDataset(7, packing_length=8)
+
+
+def test_a_measure_that_returns_no_counts_is_an_error():
+    for measured in ({"tiles": 3}, 7, {"images": -1}, {"images": 1.5}):
+        with pytest.raises(InvalidOption, match="measure"):
+            list(packed(samples([3]), measure=lambda _, got=measured: got, packing_max_images=3))
+
+
+def test_an_error_of_the_dataset_keeps_its_kind_and_says_at_which_sample():
+    class Broken(ByNumber):
+        def __getitem__(self, number):
+            if number == 2:
+                raise OSError("no such image")
+            return super().__getitem__(number)
+
+    with pytest.raises(OSError, match="no such image") as raised:
+        list(packed(samples([5] * 4), Broken))
+    assert raised.value.__notes__ == ["while sample 2 was read"]
+
+
+def test_warnings_of_many_skipped_samples_end_but_all_are_counted(caplog):
+    dataset = packed(samples([30] * 100), InOrder, packing_allow_single_long=False)
+    with caplog.at_level(logging.WARNING, "quire.vision"):
+        assert list(dataset) == []
+    assert len(caplog.messages) == 21
+    assert dataset.telemetry().num_skipped == 100
