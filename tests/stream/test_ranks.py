@@ -111,6 +111,7 @@ def test_all_ranks_end_together_and_nothing_is_lost(num_streams, last_batch):
 @pytest.mark.parametrize("num_streams", [1, 2, 4])
 @pytest.mark.parametrize(("before", "after"), list(product((1, 2, 4), (1, 3, 4))))
 def test_a_state_of_one_world_goes_on_in_another(num_streams, before, after):
+    """Fault 32: exact."""
     options = options_of(num_streams, mode="online")
     expected = World(options, 1).take(6)
     for step in (0, 1, 3):
@@ -142,6 +143,7 @@ def test_with_many_streams_a_rank_reads_its_share_alone():
 
 
 def test_one_rank_s_state_is_refused_where_others_are_needed():
+    """Fault 32: where a state is not enough, an error."""
     options = options_of(4)
     world = World(options, 4)
     world.take(1)
@@ -150,6 +152,7 @@ def test_one_rank_s_state_is_refused_where_others_are_needed():
 
 
 def test_states_of_different_steps_are_refused():
+    """Fault 35."""
     options = options_of(2)
     world = World(options, 2)
     early = world.states()

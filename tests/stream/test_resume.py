@@ -359,6 +359,7 @@ def test_restoring_reads_one_shuffle_window_again_and_no_more():
 
 
 def test_workers_change_no_batch_and_no_state(folder):
+    """Fault 33."""
     for mode in ("sequential", "online"):
         options = {"packing_mode": mode, "shuffle_buffer_size": 5, "packing_buffer_docs": 6}
         with opened(options, "jsonl", folder) as stream:

@@ -55,6 +55,7 @@ def test_what_fails_up_to_the_limit_is_read_as_if_it_never_failed(failing, mark_
 
 
 def test_the_wait_doubles_and_starts_anew_behind_every_document():
+    """Fault 48: the back-off."""
     waits = []
     source = ListSource(SHARDS, fail_at={(0, 2): 3, (0, 3): 1, (1, 0): 2})
     read_all(reader_of(source, waits, max_retries=3, delay=0.5))
@@ -62,6 +63,7 @@ def test_the_wait_doubles_and_starts_anew_behind_every_document():
 
 
 def test_when_retries_run_out_there_is_an_error_with_its_cause_and_never_an_end():
+    """Fault 48: bounded, then an error, never a short epoch."""
     source = ListSource(SHARDS, fail_at={(0, 5): 4})
     reader = reader_of(source, max_retries=3)
     read = [reader.next() for _ in range(5)]
@@ -69,6 +71,41 @@ def test_when_retries_run_out_there_is_an_error_with_its_cause_and_never_an_end(
         reader.next()
     assert isinstance(e.value.__cause__, ConnectionResetError)
     assert read + read_all(reader) == read_all(reader_of(ListSource(SHARDS)))
+
+
+class Refused(OSError):
+    """What a client of HTTP raises, with the status of the answer."""
+
+    def __init__(self, status):
+        super().__init__(f"HTTP {status}")
+        self.status = status
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TimeoutError("timed out"), ConnectionResetError(104, "reset"), Refused(429), Refused(503)],
+    ids=["time-out", "reset", "429", "503"],
+)
+def test_whatever_the_network_does_no_epoch_is_short(error):
+    """Fault 48: the failure meets opening as well as reading, and leaves a dead reader behind."""
+
+    class Remote(ListSource):
+        times = 0
+
+        def open(self, number, cursor):
+            self.times += 1
+            if self.times % 3 == 1:
+                raise error
+            return super().open(number, cursor)
+
+    expected = read_all(reader_of(ListSource(SHARDS)))
+    source = Remote(SHARDS, fail_at=dict.fromkeys(PLACES[::5], 1))
+    assert read_all(reader_of(source, max_retries=3, mark_every=4)) == expected
+    never = Remote(SHARDS)
+    reader = reader_of(never, max_retries=0)
+    with pytest.raises(SourceError, match="failed 1 times in a row") as caught:
+        reader.next()
+    assert caught.value.__cause__ is error
 
 
 def test_without_retries_the_first_failure_is_an_error():
@@ -80,6 +117,7 @@ def test_without_retries_the_first_failure_is_an_error():
 
 
 def test_a_source_that_gives_something_else_the_second_time_is_an_error():
+    """Fault 49."""
     source = ListSource([list(SHARDS[0]), SHARDS[1]], fail_at={(0, 5): 1})
     reader = reader_of(source, mark_every=100)
     for _ in range(5):
@@ -90,6 +128,7 @@ def test_a_source_that_gives_something_else_the_second_time_is_an_error():
 
 
 def test_a_source_that_became_shorter_is_an_error():
+    """Fault 49."""
     source = ListSource([list(SHARDS[0])], fail_at={(0, 5): 1})
     reader = reader_of(source, mark_every=100)
     for _ in range(5):

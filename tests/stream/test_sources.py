@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 
 import pyarrow as pa
@@ -69,6 +70,7 @@ def read_from_everywhere(shards, number=0):
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 def test_jsonl_is_read_from_any_line(tmp_path, suffix):
+    """Fault 4: BOM, CR, U+2028 and NUL are kept as they are, or no part of the text."""
     lines = [json.dumps({"text": text}) for text in TEXTS]
     lines.insert(2, "  ")  # a blank line is no record
     data = "\n".join(lines).encode()  # the last line has no end
@@ -121,20 +123,27 @@ def test_local_text_is_one_document():
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b'{"text": "a', "is not JSON"),
-        (b'{"text": "a"} x', "is not JSON"),
-        (b'{"text": null}', "has NoneType under 'text', not a string"),
-        (b'{"text": 7}', "has int under 'text', not a string"),
-        (b'{"txt": "a"}', "has no 'text' (it has: txt); set data.text_key"),
-        (b"[1]", "not an object"),
-        (b'{"text": "\xff"}', "is not UTF-8"),
-        (b'{"text": "\\ud800"}', "half a surrogate pair"),
-        (b'{"text": "a", "text": "b"}', "a key twice"),
-        (b'{"text": "a", "n": Infinity}', "Infinity"),
-        (b"[" * 100_000, "nested too deep"),
+        pytest.param(b'{"text": "a', "is not JSON", id="fault 2"),
+        pytest.param(b'{"text": "a"} x', "is not JSON", id="fault 2, more behind it"),
+        pytest.param(b'{"text": "\xff"}', "is not UTF-8", id="fault 3"),
+        pytest.param(b'{"text": "\\ud800"}', "half a surrogate pair", id="fault 5"),
+        pytest.param(b'{"text": null}', "has NoneType under 'text'", id="fault 6, null"),
+        pytest.param(b'{"text": 7}', "has int under 'text', not a string", id="fault 6, number"),
+        pytest.param(
+            b'{"txt": "a"}', "has no 'text' (it has: txt); set data.text_key", id="fault 6, missing"
+        ),
+        pytest.param(b"[1]", "not an object", id="fault 6, no object"),
+        pytest.param(b"[" * 100_000, "nested too deep", id="fault 13"),
+        pytest.param(b'{"text": "a", "text": "b"}', "a key twice", id="fault 14, key twice"),
+        pytest.param(b'{"text": "a", "n": Infinity}', "Infinity", id="fault 14, Infinity"),
+        pytest.param(b'{"text": "' + b"a" * 200 + b'"}', "more than 150 bytes", id="fault 12"),
     ],
 )
-def test_a_bad_line_is_named_with_its_byte_and_the_next_one_is_read(tmp_path, line, problem):
+def test_a_bad_line_is_named_with_its_byte_and_the_next_one_is_read(
+    tmp_path, line, problem, monkeypatch
+):
+    if "150" in problem:
+        monkeypatch.setattr("quire.stream.sources.lines.MAX_RECORD_BYTES", 150)
     file = tmp_path / "a.jsonl"
     file.write_bytes(b'{"text": "x"}\n' + line + b'\n{"text": "y"}\n')
     first, bad, last = read_all(files(file).open(0, None))
@@ -142,6 +151,26 @@ def test_a_bad_line_is_named_with_its_byte_and_the_next_one_is_read(tmp_path, li
     assert isinstance(bad, BadRecord)
     assert "a.jsonl: line 1 (byte 14)" in bad.problem
     assert problem in bad.problem
+
+
+def test_a_last_line_that_was_cut_off_is_named_with_its_byte(tmp_path):
+    """Fault 1."""
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b'{"text": "x"}\n{"text": "y')
+    first, bad = read_all(files(file).open(0, None))
+    assert first == "x"
+    assert bad.problem.startswith("a.jsonl: line 1 (byte 14) is not JSON")
+    assert "the file may be cut off" in bad.problem
+
+
+def test_streams_and_datasets_read_lines_and_json_with_the_same_code():
+    """Faults 1 to 6, 12 to 14: one reader of lines and of JSON serves both."""
+    for name in ("json_records", "lines"):
+        module = importlib.import_module(f"quire.documents.{name}")
+        for reader in ("quire.stream.sources.lines", "quire.dataset.corpus.readers.json_lines"):
+            used = vars(importlib.import_module(reader))
+            names = ["parse_record", "without_bom"] if name == "json_records" else ["read_lines"]
+            assert all(used[public] is getattr(module, public) for public in names)
 
 
 def bad_stream(tmp_path, budget, **options):

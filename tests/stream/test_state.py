@@ -9,6 +9,7 @@ import pickle
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,6 +50,10 @@ def file(state, tmp_path):
     return file
 
 
+def through_bytes(state):
+    return json.loads(json.dumps(state).encode())
+
+
 def forged(state, *path, value):
     """The state with one value changed and a checksum that fits."""
     changed = copy.deepcopy(state)
@@ -67,6 +72,7 @@ def test_a_state_comes_back_from_its_file(state, file):
 
 
 def test_saving_twice_and_before_the_first_batch_is_exact(tmp_path):
+    """Fault 34; behind the last batch: test_resume, ending streams."""
     with opened() as stream:
         first = stream.get_state()
         assert stream.get_state() == first
@@ -79,6 +85,7 @@ def test_saving_twice_and_before_the_first_batch_is_exact(tmp_path):
 @settings(max_examples=150)
 @given(data=st.data())
 def test_any_flipped_bit_is_found(state, tmp_path_factory, data):
+    """Fault 27: the checksum, or JSON itself, tells."""
     file = tmp_path_factory.mktemp("flipped") / "state.json"
     save_state(state, file)
     content = bytearray(file.read_bytes())
@@ -90,6 +97,7 @@ def test_any_flipped_bit_is_found(state, tmp_path_factory, data):
 
 
 def test_a_truncated_state_is_refused(file):
+    """Fault 27."""
     content = file.read_bytes()
     for length in (0, 1, len(content) // 2, len(content) - 1):
         file.write_bytes(content[:length])
@@ -118,6 +126,7 @@ def test_a_missing_state_is_named(tmp_path):
     ],
 )
 def test_a_foreign_state_is_refused(tmp_path, content, message):
+    """Faults 29 and 50: newer, of others, or a pickle."""
     file = tmp_path / "state.json"
     file.write_bytes(content)
     with pytest.raises(InvalidState, match=message):
@@ -163,6 +172,7 @@ FORGERIES = [
 
 @pytest.mark.parametrize(("path", "value"), FORGERIES)
 def test_a_forged_state_with_a_good_checksum_is_refused(state, path, value):
+    """Fault 28: schema and bounds of every part."""
     with opened() as stream, opened() as untouched:
         before = take(stream, 2)
         with pytest.raises((InvalidState, SourceChanged)):
@@ -181,6 +191,7 @@ def test_a_forged_state_with_a_good_checksum_is_refused(state, path, value):
     ],
 )
 def test_a_forged_state_of_an_older_version_is_refused(state, path, value, monkeypatch):
+    """Faults 28 and 29."""
     monkeypatch.setattr("quire.stream.state.VERSION", 1)
     older = forged(state, *path, value=value)
     monkeypatch.undo()
@@ -208,6 +219,7 @@ def test_a_forgery_of_nothing_is_accepted(state):
     ],
 )
 def test_other_options_are_refused_by_name(state, changed, names):
+    """Fault 30."""
     with opened(**changed) as stream, pytest.raises(InvalidState) as caught:
         stream.set_state(state)
     for name in names:
@@ -226,6 +238,7 @@ def test_other_options_are_refused_by_name(state, changed, names):
     ],
 )
 def test_options_that_change_no_batch_may_differ(state, changed):
+    """Fault 33, and what else may be changed."""
     with opened() as stream:
         expected = take(stream, 12)[5:]
     with opened(**changed) as stream:
@@ -241,6 +254,7 @@ class Other(Numbers):
 
 
 def test_another_tokenizer_is_refused(state):
+    """Fault 31: it does something else to the probes."""
     stream = open_stream(
         config(shuffle_buffer_size=4, packing_mode="bin", packing_buffer_docs=7),
         source=ListSource(SHARDS),
@@ -248,6 +262,60 @@ def test_another_tokenizer_is_refused(state):
     )
     with stream, pytest.raises(InvalidState, match=r"data\.tokenizer"):
         stream.set_state(state)
+
+
+def word_tokenizer(file, words):
+    """A tokenizer.json that knows these words, beside those that the probes have."""
+    vocabulary = {word: number for number, word in enumerate(["<unk>", "</s>", *words])}
+    model = tokenizers.models.WordLevel(vocabulary, unk_token="<unk>")  # noqa: S106 - a token
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(file))
+
+
+def test_a_tokenizer_whose_file_changed_is_refused(tmp_path):
+    """Fault 31: the probes hold neither word, so the hash of the file alone can tell."""
+    file = tmp_path / "tokenizer.json"
+    options = config(
+        backend="local_text",
+        local_text="quire gathers sheets",
+        tokenizer={"hf_name_or_path": str(file), "add_bos": False},
+    )
+    options["model"] = {"eos_token_id": 1}
+
+    def opened_with(words):
+        word_tokenizer(file, words)
+        return open_stream(options)
+
+    with opened_with(["quire", "sheets"]) as stream:
+        first = next(stream)
+        state = through_bytes(stream.get_state())
+    with opened_with(["quire", "sheets"]) as stream:
+        stream.set_state(state)
+    with opened_with(["sheets", "quire"]) as stream:
+        assert not same([next(stream)], [first])
+        with pytest.raises(InvalidState, match=r"data\.tokenizer \(its files"):
+            stream.set_state(state)
+
+
+@pytest.mark.parametrize("mode", ["sequential", "bin", "online"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_every_step_around_the_end_of_an_epoch_is_exact(mode, shuffle):
+    """Fault 36: three wrap-arounds, the windows of which hold documents of two epochs."""
+    options = {"packing_mode": mode, "shuffle": shuffle, "shuffle_buffer_size": 9}
+    states, batches, epochs = [], [], []
+    with opened(**options) as stream:
+        while stream.stats()["epoch"] < 4:
+            states.append(through_bytes(stream.get_state()))
+            batches += take(stream, 1)
+            epochs.append(stream.stats()["epoch"])
+    assert set(epochs) == set(range(5))
+    turns = [step for step in range(1, len(epochs)) if epochs[step] != epochs[step - 1]]
+    for turn in turns:
+        for step in range(max(0, turn - 2), min(turn + 3, len(states))):
+            with opened(**options) as stream:
+                stream.set_state(states[step])
+                assert same(take(stream, len(batches) - step), batches[step:])
 
 
 @pytest.mark.parametrize(
@@ -261,6 +329,7 @@ def test_another_tokenizer_is_refused(state):
 )
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a_source_that_changed_its_past_is_refused(change, shuffle):
+    """Fault 49: what a state tells of is read again, and is not the same."""
     plain = config(shuffle_buffer_size=30, shuffle=shuffle)
     with open_stream(plain, source=ListSource(SHARDS), tokenizer=Numbers()) as stream:
         take(stream, 1)
