@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constr
 FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check bench docs pictures clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
@@ -29,8 +29,15 @@ check: $(VENV)/.everything  ## lint, types, layers
 bench: $(VENV)/.everything  ## measure against peers, write docs/benchmarks.md
 	$(BIN)/python -m benchmarks $(ONLY)
 
+docs: $(VENV)/.everything  ## build the site into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "the site: site/index.html"
+
+pictures: $(VENV)/.everything  ## make the pictures of the docs again (needs chromium)
+	$(BIN)/python -m tools.pictures
+
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "quire needs Python 3.11 or newer; say make PYTHON=...")'

@@ -1,7 +1,11 @@
-"""Every python block in README and docs runs, from top to bottom of its page."""
+"""Every python and bash block in README and docs runs, from top to bottom of its page.
+
+Blocks of other kinds show output, YAML or pictures of text.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,12 +15,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+UNMARKED = re.compile(r"^```\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
 def blocks(page: Path) -> str:
-    return "\n".join(BLOCK.findall(page.read_text(encoding="utf-8")))
+    """All blocks of a page as one script; what a user types in a shell, a shell runs."""
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return "\n".join(code if kind == "python" else _shell(code) for kind, code in found)
+
+
+def _shell(code: str) -> str:
+    return f"import subprocess\nsubprocess.run(['bash', '-euc', {code!r}], check=True)\n"
 
 
 @pytest.mark.parametrize(
@@ -25,14 +36,22 @@ def blocks(page: Path) -> str:
 def test_the_code_of_a_page_runs(page, tmp_path):
     script = tmp_path / "page.py"
     script.write_text(blocks(page), encoding="utf-8")
+    commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "PATH": commands, "QUIRE_CACHE": str(tmp_path / ".cache")},
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_command_hides_in_a_block_that_is_not_run(page):
+    for block in UNMARKED.findall(page.read_text(encoding="utf-8")):
+        assert not re.search(r"^(\$ )?(quire|python|pip) ", block, flags=re.MULTILINE), block
 
 
 def test_pages_have_code_at_all():

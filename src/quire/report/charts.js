@@ -100,11 +100,12 @@ function showSamples() {
     return;
   }
   figures.samples.forEach((texts, row) => {
+    const colours = coloursOf(figures.rows[row] || []);
     byId("samples").appendChild(element("h3", `Row ${row}`));
     texts.forEach((text, place) => {
       const block = (figures.rows[row] || [])[place] || {};
       const box = byId("samples").appendChild(element("div", undefined, "sample"));
-      box.style.borderLeftColor = colourOf(block, place);
+      box.style.borderLeftColor = colours[place];
       const whose = block.file === undefined ? "" : `${plain(block.file)}, record ${whole(block.record)}, from token ${whole(block.offset)}; `;
       box.append(element("small", `${whose}${whole(block.length)} tokens`), element("p", escaped(text)));
     });
@@ -117,11 +118,21 @@ const escaped = (text) => text.split(/([\n\t])/).map((part) => (part === "\n" ||
 const PALETTE = ["#4c84a8", "#d08c4c", "#6aa56e", "#b86a7d", "#8a77b5", "#c2a83e", "#4fa3a0", "#a87b5c",
   "#7f93c9", "#c77ea8", "#8da34a", "#5f8f7c"];
 
-function colourOf(block, place) {
+function hueOf(block, place) {
   const key = block.document === undefined ? String(place) : block.document;
   let hash = 2166136261;
   for (let i = 0; i < key.length; i += 1) hash = Math.imul(hash ^ key.charCodeAt(i), 16777619);
-  return PALETTE[(hash >>> 0) % PALETTE.length];
+  return (hash >>> 0) % PALETTE.length;
+}
+
+// A document keeps its colour from row to row, unless its neighbour on the left has the same.
+function coloursOf(row) {
+  let before = -1;
+  return row.map((block, place) => {
+    const hue = hueOf(block, place);
+    before = hue === before ? (hue + 1) % PALETTE.length : hue;
+    return PALETTE[before];
+  });
 }
 
 const charts = [];
@@ -178,8 +189,9 @@ const OPTIONS = {
   "chart-rows": (c) => {
     const { max_length: width } = figures.headline;
     const blocks = figures.rows.flatMap((row, number) => {
+      const colours = coloursOf(row);
       const end = row.length ? row[row.length - 1].start + row[row.length - 1].length : 0;
-      return [...row.map((block, place) => ({ value: [number, block.start, block.start + block.length], block, itemStyle: { color: colourOf(block, place) } })),
+      return [...row.map((block, place) => ({ value: [number, block.start, block.start + block.length], block, itemStyle: { color: colours[place] } })),
         ...(end < width ? [{ value: [number, end, width], block: null, itemStyle: { color: c.line } }] : [])];
     });
     const zoom = { filterMode: "weakFilter" };
