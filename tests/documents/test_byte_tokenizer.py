@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.documents import ByteTokenizer
-from quire.errors import InvalidOption
+from quire.documents import ByteTokenizer, as_tokenizer
+from quire.errors import CorruptFile, InvalidOption
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=6)
 
@@ -53,3 +53,16 @@ def test_special_ids_above_the_bytes_widen_the_vocabulary():
     assert tokenizer.vocab_size == 301
     with pytest.raises(InvalidOption, match="byte_offset is -1 but must be >= 0"):
         ByteTokenizer(byte_offset=-1)
+
+
+def test_a_saved_tokenizer_comes_back_from_its_folder(tmp_path):
+    ours = ByteTokenizer(byte_offset=10, pad_token_id=9)
+    ours.save_pretrained(tmp_path / "checkpoint")
+    assert as_tokenizer(tmp_path / "checkpoint") == ours
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"offset": 3}', '{"byte_offset": "x"}'])
+def test_a_broken_file_is_named(tmp_path, text):
+    (tmp_path / "byte_tokenizer.json").write_text(text)
+    with pytest.raises(CorruptFile, match="byte_tokenizer"):
+        as_tokenizer(tmp_path)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
 from quire.documents.encoded import Encoded
-from quire.errors import InvalidOption
+from quire.errors import CorruptFile, InvalidOption
+from quire.files import whole_file
+
+FILE = "byte_tokenizer.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,3 +60,23 @@ class ByteTokenizer:
         """The text; special ids are left out, broken characters are replaced."""
         kept = bytes(t - self.byte_offset for t in tokens if 0 <= t - self.byte_offset < 256)
         return kept.decode("utf-8", errors="replace")
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> tuple[str]:
+        """Write its numbers into the folder, which is then the path of this tokenizer.
+
+        A Trainer calls this when it saves a checkpoint.
+        """
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        file = Path(folder) / FILE
+        with whole_file(file) as temporary:
+            temporary.write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
+        return (str(file),)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> ByteTokenizer:
+        """The tokenizer that `save_pretrained` wrote."""
+        file = Path(folder) / FILE
+        try:
+            return cls(**json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise CorruptFile(f"{file} is no byte tokenizer: {error}") from error

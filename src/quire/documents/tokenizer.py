@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from quire.documents.byte_tokenizer import ByteTokenizer
+from quire.documents.byte_tokenizer import FILE, ByteTokenizer
 from quire.documents.encoded import Encoded, token_ids
 from quire.errors import InvalidOption
 
@@ -50,6 +50,8 @@ def as_tokenizer(tokenizer: TokenizerLike) -> Tokenizer:
     if tokenizer == "byte":
         return ByteTokenizer()
     if isinstance(tokenizer, str | os.PathLike):
+        if (Path(tokenizer) / FILE).is_file():
+            return ByteTokenizer.load(tokenizer)
         from quire.documents.tokenizer_file import load_tokenizer_file
 
         return load_tokenizer_file(Path(tokenizer))
