@@ -50,11 +50,7 @@ def as_tokenizer(tokenizer: TokenizerLike) -> Tokenizer:
     if tokenizer == "byte":
         return ByteTokenizer()
     if isinstance(tokenizer, str | os.PathLike):
-        if (Path(tokenizer) / FILE).is_file():
-            return ByteTokenizer.load(tokenizer)
-        from quire.documents.tokenizer_file import load_tokenizer_file
-
-        return load_tokenizer_file(Path(tokenizer))
+        return _from_path(Path(tokenizer))
     if type(tokenizer).__module__.partition(".")[0] == "tokenizers":
         from quire.documents.tokenizer_file import FileTokenizer
 
@@ -68,6 +64,14 @@ def as_tokenizer(tokenizer: TokenizerLike) -> Tokenizer:
         "tokenizers object, or a callable that returns input_ids and has bos_token_id and "
         "eos_token_id"
     )
+
+
+def _from_path(path: Path) -> Tokenizer:
+    if (path / FILE).is_file():
+        return ByteTokenizer.load(path)
+    from quire.documents.tokenizer_file import load_tokenizer_file
+
+    return load_tokenizer_file(path)
 
 
 @dataclass(frozen=True)
