@@ -175,6 +175,8 @@ def aliases(form: str) -> str:
         ("a: &a {b: {c: *a}}", "an alias inside its own anchor"),
         ("a: " + "[" * 500 + "]" * 500, "nested more than 40 deep"),
         ("a: " + "{b: " * 500, "nested more than 40 deep"),
+        ("a: [" + "1," * 25_000 + "1]", "more than 20000 values"),
+        ("-- for i in range(4500)\na{{ i }}: [1, 2, 3]\n-- endfor\n", "more than 20000 values"),
         ("a: *b", "*b has no anchor before it"),
         ("a: &b 1\nc: &b 2", "duplicate anchor"),
         ("a: [1", "not YAML"),
@@ -189,6 +191,12 @@ def aliases(form: str) -> str:
 )
 def test_yaml_that_is_wrong_or_without_end_is_refused(load, text, message):
     assert message in refusal(load, text)
+
+
+@pytest.mark.parametrize("line", [" " * 60_000, "# " * 30_000, "'## " * 15_000, "{#" * 30_000])
+def test_long_lines_take_no_time_to_speak_of(load, line):
+    """A quadratic pattern would take minutes here."""
+    assert "recipe.yaml" in refusal(load, f"a: !oops 1\n{line}\n") or line.startswith("'")
 
 
 def test_the_limits_leave_room_for_real_recipes(load):

@@ -200,6 +200,12 @@ def test_a_misspelt_argument_of_the_preprocessor_is_named(load, data):
     assert "unknown argument 'max_lenght'; did you mean 'max_length'?" in said
 
 
+@pytest.mark.parametrize("num_proc", [0, -1, 100_000])
+def test_a_recipe_does_not_start_processes_without_end(load, data, num_proc):
+    text = f"{PACKED}[train_dataset]\n    == super()\n    num_proc: {num_proc}\n"
+    assert "must be from 1 to 128" in refusal(whole(load, text), "train_dataset")
+
+
 def test_an_option_that_the_function_refuses_is_told_with_its_line(load, data):
     said = refusal(whole(load, PACKED.replace("256", "0")), "train_dataset")
     assert "target 'train_dataset': max_length is 0" in said

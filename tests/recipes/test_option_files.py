@@ -63,3 +63,14 @@ def test_a_value_that_the_vision_wrapper_cannot_have_is_refused(write):
     file = write(VISION.replace("0.7", "1.5"), "vision.yaml")
     with pytest.raises(InvalidOption, match=r"training\.packing_min_fill_ratio is 1\.5"):
         load_options(VisionConfig, file)
+
+
+def test_padding_of_a_bin_has_segment_0_and_the_pad_token(write):
+    changes = ["data.packing_max_docs_per_bin=1", "model.pad_token_id=0", "train.batch_size=4"]
+    with open_stream(load_options(StreamConfig, write(CHOMP, "chomp.yaml"), changes)) as stream:
+        batch = next(stream)
+    padding = ~batch.attention_mask
+    assert padding.any()
+    assert (batch.segment_ids == 0).tolist() == padding.tolist()
+    assert set(batch.input_ids[padding].tolist()) == {0}
+    assert set(batch.labels[padding].tolist()) == {-100}

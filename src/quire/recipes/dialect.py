@@ -13,7 +13,7 @@ DEFAULT_PARENT = "types/training_script/causal_lm/causal_lm.yaml"
 
 _STATEMENT = re.compile(r"\s*(--|<<|>>|==|=>)\s+(.*)")
 _SECTION = re.compile(r"(\s*)\[([A-Za-z_]\w*)\]\s*")
-_COMMENT = re.compile(r"(?:^|\s)\s*##")
+_COMMENT = re.compile(r"(?<!\S)##")
 _FORMS = {
     "--": ("{% ", " %}"),
     "<<": ("{%- ", " %}"),
@@ -96,5 +96,5 @@ def _without_comment(line: str) -> str:
     for comment in _COMMENT.finditer(line):
         before = line[: comment.start()]
         if before.count('"') % 2 == 0 and before.count("'") % 2 == 0:
-            return before
+            return before.rstrip()
     return line

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import datasets
 
 _LOADERS = ("json", "parquet", "arrow", "text")
+_MAX_PROCESSES = 128
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -132,6 +133,8 @@ def preprocess_dataset(
     """
     if not hasattr(dataset, "column_names"):
         raise InvalidOption(f"{type(dataset).__name__} is no dataset of the package datasets")
+    if num_proc is not None and not 1 <= num_proc <= _MAX_PROCESSES:
+        raise InvalidOption(f"num_proc is {num_proc} but must be from 1 to {_MAX_PROCESSES}")
     function = _bound(map_fn, {"tokenizer": tokenizer, "feature": feature}, dict(fn_kwargs or {}))
     if isinstance(function.keywords.get("tokenizer"), str):
         function.keywords["tokenizer"] = load_tokenizer(reach, function.keywords["tokenizer"])

@@ -56,17 +56,21 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     depth = 0
+    count = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401
         self.depth += 1
+        self.count += 1
         if self.depth > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(
-                problem=f"nested more than {MAX_DEPTH} deep",
-                problem_mark=self.peek_event().start_mark,
-            )
+            raise self._too_much(f"nested more than {MAX_DEPTH} deep")
+        if self.count > MAX_NODES:
+            raise self._too_much(f"more than {MAX_NODES} values")
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
+
+    def _too_much(self, what: str) -> yaml.MarkedYAMLError:
+        return yaml.MarkedYAMLError(problem=what, problem_mark=self.peek_event().start_mark)
 
 
 def _yaml_problem(error: yaml.MarkedYAMLError, rendered: Rendered) -> Exception:
@@ -78,6 +82,8 @@ def _yaml_problem(error: yaml.MarkedYAMLError, rendered: Rendered) -> Exception:
         return problem(
             place, f"*{name} has no anchor before it", f"define &{name} in a section above"
         )
+    if "more than" in what:
+        return problem(place, what, "a recipe names data and does not hold it")
     return problem(place, f"not YAML: {what}", "mend the line, or quote the value")
 
 
