@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -47,8 +48,13 @@ def in_terminal(*arguments: str) -> str:
     return seen.decode()
 
 
-def test_demo_plans_a_folder_with_every_strategy(corpus):
-    done = run("demo", "--corpus", str(corpus), "--pattern", "*.txt", "--max-length", "16")
+def demo(corpus: Path, out: Path) -> list[str]:
+    here = ["--corpus", str(corpus), "--pattern", "*.txt", "--out", str(out)]
+    return ["demo", *here, "--max-length", "16"]
+
+
+def test_demo_plans_a_folder_with_every_strategy(corpus, tmp_path_factory):
+    done = run(*demo(corpus, tmp_path_factory.mktemp("out")))
     assert done.returncode == 0, done.stderr
     assert "4 files" in done.stdout
     assert "45 tokens" in done.stdout
@@ -59,8 +65,29 @@ def test_demo_plans_a_folder_with_every_strategy(corpus):
     assert "\x1b[" not in done.stdout, "no colours in a pipe"
 
 
-def test_demo_shows_colours_in_a_terminal(corpus):
-    shown = in_terminal("demo", "--corpus", str(corpus), "--pattern", "*.txt", "--max-length", "16")
+def test_demo_packs_recounts_and_shows_rows_and_finds_them_again(corpus, tmp_path_factory):
+    (corpus / "e.txt").write_bytes(b"caf\xe9")
+    out = tmp_path_factory.mktemp("out")
+    first = run(*demo(corpus, out))
+    assert first.returncode == 0, first.stderr
+    packed = out / f"{corpus.name}-16"
+    assert f"$ quire pack {out / corpus.name}.jsonl --out {packed}" in first.stdout
+    assert f"{str(packed)!r} is complete" in first.stdout
+    assert "dropped as bad_record: 1 documents" in first.stdout
+    assert "whole: 1 shards, 4 rows" in first.stdout
+    assert re.search(r"row \d+: .* tokens, fragments: 2", first.stdout)
+    assert "'a.txt', token 0" in first.stdout
+    assert f"manifest   {packed / 'manifest.json'}" in first.stdout
+    again = run(*demo(corpus, out))
+    assert again.returncode == 0, again.stderr
+    assert f"{str(packed)!r} was complete already" in again.stdout
+    command = re.search(r"^\$ quire (verify .*--inputs .*)$", again.stdout, flags=re.MULTILINE)[1]
+    checked = run(*shlex.split(command))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_demo_shows_colours_in_a_terminal(corpus, tmp_path_factory):
+    shown = in_terminal(*demo(corpus, tmp_path_factory.mktemp("out")))
     assert "\x1b[1m" in shown
     assert "best_fit" in shown
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from quire.verify.output import OutputReport
 
 
 def verify(
@@ -37,23 +40,26 @@ def verify(
     if as_json:
         typer.echo(report.to_json())
     else:
-        console = Console()
-        for problem in report.problems:
-            shown = problem.encode("unicode_escape").decode()
-            console.print(f"[bold red]wrong[/] {_plain(shown)}", highlight=False, soft_wrap=True)
-        verdict = "[bold green]whole[/]" if report.ok else "[bold red]not whole[/]"
-        console.print(
-            f"{verdict}: {report.shards:,} shards, "
-            + (f"{report.plans:,} plans, " if report.plans else "")
-            + f"{report.rows:,} rows, {report.tokens:,} tokens, "
-            f"{report.documents:,} documents"
-            + (
-                "" if report.compared is None else f", {report.compared:,} compared with the inputs"
-            ),
-            highlight=False,
-            soft_wrap=True,
-        )
+        print_report(report)
     raise typer.Exit(0 if report.ok else 1)
+
+
+def print_report(report: OutputReport) -> None:
+    """Say what is wrong, and what was counted."""
+    console = Console()
+    for problem in report.problems:
+        shown = problem.encode("unicode_escape").decode()
+        console.print(f"[bold red]wrong[/] {_plain(shown)}", highlight=False, soft_wrap=True)
+    verdict = "[bold green]whole[/]" if report.ok else "[bold red]not whole[/]"
+    console.print(
+        f"{verdict}: {report.shards:,} shards, "
+        + (f"{report.plans:,} plans, " if report.plans else "")
+        + f"{report.rows:,} rows, {report.tokens:,} tokens, "
+        f"{report.documents:,} documents"
+        + ("" if report.compared is None else f", {report.compared:,} compared with the inputs"),
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _plain(text: str) -> str:
