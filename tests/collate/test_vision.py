@@ -212,6 +212,9 @@ def test_one_collator_lays_packs_end_to_end_and_pads_samples(flat, padded):
     samples = [{"input_ids": [1, 2]}, {"input_ids": [3]}]
     assert collator([samples])["input_ids"].shape == (1, 3)
     assert collator(samples)["input_ids"].shape == (2, 2)
+    assert collator([[]]) == {}  # stands for a pack that a resumed Trainer discards
+    with pytest.raises(InvalidRow, match="row 0 has no input_ids"):
+        collator([{}])
     with pytest.raises(InvalidRow, match="feature 1 is a pack and feature 0 a sample"):
         collator([samples[0], samples])
 

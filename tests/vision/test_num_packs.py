@@ -74,10 +74,13 @@ def test_an_epoch_that_is_long_enough_is_as_it_was():
     assert ids(dataset) == before
 
 
-def test_more_packs_than_samples_are_refused():
+def test_more_packs_than_samples_and_fewer_than_there_are_are_refused():
     dataset = packed()
     dataset.fix_num_packs(len(SIZES) + 1)
     with pytest.raises(InvalidOption, match=r"has \d+ samples but another rank has 91 packs"):
+        len(dataset)
+    dataset.fix_num_packs(2)
+    with pytest.raises(InvalidOption, match=r"an epoch has \d+ packs but num_packs is 2"):
         len(dataset)
 
 
@@ -94,6 +97,7 @@ def test_skipped_packs_are_not_read_and_count_as_delivered(num_skipped):
     assert rest == whole[num_skipped:]
     assert sorted(samples.read) == sorted(flat(rest))
     assert dataset.telemetry() == telemetry
+    assert ids(dataset) == whole  # only the next iteration skips
 
 
 @pytest.mark.parametrize("num_skipped", [0, 1, 5, 8])

@@ -88,8 +88,13 @@ class VisionCollator:
     padded: VisionPaddedCollator
 
     def __call__(self, features: Sequence[Feature | Pack]) -> VisionBatch:
-        """The batch of these packs, or of these samples."""
+        """The batch of these packs, or of these samples; nothing of packs that are empty.
+
+        Empty packs stand for those that a resumed Trainer had before and discards.
+        """
         are_samples = [isinstance(feature, Mapping) for feature in features]
+        if features and not any(are_samples) and not any(map(len, features)):
+            return {}
         if any(are_samples) and not all(are_samples):
             raise InvalidRow(
                 f"feature {are_samples.index(False)} is a pack and feature "

@@ -1,7 +1,8 @@
 """Vision-language samples, packed: lists of already encoded samples that fill a pack together.
 
 Samples go through `FusionDataset` (several datasets in their ratios) and `PackedVLDataset` (packs),
-to a collator of `quire.collate`. Nothing here needs torch before it is used with torch.
+to a collator of `quire.collate`; `configure_training` makes all of it for a transformers Trainer.
+Nothing here needs torch before it is used with torch.
 """
 
 from importlib import import_module
@@ -10,18 +11,23 @@ from typing import TYPE_CHECKING
 from quire.vision.options import VisionConfig, VisionPackingOptions
 
 if TYPE_CHECKING:
+    from quire.vision.callback import PackingCallback
     from quire.vision.fusion import FusionDataset
     from quire.vision.matching import calculate_matched_group
     from quire.vision.telemetry import PackingTelemetry, aggregate_metrics
     from quire.vision.templates import evaluation_template, prepare_template
+    from quire.vision.training import VisionTraining, configure_training
     from quire.vision.wrapper import PackedVLDataset
 
 _LAZY = {
     "FusionDataset": "quire.vision.fusion",
     "PackedVLDataset": "quire.vision.wrapper",
+    "PackingCallback": "quire.vision.callback",
     "PackingTelemetry": "quire.vision.telemetry",
+    "VisionTraining": "quire.vision.training",
     "aggregate_metrics": "quire.vision.telemetry",
     "calculate_matched_group": "quire.vision.matching",
+    "configure_training": "quire.vision.training",
     "evaluation_template": "quire.vision.templates",
     "prepare_template": "quire.vision.templates",
 }
@@ -30,11 +36,14 @@ _LAZY = {
 __all__ = [
     "FusionDataset",
     "PackedVLDataset",
+    "PackingCallback",
     "PackingTelemetry",
     "VisionConfig",
     "VisionPackingOptions",
+    "VisionTraining",
     "aggregate_metrics",
     "calculate_matched_group",
+    "configure_training",
     "evaluation_template",
     "prepare_template",
 ]

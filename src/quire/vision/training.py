@@ -1,0 +1,185 @@
+"""Packed training with a transformers Trainer: its arguments, datasets, collator and callback."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import Trainer, TrainingArguments
+
+from quire.collate import (
+    MropeOptions,
+    VisionCollator,
+    VisionPaddedCollator,
+    VisionPaddingFreeCollator,
+)
+from quire.collate.special_tokens import SpecialTokens
+from quire.collate.vision import rules
+from quire.collate.vision_positions import VisionModel
+from quire.errors import InvalidOption
+from quire.vision.callback import PackingCallback
+from quire.vision.lengths import KnownLengths
+from quire.vision.options import VisionPackingOptions
+from quire.vision.templates import evaluation_template
+from quire.vision.training_packs import TrainingPacks, is_sized
+from quire.vision.wrapper import PackedVLDataset
+
+logger = logging.getLogger("quire.vision")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class VisionTraining:
+    """What a Trainer is made of; the arguments are a copy of those that were given."""
+
+    args: TrainingArguments
+    train_dataset: Any
+    """`TrainingPacks`, or without packing the dataset as it was."""
+    eval_dataset: Any
+    data_collator: VisionCollator
+    callbacks: list[PackingCallback]
+    eval_template: Any = None
+    """A copy of the template that neither packs nor is free of padding."""
+
+    def trainer_arguments(self) -> dict[str, Any]:
+        """Keywords of `Trainer`, to which model and others are added."""
+        names = ("args", "train_dataset", "eval_dataset", "data_collator", "callbacks")
+        return {name: getattr(self, name) for name in names}
+
+    def make_trainer(self, kind: type[Trainer] = Trainer, **others: Any) -> Trainer:  # noqa: ANN401
+        """A Trainer whose packing callback comes first, so that reporters get what it logs."""
+        own = [*self.callbacks, *others.pop("callbacks", [])]
+        trainer = kind(**(self.trainer_arguments() | {"callbacks": own} | others))
+        for callback in self.callbacks:
+            callbacks = trainer.callback_handler.callbacks
+            callbacks.insert(0, callbacks.pop(callbacks.index(callback)))
+            callback.log = trainer.log
+        return trainer
+
+
+def configure_training(
+    args: TrainingArguments,
+    options: VisionPackingOptions,
+    *,
+    train_dataset: Any = None,  # noqa: ANN401 - anything with samples
+    eval_dataset: Any = None,  # noqa: ANN401
+    model: VisionModel | None = None,
+    mrope: MropeOptions | None = None,
+    tokenizer: SpecialTokens | None = None,
+    template: Any = None,  # noqa: ANN401 - ms-swift's, or another object with these names
+    lengths: KnownLengths | None = None,
+    attention: str = "transformers",
+) -> VisionTraining:
+    """Everything for a Trainer that packs its training samples and pads those of evaluation.
+
+    Datasets give encoded samples; `FusionDataset` mixes several. With ``options.packing`` the
+    batch size becomes 1 and gradient accumulation grows by as much; with ``eval_packing``
+    evaluation is packed, too. Positions follow ``mrope``, else the config of ``model``.
+    """
+    known = rules(mrope, model)
+    collator = VisionCollator(
+        VisionPaddingFreeCollator(known, attention=attention),
+        VisionPaddedCollator(tokenizer, known),
+    )
+    others: dict[str, Any] = {"callbacks": [], "data_collator": collator}
+    args = _copied(args)
+    if options.packing and train_dataset is not None:
+        packed = _pack(train_dataset, options, args, known, template=template, lengths=lengths)
+        train_dataset = TrainingPacks(packed, args.world_size)
+        others["callbacks"] = [PackingCallback(train_dataset)]
+    if options.packing:
+        _set_batch_size(args)
+        _even_out(train_dataset, args)
+    if options.eval_packing and eval_dataset is not None:
+        packed = _pack(eval_dataset, options, args, known)
+        eval_dataset = TrainingPacks(packed, args.world_size)
+        args.per_device_eval_batch_size = 1
+    unpacked = None if template is None else evaluation_template(template)
+    return VisionTraining(
+        args=args,
+        train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
+        eval_template=template if options.eval_packing else unpacked,
+        **others,
+    )
+
+
+def _copied(args: TrainingArguments) -> TrainingArguments:
+    """The arguments, with what samples and ranks of their own need."""
+    args = copy.copy(args)
+    args.accelerator_config = copy.copy(args.accelerator_config)
+    args.remove_unused_columns = False  # images are in columns that no model's signature names
+    return args
+
+
+def _pack(
+    dataset: Any,  # noqa: ANN401
+    options: VisionPackingOptions,
+    args: TrainingArguments,
+    mrope: MropeOptions,
+    **others: Any,  # noqa: ANN401
+) -> PackedVLDataset:
+    if isinstance(dataset, PackedVLDataset):
+        return dataset
+    return PackedVLDataset.from_options(
+        dataset,
+        options,
+        rank=args.process_index,
+        world_size=args.world_size,
+        image_token_id=mrope.image_token_id,
+        video_token_id=mrope.video_token_id,
+        **others,
+    )
+
+
+def _set_batch_size(args: TrainingArguments) -> None:
+    """One pack for each forward pass, and as many for each step as there were samples."""
+    given = args.per_device_train_batch_size
+    if given > 1:
+        if args.deepspeed:
+            raise InvalidOption(
+                f"per_device_train_batch_size is {given} and DeepSpeed has read it already; set it "
+                f"to 1 and multiply gradient_accumulation_steps by {given}"
+            )
+        args.per_device_train_batch_size = 1
+        args.gradient_accumulation_steps *= given
+        logger.warning(
+            "packing needs per_device_train_batch_size 1, but it was %d: it is 1 now, and "
+            "gradient_accumulation_steps are %d, so that a step has as many packs",
+            *(given, args.gradient_accumulation_steps),
+        )
+    if args.train_batch_size != 1:
+        raise InvalidOption(
+            f"{args.n_gpu} devices in one process would share a pack; start one process for each "
+            "(torchrun --nproc-per-node)"
+        )
+    if args.dataloader_persistent_workers:
+        args.dataloader_persistent_workers = False
+        logger.warning("persistent workers would not learn of a new epoch: they are turned off")
+    accelerator: Any = args.accelerator_config
+    accelerator.dispatch_batches = False  # every rank reads packs of its own
+    accelerator.split_batches = False
+
+
+def _even_out(packs: TrainingPacks | None, args: TrainingArguments) -> None:
+    """As many packs in every epoch, where they are known; else a Trainer must be told its end."""
+    if packs is None:
+        return
+    if is_sized(packs.packed):
+        packs.even_out(_num_epochs(packs, args))
+    elif args.max_steps <= 0:
+        raise InvalidOption(
+            f"max_steps is {args.max_steps} and the number of packs is not known, so a Trainer "
+            "cannot know when to end; set max_steps, or give lengths (or a column 'length')"
+        )
+
+
+def _num_epochs(packs: TrainingPacks, args: TrainingArguments) -> int:
+    if args.max_steps <= 0:
+        return math.ceil(args.num_train_epochs)
+    steps = math.ceil(len(packs.packed) / args.gradient_accumulation_steps)
+    return math.ceil(
+        args.max_steps / max(1, steps)
+    )  # or fewer, once all are as long as the longest

@@ -1,0 +1,430 @@
+"""A transformers Trainer trains on packs, evaluates on padded samples, and resumes exactly."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import json
+import logging
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from accelerate.data_loader import prepare_data_loader
+from torch.utils.data import DataLoader
+from transformers import TrainingArguments
+
+from quire.errors import InvalidOption, InvalidState
+from quire.verify import check_isolation
+from quire.verify.options import IsolationOptions
+from quire.vision import (
+    FusionDataset,
+    PackedVLDataset,
+    VisionPackingOptions,
+    configure_training,
+)
+from quire.vision.callback import STATE_NAME
+from quire.vision.training_packs import TrainingPacks
+from tests.vision.language_models import PICTURES, encode, model, tokenizer
+
+FAMILY = "qwen3_vl"
+OPTIONS = VisionPackingOptions(packing=True, packing_length=128, packing_buffer=16)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory:UserWarning")
+
+
+@functools.cache
+def encoded(name, number):
+    """Real images through the real processor; each third sample is text alone."""
+    samples = []
+    for index in range(number):
+        picture = [] if index % 3 == 0 else [PICTURES[(index + number) % len(PICTURES)]]
+        sample = encode(FAMILY, "word " * (1 + index * 5 % 7) + "<|im_end|>", *picture)
+        size = len(sample["input_ids"])
+        samples.append(sample | {"length": size, "id": f"{name}{index}", "channel": name})
+    return samples
+
+
+def fusion(**options):
+    datasets = {"charts": encoded("charts", 24), "scans": encoded("scans", 16)}
+    return FusionDataset(datasets, {"charts": 1.0, "scans": 0.5}, seed=3, **options)
+
+
+def arguments(folder, **others):
+    given = {
+        "per_device_train_batch_size": 2,
+        "num_train_epochs": 2,
+        "learning_rate": 1e-2,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
+        "use_cpu": True,
+        "seed": 1,
+    }
+    return TrainingArguments(output_dir=str(folder), **(given | others))
+
+
+def training(folder, dataset=None, options=OPTIONS, **others):
+    return configure_training(
+        arguments(folder, **others),
+        options,
+        train_dataset=fusion() if dataset is None else dataset,
+        eval_dataset=encoded("scans", 16)[:5],
+        model=model(FAMILY),
+        tokenizer=tokenizer(),
+    )
+
+
+def trainer_of(prepared):
+    """A Trainer on a fresh copy of the model, which notes the samples of every forward pass."""
+    fresh = copy.deepcopy(model(FAMILY)).train()
+    trainer = prepared.make_trainer(model=fresh)
+    trainer.seen, trainer.evaluated = [], []
+
+    def note(module, positional, keywords):
+        (trainer.seen if module.training else trainer.evaluated).append(keywords)
+
+    fresh.register_forward_pre_hook(note, with_kwargs=True)
+    return trainer
+
+
+def ids(batches):
+    return [batch["id"] for batch in batches]
+
+
+def flat(packs):
+    return list(itertools.chain.from_iterable(packs))
+
+
+def weights(trainer):
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+def assert_equal_bits(left, right):
+    assert left.keys() == right.keys()
+    for name in left:
+        assert torch.equal(left[name], right[name]), name
+
+
+def test_a_batch_size_above_one_becomes_one_with_a_warning_and_steps_stay_as_large(
+    tmp_path, caplog
+):
+    given = arguments(tmp_path, per_device_train_batch_size=4, gradient_accumulation_steps=3)
+    with caplog.at_level(logging.WARNING, "quire.vision"):
+        made = configure_training(given, OPTIONS, train_dataset=fusion(), model=model(FAMILY))
+    assert made.args.per_device_train_batch_size == 1
+    assert made.args.gradient_accumulation_steps == 12
+    assert "but it was 4: it is 1 now, and gradient_accumulation_steps are 12" in caplog.text
+    assert (given.per_device_train_batch_size, given.gradient_accumulation_steps) == (4, 3)
+
+
+def test_a_batch_size_of_one_is_left_alone_without_a_warning(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "quire.vision"):
+        made = training(tmp_path, per_device_train_batch_size=1, gradient_accumulation_steps=3)
+    assert made.args.gradient_accumulation_steps == 3
+    assert caplog.text == ""
+
+
+def test_without_packing_datasets_and_batch_size_stay_as_they_are(tmp_path):
+    dataset = encoded("charts", 24)
+    made = training(tmp_path, dataset, VisionPackingOptions())
+    assert made.train_dataset is dataset
+    assert made.callbacks == []
+    assert made.args.per_device_train_batch_size == 2
+    batch = next(iter(trainer_of(made).get_train_dataloader()))
+    assert batch["attention_mask"].shape == batch["input_ids"].shape
+    assert len(batch["input_ids"]) == 2
+
+
+def test_workers_that_persist_are_turned_off_because_they_never_learn_of_an_epoch(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "quire.vision"):
+        made = training(tmp_path, dataloader_num_workers=2, dataloader_persistent_workers=True)
+    assert not made.args.dataloader_persistent_workers
+    assert "persistent workers" in caplog.text
+
+
+def test_several_devices_in_one_process_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(TrainingArguments, "train_batch_size", 2)
+    with pytest.raises(InvalidOption, match="start one process for each"):
+        training(tmp_path)
+
+
+def test_the_template_of_evaluation_is_an_unpacked_copy(tmp_path):
+    template = SimpleNamespace(packing=False, padding_free=False, max_length=128)
+    made = configure_training(
+        arguments(tmp_path), OPTIONS, train_dataset=fusion(), template=template
+    )
+    assert (template.packing, template.padding_free) == (True, True)
+    assert (made.eval_template.packing, made.eval_template.padding_free) == (False, False)
+
+
+def test_training_is_packed_and_evaluation_is_padded(tmp_path):
+    trainer = trainer_of(training(tmp_path, per_device_eval_batch_size=3))
+    trainer.train()
+    trainer.evaluate()
+    for batch in trainer.seen:
+        assert batch["position_ids"].shape == (4, 1, batch["input_ids"].shape[1])
+        assert batch["input_ids"].shape[1] <= 128
+        assert "attention_mask" not in batch
+        assert len(batch["cu_seq_lens_q"]) == len(batch["id"]) + 1
+    assert [batch["input_ids"].shape[0] for batch in trainer.evaluated] == [3, 2]
+    for batch in trainer.evaluated:
+        assert batch["attention_mask"].shape == batch["input_ids"].shape
+        assert "cu_seq_lens_q" not in batch
+    assert flat(ids(trainer.evaluated)) == [f"scans{n}" for n in range(5)]
+
+
+def test_evaluation_is_packed_where_it_is_asked_for(tmp_path):
+    options = VisionPackingOptions(
+        packing=True, eval_packing=True, packing_length=128, packing_drop_last=False
+    )
+    trainer = trainer_of(training(tmp_path, options=options))
+    trainer.evaluate()
+    assert all(batch["position_ids"].shape[0] == 4 for batch in trainer.evaluated)
+    assert sorted(flat(ids(trainer.evaluated))) == [f"scans{n}" for n in range(5)]
+
+
+def test_the_trainer_s_own_batch_is_isolated(tmp_path):
+    trainer = trainer_of(training(tmp_path))
+    batch = dict(next(iter(trainer.get_train_dataloader())))
+    config = trainer.model.config
+    kept = (config.image_token_id, config.video_token_id)
+    for name in ("id", "channel", "length"):
+        assert len(batch.pop(name)) == len(batch["cu_seq_lens_q"]) - 1
+    report = check_isolation(trainer.model, batch, options=IsolationOptions(keep_token_ids=kept))
+    assert report.verdict == "isolated"
+    assert report.num_documents > 2
+
+
+def test_two_epochs_see_their_own_schedules_whole_and_report_on_them(tmp_path, caplog):
+    """Fusion of two datasets, packing on, evaluation unpacked (seed 004)."""
+    made = training(tmp_path, eval_strategy="epoch")
+    trainer = trainer_of(made)
+    num_packs = len(made.train_dataset)
+    with caplog.at_level(logging.INFO, "quire.vision"):
+        trainer.train()
+    assert trainer.state.global_step == 2 * -(-num_packs // 2)
+    assert trainer.state.epoch == 2.0
+    seen = ids(trainer.seen)
+    assert len(seen) == 2 * num_packs
+    epochs = [seen[:num_packs], seen[num_packs:]]
+    assert epochs[0] != epochs[1]
+    for epoch, packs in enumerate(epochs):
+        made.train_dataset.packed.set_epoch(epoch)
+        assert packs == [[sample["id"] for sample in pack] for pack in made.train_dataset.packed]
+        assert f"packing, epoch {epoch}: {num_packs} packs of 128 tokens" in caplog.text
+    assert trainer.state.log_history[0]["loss"] > trainer.state.log_history[-2]["eval_loss"] > 0
+    assert [
+        round(entry["epoch"]) for entry in trainer.state.log_history if "eval_loss" in entry
+    ] == [1, 2]
+
+
+def test_telemetry_of_every_epoch_is_logged_kept_and_among_the_trainer_s_metrics(tmp_path):
+    made = training(tmp_path)
+    trainer = trainer_of(made)
+    trainer.train()
+    (callback,) = made.callbacks
+    assert [telemetry.epoch for telemetry in callback.history] == [0, 1]
+    for telemetry in callback.history:
+        assert telemetry.num_packs == len(made.train_dataset)
+        telemetry.ledger.check()
+        assert json.dumps(telemetry.to_dict())
+    logged = [entry for entry in trainer.state.log_history if "packing/fill_mean" in entry]
+    assert [entry["packing/fill_mean"] for entry in logged] == [
+        telemetry.fill_mean for telemetry in callback.history
+    ]
+    assert all("packing/single_long_percent" in entry for entry in logged)
+
+
+def test_a_trainer_made_by_hand_has_telemetry_in_its_history(tmp_path):
+    from transformers import Trainer
+
+    made = training(tmp_path, num_train_epochs=1)
+    trainer = Trainer(model=copy.deepcopy(model(FAMILY)), **made.trainer_arguments())
+    trainer.train()
+    assert sum("packing/fill_mean" in entry for entry in trainer.state.log_history) == 1
+
+
+def test_metrics_of_single_datasets_are_dropped_and_aggregates_stay(tmp_path):
+    from transformers import TrainerCallback
+
+    class Reporter(TrainerCallback):
+        def __init__(self):
+            self.got = []
+
+        def on_log(self, args, state, control, logs=None, **others):
+            self.got.append(dict(logs))
+
+    reporter = Reporter()
+    made = training(tmp_path)
+    trainer = made.make_trainer(model=copy.deepcopy(model(FAMILY)), callbacks=[reporter])
+    trainer.log({"loss": 1.0, "token_acc": 0.5, "loss_charts": 2.0, "scans/token_acc": 0.1})
+    for entry in (reporter.got[-1], trainer.state.log_history[-1]):
+        assert entry.items() >= {"loss": 1.0, "token_acc": 0.5}.items()
+        assert not {"loss_charts", "scans/token_acc"} & set(entry)
+
+
+class Counting:
+    """Samples by number, which notes what is read."""
+
+    def __init__(self, samples):
+        self.samples, self.read = samples, []
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, number):
+        self.read.append(self.samples[number]["id"])
+        return self.samples[number]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run of two epochs with a checkpoint after every step."""
+    folder = tmp_path_factory.mktemp("whole")
+    trainer = trainer_of(training(folder, save_strategy="steps", save_steps=1))
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize("step", [1, 3, 4, 5, 7])
+def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(whole, step):
+    """Mid-epoch, at the epoch's end, and in the second epoch; what was had is not read again."""
+    num_packs, steps = len(whole.train_dataset), whole.state.max_steps // 2
+    assert (num_packs % 2, steps) == (1, 4)  # the last step of an epoch has one pack, others two
+    dataset = Counting(encoded("charts", 24))
+    fused = FusionDataset(
+        {"charts": dataset, "scans": encoded("scans", 16)},
+        {"charts": 1.0, "scans": 0.5},
+        seed=3,
+        lengths={"charts": [sample["length"] for sample in dataset.samples]},
+    )
+    made = training(whole.args.output_dir, fused)
+    resumed = trainer_of(made)
+    resumed.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-{step}")
+    num_had = step // steps * num_packs + step % steps * 2
+    assert ids(resumed.seen) == ids(whole.seen)[num_had:]
+    later = flat(ids(whole.seen)[num_had:])
+    assert sorted(dataset.read) == sorted(name for name in later if name.startswith("charts"))
+    assert_equal_bits(weights(resumed), weights(whole))
+    assert [t.epoch for t in made.callbacks[0].history][-1] == 1
+    assert made.callbacks[0].history[-1].num_packs == len(made.train_dataset)
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_workers_change_nothing(whole, step):
+    made = training(whole.args.output_dir, dataloader_num_workers=2)
+    shared = trainer_of(made)
+    checkpoint = f"{whole.args.output_dir}/checkpoint-{step}" if step else None
+    shared.train(resume_from_checkpoint=checkpoint)
+    assert ids(shared.seen) == ids(whole.seen)[2 * step :]
+    assert_equal_bits(weights(shared), weights(whole))
+    assert [telemetry.num_packs for telemetry in made.callbacks[0].history] == [7, 7]
+
+
+def test_a_checkpoint_says_under_which_terms_packs_were_made(whole):
+    folder = Path(whole.args.output_dir) / "checkpoint-2"
+    plain = json.loads((folder / STATE_NAME).read_text())
+    assert plain["global_step"] == 2
+    assert plain["terms"]["packing_length"] == 128
+
+    other = VisionPackingOptions(packing=True, packing_length=128, packing_buffer=8)
+    trainer = trainer_of(training(folder.parent, options=other))
+    with pytest.raises(InvalidState, match="packing_buffer is 16 in the state and 8 here"):
+        trainer.train(resume_from_checkpoint=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is damaged"),
+        ('{"format": "else"}', "has the format 'else'"),
+        ('{"format": "quire.vision.training", "version": 99}', "has version 99.*upgrade"),
+    ],
+)
+def test_a_damaged_or_foreign_state_is_refused(whole, tmp_path, text, message):
+    """Faults 27 and 29."""
+    copied = tmp_path / "checkpoint-2"
+    shutil.copytree(Path(whole.args.output_dir) / "checkpoint-2", copied)
+    (copied / STATE_NAME).write_text(text)
+    trainer = trainer_of(training(tmp_path))
+    with pytest.raises(InvalidState, match=message):
+        trainer.train(resume_from_checkpoint=str(copied))
+
+
+def without_lengths():
+    return [
+        {name: value for name, value in sample.items() if name != "length"}
+        for sample in encoded("charts", 24)
+    ]
+
+
+def test_unknown_lengths_need_max_steps(tmp_path):
+    with pytest.raises(InvalidOption, match="max_steps is -1 and the number of packs is not known"):
+        training(tmp_path, without_lengths())
+
+
+def test_unknown_lengths_train_for_max_steps_and_are_not_resumed(tmp_path):
+    others = {"max_steps": 3, "save_strategy": "steps", "save_steps": 2}
+    trainer = trainer_of(training(tmp_path, without_lengths(), **others))
+    trainer.train()
+    assert trainer.state.global_step == 3
+    again = trainer_of(training(tmp_path, without_lengths(), **others))
+    with pytest.raises(InvalidState, match="at step 2, but lengths are not known"):
+        again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+def test_max_steps_beyond_an_epoch_go_on_with_the_next_one(tmp_path):
+    made = training(tmp_path, max_steps=5)
+    trainer = trainer_of(made)
+    trainer.train()
+    assert trainer.state.global_step == 5
+    assert [telemetry.epoch for telemetry in made.callbacks[0].history] == [0, 1]
+
+
+def rank_packs(world_size, rank, **others):
+    packed = PackedVLDataset.from_options(
+        fusion(), OPTIONS, rank=rank, world_size=world_size, **others
+    )
+    packs = TrainingPacks(packed, world_size)
+    packs.even_out(3)
+    return packs
+
+
+def prepared(dataset, world_size, rank, **others):
+    """The loader as accelerate makes it for a rank, without starting one."""
+    loader = DataLoader(dataset, batch_size=1, collate_fn=list, **others)
+    return prepare_data_loader(
+        loader, num_processes=world_size, process_index=rank, dispatch_batches=False
+    )
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_accelerate_gives_every_rank_all_packs_of_its_own(world_size, num_workers):
+    for epoch in range(2):
+        seen, lengths = [], []
+        for rank in range(world_size):
+            packs = rank_packs(world_size, rank)
+            loader = prepared(packs, world_size, rank, num_workers=num_workers)
+            loader.set_epoch(epoch)
+            mine = [[sample["id"] for sample in batch[0]] for batch in loader]
+            packs.packed.set_epoch(epoch)
+            assert mine == [[sample["id"] for sample in pack] for pack in packs.packed]
+            seen += flat(mine)
+            lengths.append((len(mine), len(loader)))
+        assert len(seen) == len(set(seen))  # no sample on two ranks, none twice
+        assert len(set(lengths)) == 1
+        assert lengths[0][0] == lengths[0][1]
+
+
+def test_packs_that_are_not_given_as_often_as_there_are_ranks_are_lost():
+    """Negative control: accelerate keeps every second item of what is a rank's own already."""
+    packed = rank_packs(2, 0).packed
+    kept = list(prepared(packed, 2, 0))
+    assert len(kept) < len(packed)
