@@ -93,8 +93,12 @@ def naive_packs(lengths, capacity, buffer, ratio, drop_last):
     def grouped():
         alone = [[item] for item in waiting if item[1] >= capacity]
         rest = [item for item in waiting if item[1] < capacity]
-        groups = best_fit_decreasing([item[1] for item in rest], capacity)
-        return [[rest[place] for place in group] for group in groups], alone
+        old = [item for item in rest if item[2]]
+        groups = best_fit_decreasing([item[1] for item in old], capacity)
+        units = [[old[place] for place in group] for group in groups]
+        units += [[item] for item in rest if not item[2]]
+        groups = best_fit_decreasing([sum(i[1] for i in unit) for unit in units], capacity)
+        return [[item for place in group for item in units[place]] for group in groups], alone
 
     def fill(group):
         return sum(item[1] for item in group) / capacity

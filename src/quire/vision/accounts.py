@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -27,14 +26,17 @@ class Account:
 
     def __init__(self, source_of: Source | None = None) -> None:
         self._source_of = source_of
-        self._documents: dict[str, Counter[str]] = {}
-        self._tokens: dict[str, Counter[str]] = {}
+        self._counts: dict[tuple[str, str], list[int]] = {}
+        """Samples and tokens, by source and kind."""
 
     def add(self, kind: str, position: int, tokens: int) -> None:
         """Count one sample as ``input``, as ``emitted``, or under the reason it was dropped for."""
-        source = "" if self._source_of is None else self._source_of(position)
-        self._documents.setdefault(source, Counter())[kind] += 1
-        self._tokens.setdefault(source, Counter())[kind] += tokens
+        key = ("" if self._source_of is None else self._source_of(position), kind)
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = [0, 0]
+        counts[0] += 1
+        counts[1] += tokens
 
     def ledger(self, pending: Pending = ()) -> Ledger:
         """The counts over all sources; ``pending`` are the samples that wait, and their tokens."""
@@ -45,29 +47,29 @@ class Account:
         waiting = Account(self._source_of)
         for position, tokens in pending:
             waiting.add("pending", position, tokens)
-        return {name: self._ledger(name, waiting) for name in sorted(self._documents)}
-
-    def _ledger(self, source: str, waiting: Account) -> Ledger:
-        nothing: Counter[str] = Counter()
-        documents = self._documents[source] + waiting._documents.get(source, nothing)
-        tokens = self._tokens[source] + waiting._tokens.get(source, nothing)
-        return Ledger(documents=Tally(**_parts(documents)), tokens=TokenTally(**_parts(tokens)))
+        counts = self._counts | waiting._counts
+        return {
+            source: Ledger(
+                documents=Tally(
+                    **_parts({k: n for (s, k), (n, _) in counts.items() if s == source})
+                ),
+                tokens=TokenTally(
+                    **_parts({k: n for (s, k), (_, n) in counts.items() if s == source})
+                ),
+            )
+            for source in sorted({source for source, _ in counts})
+        }
 
     def to_state(self) -> list[list[Any]]:
         """Lists of source, kind, samples and tokens."""
-        return [
-            [source, kind, number, self._tokens[source][kind]]
-            for source, kinds in sorted(self._documents.items())
-            for kind, number in sorted(kinds.items())
-        ]
+        return [[*key, *counts] for key, counts in sorted(self._counts.items())]
 
     def restore(self, counts: object) -> None:
         """Go on from counts that `to_state` gave."""
-        for source, kind, documents, tokens in read_rows("the account", counts, 4):
+        for source, kind, documents, tokens in read_rows("account", counts, 4):
             if not isinstance(source, str) or kind not in _KINDS:
                 raise InvalidState(f"the state's account has an entry {source!r}, {kind!r}")
-            self._documents.setdefault(source, Counter())[kind] = read_count(kind, documents)
-            self._tokens.setdefault(source, Counter())[kind] = read_count(kind, tokens)
+            self._counts[source, kind] = [read_count(kind, documents), read_count(kind, tokens)]
 
 
 def _parts(counts: Mapping[str, int]) -> dict[str, Any]:

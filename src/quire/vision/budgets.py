@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from quire.plan.lengths import BoolArray, IntArray
 from quire.vision.options import VisionPackingOptions
@@ -53,13 +55,18 @@ class Budgets:
         over: BoolArray = np.any(sizes > np.asarray(self.limits), axis=1)
         return over | (sizes[:, 0] >= self.tokens)
 
-    def fill(self, used: IntArray, num_documents: int) -> float:
-        """How full a pack is in whatever it is fullest in: that is what closes it.
+    def is_oversized(self, sizes: Sequence[int]) -> bool:
+        """`oversized`, of one sample."""
+        over = any(size > most for size, most in zip(sizes, self.limits, strict=True))
+        return over or sizes[0] >= self.tokens
 
-        >>> Budgets(tokens=10, images=2).fill(np.array([3, 2]), num_documents=2)
-        1.0
+    def fills(self, used: IntArray, num_documents: IntArray) -> npt.NDArray[np.float64]:
+        """How full packs are in whatever they are fullest in: that is what closes them.
+
+        >>> Budgets(tokens=10, images=2).fills(np.array([[3, 2], [6, 1]]), np.array([2, 1]))
+        array([1. , 0.6])
         """
-        shares = [float(part / limit) for part, limit in zip(used, self.limits, strict=True)]
-        if self.documents is not None:
-            shares.append(num_documents / self.documents)
-        return max(shares)
+        fills: npt.NDArray[np.float64] = np.max(used / np.asarray(self.limits), axis=1)
+        if self.documents is None:
+            return fills
+        return np.maximum(fills, num_documents / self.documents)

@@ -1,7 +1,9 @@
 """A buffer of samples and the groups that leave it; integers alone, no samples.
 
-Groups that are full enough leave. The others wait for the next buffer, where shorter samples may
-fill them up; a sample that has waited twice leaves in whatever group it is.
+Groups that are full enough leave. The others wait for the next buffer, whose samples fill them up:
+those that waited are put together first and then grouped as if they were one, or else the smallest
+samples would come last, and wait, in every buffer. A sample that has waited twice leaves, however
+full its group is.
 """
 
 from __future__ import annotations
@@ -61,10 +63,14 @@ class CarryOver:
     def take_groups(self) -> list[Group]:
         """The groups that leave now, by their oldest sample; all others are carried on."""
         groups, long = self._match()
-        leaving = [group for group in groups if self._may_leave(group)]
+        fills = self._fills(groups)
+        leaving = [
+            group
+            for group, fill in zip(groups, fills, strict=True)
+            if fill >= self.min_fill or int(self.carries[group].max()) >= MOST_CARRIES
+        ]
         stays = np.ones(len(self), dtype=bool)
-        for group in [*leaving, *long]:
-            stays[group] = False
+        stays[[place for group in [*leaving, *long] for place in group]] = False
         taken = self._in_order(leaving, long)
         self._keep(stays)
         self.carries += 1
@@ -73,7 +79,7 @@ class CarryOver:
     def finish(self, *, drop_last: bool) -> tuple[list[Group], Group | None]:
         """All groups, and the last underfilled one apart if it is to be dropped."""
         groups, long = self._match()
-        underfilled = [n for n, group in enumerate(groups) if self._fill(group) < self.min_fill]
+        underfilled = [n for n, fill in enumerate(self._fills(groups)) if fill < self.min_fill]
         dropped = groups.pop(underfilled[-1]) if drop_last and underfilled else None
         taken = self._in_order(groups, long)
         last = None if dropped is None else self._group(dropped, single_long=False)
@@ -83,19 +89,31 @@ class CarryOver:
     def _match(self) -> tuple[list[list[int]], list[list[int]]]:
         """Groups of places in the buffer, and those of samples that stand alone."""
         alone = self.budgets.oversized(self.sizes)
-        others = np.flatnonzero(~alone)
-        groups = group_rows(self.sizes[others], self.budgets)
-        places: list[int] = others.tolist()
-        matched = [[places[item] for item in group] for group in groups]
+        waited = np.flatnonzero((self.carries > 0) & ~alone)
+        new = np.flatnonzero((self.carries == 0) & ~alone)
+        together = [
+            waited[group].tolist() for group in group_rows(self.sizes[waited], self.budgets)
+        ]
+        units = [*together, *([place] for place in new.tolist())]
+        sizes = np.concatenate([self._sums(together), self.sizes[new]])
+        counts = np.array([len(unit) for unit in units]) if together else None
+        groups = group_rows(sizes, self.budgets, counts)
+        matched = [[place for item in group for place in units[item]] for group in groups]
         return matched, [[place] for place in np.flatnonzero(alone).tolist()]
 
-    def _may_leave(self, group: list[int]) -> bool:
-        if self._fill(group) >= self.min_fill:
-            return True
-        return int(self.carries[group].max()) >= MOST_CARRIES
+    def _fills(self, groups: list[list[int]]) -> list[float]:
+        counts = np.array([len(group) for group in groups], dtype=np.int64)
+        fills: list[float] = self.budgets.fills(self._sums(groups), counts).tolist()
+        return fills
 
-    def _fill(self, group: list[int]) -> float:
-        return self.budgets.fill(self.sizes[group].sum(axis=0), len(group))
+    def _sums(self, groups: list[list[int]]) -> IntArray:
+        """What each group takes up."""
+        if not groups:
+            return self.sizes[:0]
+        places = [place for group in groups for place in group]
+        starts = np.cumsum([0, *(len(group) for group in groups[:-1])])
+        sums: IntArray = np.add.reduceat(self.sizes[places], starts, axis=0)
+        return sums
 
     def _in_order(self, groups: list[list[int]], long: list[list[int]]) -> list[Group]:
         made = [self._group(group, single_long=False) for group in groups]

@@ -51,29 +51,31 @@ def calculate_matched_group(
     return (chosen, []) if is_finished or not chosen else (chosen[:-1], chosen[-1])
 
 
-def group_rows(sizes: IntArray, budgets: Budgets) -> list[list[int]]:
+def group_rows(
+    sizes: IntArray, budgets: Budgets, num_documents: IntArray | None = None
+) -> list[list[int]]:
     """The items of every group, in the order in which the groups were opened.
 
-    ``sizes`` has a row for each item and a column for each of ``budgets.names``.
+    ``sizes`` has a row for each item and a column for each of ``budgets.names``; an item is one
+    sample, or ``num_documents`` of them that stay together.
     """
     if not len(sizes):
         return []
-    rows = _rows(sizes, budgets)
+    rows = _rows(sizes, budgets, num_documents)
     items: list[int] = rows.fragments.tolist()
     ends: list[int] = rows.offsets.tolist()
     return [items[first:end] for first, end in pairwise(ends)]
 
 
-def _rows(sizes: IntArray, budgets: Budgets) -> Rows:
-    if len(budgets.names) == 1:
-        options = PlanOptions(
-            capacity=budgets.tokens, max_documents_per_row=budgets.documents or len(sizes)
-        )
+def _rows(sizes: IntArray, budgets: Budgets, num_documents: IntArray | None) -> Rows:
+    cap = budgets.documents
+    if len(budgets.names) == 1 and (cap is None or num_documents is None):
+        options = PlanOptions(capacity=budgets.tokens, max_documents_per_row=cap)
         return best_fit(sizes[:, 0], budgets.tokens, options)
     limits = budgets.limits
-    if budgets.documents is not None:  # one more thing of which every sample takes one
-        sizes = np.column_stack([sizes, np.ones(len(sizes), dtype=np.int64)])
-        limits = (*limits, budgets.documents)
+    if cap is not None:  # one more thing, of which every sample takes one
+        each = np.ones(len(sizes), dtype=np.int64) if num_documents is None else num_documents
+        sizes, limits = np.column_stack([sizes, each]), (*limits, cap)
     return Rows.of_row_numbers(_vector_rows(sizes, limits))
 
 

@@ -46,27 +46,22 @@ class SampleReader:
         return tuple(given[n] if n in given else count[n](mapping) for n in self.names)
 
     def _check(self, sample: Sample) -> None:
-        ids = sample.get("input_ids")
-        if ids is not None and sample.get("labels") is not None:
-            num_ids, num_labels = _flat_length("input_ids", ids), len(sample["labels"])
-            if num_ids != num_labels:
-                raise InvalidDocument(f"has {num_ids} input_ids and {num_labels} labels")
+        ids, labels = sample.get("input_ids"), sample.get("labels")
+        if ids is not None and labels is not None and len(ids) != len(labels):
+            raise InvalidDocument(f"has {len(ids)} input_ids and {len(labels)} labels")
         for kind, pixels in _MEDIA:
             self._check_media(sample, kind, pixels)
 
     def _check_media(self, sample: Sample, kind: str, pixels: str) -> None:
-        patches = _patches_of_grid(sample, f"{kind}_grid_thw")
-        rows = sample.get(pixels)
+        rows, patches = sample.get(pixels), _patches_of_grid(sample, f"{kind}_grid_thw")
         if patches is not None and rows is not None and len(rows) != patches:
             raise InvalidDocument(
                 f"has {len(rows)} rows of {pixels} but {patches} patches in {kind}_grid_thw"
             )
-        held = self._placeholders(sample, kind)
-        meant = 0 if patches is None and rows is None else patches
-        if held is None or meant is None:  # nothing to compare, or images without a grid
-            return
-        meant //= self.merge_size**2
-        if held != meant:
+        if patches is None and rows is not None:
+            return  # how many placeholders images without a grid need is not known
+        held, meant = self._placeholders(sample, kind), (patches or 0) // self.merge_size**2
+        if held is not None and held != meant:
             raise InvalidDocument(
                 f"has {held} {kind} placeholders in input_ids but its {kind}s need {meant}"
             )

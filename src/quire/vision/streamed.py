@@ -88,8 +88,8 @@ class StreamedPacks:
             self.delivery.drop_bad(position, tokens, problem)
             return False
         self.delivery.enter(position, sizes[0])
-        long = self._budgets.oversized(np.array([sizes], dtype=np.int64))[0]
-        if sizes[0] and (self._options.packing_allow_single_long or not long):
+        long_is_fine = self._options.packing_allow_single_long
+        if sizes[0] and (long_is_fine or not self._budgets.is_oversized(sizes)):
             self._held[position] = (sample, sizes)
             return True
         self.delivery.drop("skipped_oversized" if sizes[0] else "empty", position, sizes[0])
