@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from quire.bins import Bin, Document
     from quire.blocks import block_tokenize_fn
     from quire.dataset import pack_dataset
-    from quire.dataset.corpus import pack_corpus
+    from quire.dataset.corpus import pack_corpus, replan
     from quire.dataset.packed import PackedDataset
     from quire.documents import ByteTokenizer
     from quire.recipes import load_recipe
@@ -34,6 +34,7 @@ _LAZY = {
     "load_recipe": "quire.recipes",
     "pack_corpus": "quire.dataset.corpus",
     "pack_dataset": "quire.dataset",
+    "replan": "quire.dataset.corpus",
 }
 """Names whose modules need more than numpy; they are imported when they are first asked for."""
 
@@ -54,6 +55,7 @@ __all__ = [
     "pack_corpus",
     "pack_dataset",
     "register_strategy",
+    "replan",
 ]
 
 
