@@ -1,0 +1,24 @@
+"""The example runs, its samples are isolated, and the model learns."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "vision_language.py"
+
+
+@pytest.mark.filterwarnings("ignore")  # of libraries that are not ours to mend
+def test_the_example_is_isolated_packs_well_and_learns(capsys):
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    output = capsys.readouterr().out
+    assert re.search(r"\d samples in the first pack: isolated", output)
+    losses = [float(loss) for loss in re.findall(r"'eval_loss': '([\d.]+)'", output)]
+    assert len(losses) == 3
+    assert 1 < losses[-1] < losses[0] < 5.57  # ln 261 is the loss of knowing nothing
+    fills = [float(ratio) for ratio in re.findall(r"fill ratio ([\d.]+)", output)]
+    assert len(fills) == 3
+    assert min(fills) > 0.7
