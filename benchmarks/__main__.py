@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-ALL = ("planner", "online", "tight", "balance", "blocks", "pack_dataset", "collate")
+ALL = ("planner", "online", "tight", "balance", "blocks", "pack_dataset", "collate", "vision")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 PACKAGES = ("numpy", "pyarrow", "scipy", "trl", "torch", "transformers", "datasets", "tokenizers")
 SECTION = re.compile(r"^<!-- (\w+) -->\n", flags=re.MULTILINE)

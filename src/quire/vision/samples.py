@@ -16,7 +16,6 @@ Sample: TypeAlias = Mapping[str, Any]
 Measure: TypeAlias = Callable[[Any], Mapping[str, int]]
 """Says of a sample how many ``tokens``, ``images`` or ``patches`` it has, or some of them."""
 
-_MEASURES = ("tokens", "images", "patches")
 _MEDIA = (("image", "pixel_values"), ("video", "pixel_values_videos"))
 
 
@@ -35,15 +34,14 @@ class SampleReader:
     def sizes(self, sample: object) -> tuple[int, ...]:
         """The sizes of a sound sample; an `InvalidDocument` says what is wrong with another."""
         sizes = self.measured(sample)
-        self._check(require_mapping(sample))
+        self._check(sample)  # type: ignore[arg-type]  # what was measured is a mapping
         return sizes
 
     def measured(self, sample: object) -> tuple[int, ...]:
         """The sizes of a sample that may still contradict itself."""
         mapping = require_mapping(sample)
         given = {} if self.measure is None else checked_measures(self.measure(sample))
-        count = {"tokens": length_of, "images": count_images, "patches": count_patches}
-        return tuple(given[n] if n in given else count[n](mapping) for n in self.names)
+        return tuple([given[n] if n in given else _COUNT[n](mapping) for n in self.names])
 
     def _check(self, sample: Sample) -> None:
         ids, labels = sample.get("input_ids"), sample.get("labels")
@@ -78,7 +76,7 @@ class SampleReader:
 
 def require_mapping(sample: object) -> Sample:
     """The sample, if it has named fields."""
-    if not isinstance(sample, Mapping) and not hasattr(sample, "keys"):
+    if type(sample) is not dict and not isinstance(sample, Mapping) and not hasattr(sample, "keys"):
         raise InvalidDocument(f"is {type(sample).__name__} but must map names to values")
     return sample  # type: ignore[return-value]
 
@@ -129,11 +127,18 @@ def count_patches(sample: Sample) -> int:
     return total
 
 
+_COUNT: dict[str, Callable[[Sample], int]] = {
+    "tokens": length_of,
+    "images": count_images,
+    "patches": count_patches,
+}
+
+
 def checked_measures(measures: object) -> dict[str, int]:
     """What a caller's own function measured, if those are counts."""
-    if not isinstance(measures, Mapping) or not set(measures) <= set(_MEASURES):
+    if not isinstance(measures, Mapping) or not set(measures) <= set(_COUNT):
         raise InvalidOption(
-            f"measure returned {measures!r} but must map some of {', '.join(_MEASURES)} to counts"
+            f"measure returned {measures!r} but must map some of {', '.join(_COUNT)} to counts"
         )
     return {name: require_integer(f"measure: {name}", n, 0) for name, n in measures.items()}
 
