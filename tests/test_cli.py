@@ -102,7 +102,7 @@ def test_a_mistake_is_one_line_without_a_traceback(corpus):
 def test_debug_shows_the_traceback():
     done = run("--debug", "demo", "--max-length", "0")
     assert "Traceback" in done.stderr
-    assert "capacity is 0" in done.stderr
+    assert "max_length is 0" in done.stderr
 
 
 def test_the_version_is_that_of_the_package():

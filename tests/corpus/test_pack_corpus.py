@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import quire
 from quire.dataset.corpus.seeds import shard_seed
-from quire.errors import InvalidOption, OutputError
+from quire.errors import InvalidOption, OutputError, OversizedDocument
 from tests.corpus.corpora import contents, hashes, jsonl, pack, rows, texts
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
@@ -230,6 +230,9 @@ def test_an_output_inside_its_input_is_refused(tmp_path):
         ({"max_bad_records": -1}, "max_bad_records is -1"),
         ({"partition_size": 0}, "partition_size is 0"),
         ({"tokenizer": None}, "text needs a tokenizer"),
+        ({"max_length": 0}, "max_length is 0 but must be"),
+        ({"min_len": 17}, "lower min_len or raise max_length"),
+        ({"stride": 16}, r"16 beside BOS; lower stride or raise max_length"),
     ],
 )
 def test_mistakes_are_said_before_anything_is_written(tmp_path, options, message):
@@ -237,6 +240,16 @@ def test_mistakes_are_said_before_anything_is_written(tmp_path, options, message
     with pytest.raises(InvalidOption, match=message):
         pack(path, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("index_only", [False, True])
+def test_the_planners_words_are_those_of_the_options(tmp_path, index_only):
+    path = jsonl(tmp_path / "a.jsonl", ["", "abc", "x" * 99])
+    with pytest.raises(InvalidOption, match=r"BOS leaves no room .*raise max_length or leave BOS"):
+        pack(path, tmp_path / "out", max_length=1, index_only=index_only)
+    place = "document 1" if index_only else r"a\.jsonl: record 2"
+    with pytest.raises(OversizedDocument, match=rf"{place} has 100 tokens .*raise max_length$"):
+        pack(path, tmp_path / "two", overlong="error", index_only=index_only)
 
 
 def test_the_manifest_says_what_decided_the_bytes_and_nothing_else(tmp_path):

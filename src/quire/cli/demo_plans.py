@@ -7,6 +7,7 @@ import time
 import numpy as np
 from rich.table import Table
 
+from quire.dataset.option_words import words_of_packing
 from quire.errors import MissingDependency
 from quire.plan import Plan, make_plan, strategy_names
 
@@ -38,7 +39,8 @@ def comparison(lengths: np.ndarray, max_length: int) -> tuple[Table, list[str]]:
         for overlong in ("split", "truncate", "fill"):
             try:
                 started = time.perf_counter()
-                plan = make_plan(lengths, max_length, strategy, overlong=overlong)
+                with words_of_packing():
+                    plan = make_plan(lengths, max_length, strategy, overlong=overlong)
             except MissingDependency as missing:
                 notes.append(str(missing))
                 table.add_row(strategy, "[dim]not installed[/]")

@@ -6,15 +6,16 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 from quire.dataset.groups import group_numbers
-from quire.dataset.records import Packed, Records, as_columns, require_name
+from quire.dataset.option_words import words_of_packing
+from quire.dataset.records import Columns, Packed, Records, as_columns, require_name
 from quire.dataset.rows import like_input
 from quire.dataset.sources import PackSource, documents_of
 from quire.dataset.supervision import supervised_by_labels, teaching_groups
-from quire.documents import EncodeOptions, TokenizerLike, gather
+from quire.documents import Documents, EncodeOptions, TokenizerLike, gather
 from quire.errors import QuireError
 from quire.keywords import names_near_keywords
 from quire.ledger import Ledger
-from quire.plan import PlanOptions, keeps_order, plan_documents
+from quire.plan import Plan, PlanOptions, keeps_order, plan_documents
 from quire.plan.groups import plan_groups
 
 
@@ -74,18 +75,19 @@ def pack_dataset(
         max_bad_records=max_bad_records,
         progress=progress,
     )
-    shape = PlanOptions(
-        capacity=max_length,
-        strategy=strategy,
-        overlong=overlong,
-        stride=stride,
-        min_length=min_len,
-        min_fragment=min_fragment,
-        max_documents_per_row=max_documents_per_row,
-        align=align,
-        shuffle=not keeps_order(strategy) if shuffle is None else shuffle,
-        seed=seed,
-    )
+    with words_of_packing():
+        shape = PlanOptions(
+            capacity=max_length,
+            strategy=strategy,
+            overlong=overlong,
+            stride=stride,
+            min_length=min_len,
+            min_fragment=min_fragment,
+            max_documents_per_row=max_documents_per_row,
+            align=align,
+            shuffle=not keeps_order(strategy) if shuffle is None else shuffle,
+            seed=seed,
+        )
     if isinstance(dataset, Mapping):
         packed, ledgers = _pack_splits(dataset, source, shape, group, keep_source)
         _warn_of_drops(sum(ledgers.values(), Ledger()), return_ledger)
@@ -120,19 +122,26 @@ def _pack(
     if group is not None:
         require_name(columns, group)  # before hours of tokenizing
     documents = documents_of(columns, source)
-    if group is None:
-        judge = supervised_by_labels(documents)
-        plan = plan_documents(documents.lengths, documents.terms(shape), judge)
-    else:
-        numbers = group_numbers(columns, group)[documents.numbers]
-        documents, numbers = teaching_groups(documents, numbers)
-        plan = plan_groups(documents.lengths, numbers, documents.terms(shape))
+    with words_of_packing():
+        documents, plan = _planned(documents, columns, shape, group)
     rows = gather(documents, plan, keep_source=keep_source)
     tokens_are_given = source.tokenizer is None
     return (
         like_input(rows, records, documents, plan, tokens_are_given),
         documents.ledger + plan.ledger,
     )
+
+
+def _planned(
+    documents: Documents, columns: Columns, shape: PlanOptions, group: str | None
+) -> tuple[Documents, Plan]:
+    """The plan, and the documents that it is of: groups that teach nothing leave before it."""
+    if group is None:
+        judge = supervised_by_labels(documents)
+        return documents, plan_documents(documents.lengths, documents.terms(shape), judge)
+    numbers = group_numbers(columns, group)[documents.numbers]
+    documents, numbers = teaching_groups(documents, numbers)
+    return documents, plan_groups(documents.lengths, numbers, documents.terms(shape))
 
 
 def _warn_of_drops(ledger: Ledger, is_returned: bool) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from quire.dataset.corpus.encoding import FILE_SHIFT
+from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.shards import shard_schema
+from quire.dataset.option_words import words_of_packing
 from quire.dataset.supervision import supervised_by_labels
 from quire.documents import Documents, gather
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, OversizedDocument
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import make_plan, plan_documents
 
@@ -31,11 +34,18 @@ class Contents:
 
 
 def packed_rows(
-    documents: Documents, options: CorpusOptions, seed: int, columns: Mapping[str, str]
+    documents: Documents,
+    options: CorpusOptions,
+    seed: int,
+    columns: Mapping[str, str],
+    files: Sequence[InputFile],
 ) -> Contents:
     """The rows that these documents are packed into."""
-    shape = documents.terms(options.plan_options(seed))
-    plan = plan_documents(documents.lengths, shape, supervised_by_labels(documents))
+    with words_of_packing():
+        shape = documents.terms(options.plan_options(seed))
+        if options.overlong == "error":
+            _require_fitting(documents, shape.max_fragment, files)
+        plan = plan_documents(documents.lengths, shape, supervised_by_labels(documents))
     rows = gather(documents, plan, keep_source=options.keep_source)
     ledger = documents.ledger + plan.ledger
     del documents  # its tokens are in the rows now
@@ -45,6 +55,19 @@ def packed_rows(
         ledger=ledger,
         record_length=options.max_length,
     )
+
+
+def _require_fitting(documents: Documents, longest: int, files: Sequence[InputFile]) -> None:
+    """Raise for a document that does not fit, by its file and record; the planner knows neither."""
+    overlong = documents.lengths > longest
+    if overlong.any():
+        first = int(np.argmax(overlong))
+        file, record = divmod(int(documents.numbers[first]), 1 << FILE_SHIFT)
+        raise OversizedDocument(
+            f"{files[file].path}: record {record} has {documents.lengths[first]} tokens but a row "
+            f"holds {longest}; split it (overlong='split'), cut it (overlong='truncate') or raise "
+            "max_length"
+        )
 
 
 def whole_documents(documents: Documents, columns: Mapping[str, str]) -> Contents:

@@ -19,6 +19,7 @@ from quire.dataset.corpus.contents import LENGTH
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.output import PLANS
 from quire.dataset.corpus.seeds import shard_seed
+from quire.dataset.option_words import words_of_packing
 from quire.dataset.supervision import supervised_by_labels
 from quire.documents import Documents
 from quire.documents.list_columns import TOKENS
@@ -134,17 +135,19 @@ class DocumentIndex:
 
         They are those that `pack_corpus` gives where everything stands in one partition.
         """
-        lengths = np.concatenate([shard.lengths() for shard in self.shards])
         nowhere = np.zeros(0, dtype=np.int64)
-        shape = Documents(
+        of_this_kind = Documents(
             columns={},
             offsets=nowhere,
             lengths=nowhere,
             numbers=nowhere,
             prefix_at=None if self.opening is None else 0,
             ends_with_eos=self.end_with_eos,
-        ).terms(options.plan_options(shard_seed(options.seed, 0, 0)))
-        return plan_documents(lengths, shape, self._supervised() if self.has_labels else None)
+        )
+        with words_of_packing():
+            shape = of_this_kind.terms(options.plan_options(shard_seed(options.seed, 0, 0)))
+            lengths = np.concatenate([shard.lengths() for shard in self.shards])
+            return plan_documents(lengths, shape, self._supervised() if self.has_labels else None)
 
     def _supervised(self) -> Supervised:
         """A judge of fragments that reads the labels of one shard at a time."""

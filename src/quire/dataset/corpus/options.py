@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 
+from quire.dataset.option_words import words_of_packing
 from quire.documents import EncodeOptions
 from quire.errors import InvalidOption
 from quire.plan import PlanOptions, keeps_order
@@ -63,7 +64,8 @@ class CorpusOptions:
             require_integer(name, getattr(self, name), 1)
         require_integer("seed", self.seed, 0)
         self.encode_options()
-        self.plan_options(0)
+        with words_of_packing():
+            self.plan_options(0)
         self._require_one_kind()
         if self.index_only and not self.keep_source:
             raise InvalidOption(

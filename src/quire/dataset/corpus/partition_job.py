@@ -126,7 +126,7 @@ class _Shard:
         if options.index_only:
             return whole_documents(encoder.documents(), columns)
         seed = shard_seed(options.seed, self._partition, self.piece)
-        return packed_rows(encoder.documents(), options, seed, columns)
+        return packed_rows(encoder.documents(), options, seed, columns, self._job.files)
 
 
 def _total(ledger: Ledger, bad: list[BadRecord]) -> Ledger:
