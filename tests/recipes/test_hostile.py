@@ -101,6 +101,8 @@ def test_a_tag_that_cannot_be_built_names_its_target_and_line(load, tag, message
         "m.__class__",
         "m._func",
         "().__class__",
+        "namespace(a=1).__class__",
+        "x.__len__",
         "10 ** 10 ** 10",
         "'a' * 1000000000",
         "[1] * 1000000000",
@@ -117,6 +119,36 @@ def test_jinja_that_reaches_for_more_is_refused(load, expression):
     macro = "-- macro m()\nx\n-- endmacro\n-- set x = [1]\n"
     said = refusal(load, f"{macro}a: {{{{ {expression} }}}}\n")
     assert "recipe.yaml, line 5: not for recipes: " in said
+
+
+@pytest.mark.parametrize("part", ["_context", "_stack", "__class__", "__call__.__globals__"])
+def test_a_parent_s_block_is_closed_to_templates(load, write, part):
+    write("-- block b\na: 1\n-- endblock\n", "p.yaml")
+    said = refusal(load, f"-- extends 'p.yaml'\n[b]\nb: {{{{ super.{part} }}}}\n")
+    assert "recipe.yaml, line 3: not for recipes: " in said
+
+
+@pytest.mark.parametrize("part", ["_iterator", "_undefined", "__class__", "__init__.__globals__"])
+def test_a_loop_is_closed_to_templates(load, part):
+    said = refusal(load, f"-- for i in [1]\na: {{{{ loop.{part} }}}}\n-- endfor\n")
+    assert "recipe.yaml, line 2: not for recipes: " in said
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "!partial:quire:block_tokenize_fn {tokenizer: ../t.json}",
+        "!partial:quire:block_tokenize_fn [{text: [x]}, ../t.json]",
+        "!singleton:quire:block_tokenize_fn {args: [{text: [x]}, ../t.json, text]}",
+        "!singleton:quire:pack_dataset [[{text: x}], ../t.json]",
+        "!singleton:quire.recipes:load_tokenizer [../t.json]",
+        "!singleton:transformers:AutoTokenizer.from_pretrained [..]",
+        "!factory:forgather.ml.data_collator:DataCollatorForCausalLM [../t.json]",
+    ],
+)
+def test_a_tokenizer_outside_the_folder_is_refused_wherever_it_stands(load, write, call):
+    write("{}", "../t.json")
+    assert "stands outside the recipe's folder" in refusal(load, f"a: {call}\n")
 
 
 @pytest.mark.parametrize(
