@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,15 +18,7 @@ from quire.stream.state import (
 )
 
 
-class Fragment(NamedTuple):
-    """Tokens that stand together in a window."""
-
-    tokens: Tokens
-    opens_document: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """Fragments end to end; at most ``seq_len + 1`` tokens, the rest of the row is padding."""
 
     tokens: Tokens
@@ -37,13 +28,9 @@ class Window:
     """Documents that open in this window."""
 
 
-def window_of(fragments: Sequence[Fragment]) -> Window:
-    """The window that holds these fragments."""
-    return Window(
-        np.concatenate([fragment.tokens for fragment in fragments]),
-        tuple([len(fragment.tokens) for fragment in fragments]),
-        sum([fragment.opens_document for fragment in fragments]),
-    )
+def window_of(fragments: Sequence[Tokens], num_documents: int) -> Window:
+    """The window that holds these fragments, of which so many open a document."""
+    return Window(np.concatenate(fragments), tuple(map(len, fragments)), num_documents)
 
 
 def windows_to_json(windows: Sequence[Window]) -> State:

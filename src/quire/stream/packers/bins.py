@@ -12,7 +12,7 @@ from quire.errors import InvalidState
 from quire.plan import PlanOptions, plan_documents
 from quire.stream.packers.tails import read_tail
 from quire.stream.state import State, Tokens, read_fields, tokens_from_json, tokens_to_json
-from quire.stream.windows import Fragment, Window, window_of
+from quire.stream.windows import Window, window_of
 
 
 class BinPacker:
@@ -52,15 +52,12 @@ class BinPacker:
         if not documents:
             return []
         plan = plan_documents(np.array([len(tokens) for tokens in documents]), self._options)
-        numbers, starts, stops = (
-            column.tolist() for column in (plan.documents, plan.starts, plan.stops)
-        )
-        fragments = [
-            Fragment(documents[number][start:stop], start == 0)
-            for number, start, stop in zip(numbers, starts, stops, strict=True)
-        ]
-        bounds = plan.row_offsets.tolist()
-        return [window_of(fragments[a:b]) for a, b in pairwise(bounds)]
+        columns = (plan.documents, plan.starts, plan.stops)
+        parts = list(zip(*[column.tolist() for column in columns], strict=True))
+        fragments = [documents[number][start:stop] for number, start, stop in parts]
+        opens = [start == 0 for _, start, _ in parts]
+        bounds = pairwise(plan.row_offsets.tolist())
+        return [window_of(fragments[a:b], sum(opens[a:b])) for a, b in bounds]
 
     def freeze(self) -> Callable[[], State]:
         """The documents in the buffer."""

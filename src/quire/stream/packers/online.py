@@ -16,7 +16,7 @@ from quire.stream.state import (
     tokens_from_json,
     tokens_to_json,
 )
-from quire.stream.windows import Fragment, Window, window_of
+from quire.stream.windows import Window, window_of
 
 
 class OnlineBinPacker:
@@ -33,25 +33,28 @@ class OnlineBinPacker:
         self._size, self._vocab_size, self._tail = size, vocab_size, tail
         self._buffer_docs, self._max_docs = buffer_docs, max_docs
         self._packer: OnlinePacker[int] = self._empty_packer()
-        self._fragments: dict[int, Fragment] = {}
+        self._waiting: dict[int, Tokens] = {}
+        """Fragments by the order in which they came."""
+        self._continuations: set[int] = set()
+        """Those of them that do not open a document."""
         self._num_added = 0
 
     @property
     def pending(self) -> tuple[int, int]:
         """Documents and tokens that wait."""
-        waiting = self._fragments.values()
-        return sum(f.opens_document for f in waiting), sum(len(f.tokens) for f in waiting)
+        num_documents = len(self._waiting) - len(self._continuations)
+        return num_documents, sum(map(len, self._waiting.values()))
 
     def add(self, tokens: Tokens) -> list[Window]:
         """The windows that leave as a document joins those that wait."""
-        windows = []
-        for start, stop in pairwise(cuts(len(tokens), self._size, self._tail)):
-            fragment = Fragment(tokens[start:stop], start == 0)
-            self._fragments[self._num_added] = fragment
-            rows = self._packer.add(self._num_added, len(fragment.tokens))
-            self._num_added += 1
-            windows += [self._window(row) for row in rows]
-        return windows
+        length = len(tokens)
+        if length > self._size:
+            return self._add_parts(tokens)
+        key = self._num_added
+        self._num_added = key + 1
+        self._waiting[key] = tokens
+        rows = self._packer.add(key, length)
+        return [self._window(row) for row in rows] if rows else []
 
     def flush(self) -> list[Window]:
         """Windows of everything that waits."""
@@ -59,12 +62,9 @@ class OnlineBinPacker:
 
     def freeze(self) -> Callable[[], State]:
         """The fragments that wait, in the order in which they came."""
-        fragments, tail = list(self._fragments.values()), self._tail
-        return lambda: {
-            "tokens": tokens_to_json([fragment.tokens for fragment in fragments]),
-            "opens": [int(fragment.opens_document) for fragment in fragments],
-            "tail": tail,
-        }
+        fragments, tail = list(self._waiting.values()), self._tail
+        opens = [int(key not in self._continuations) for key in self._waiting]
+        return lambda: {"tokens": tokens_to_json(fragments), "opens": opens, "tail": tail}
 
     def restore(self, state: object) -> None:
         """Take over what waited."""
@@ -81,12 +81,23 @@ class OnlineBinPacker:
             self._packer = OnlinePacker.from_state(plain)  # type: ignore[assignment]
         except QuireError as error:
             raise InvalidState(f"the online packer: {error}") from error
-        pairs = zip(pieces, opens, strict=True)
-        self._fragments = {n: Fragment(piece, flag > 0) for n, (piece, flag) in enumerate(pairs)}
+        self._waiting = dict(enumerate(pieces))
+        self._continuations = {key for key, flag in enumerate(opens) if not flag}
         self._num_added, self._tail = len(pieces), tail
 
     def _empty_packer(self) -> OnlinePacker[int]:
         return OnlinePacker(self._size, self._buffer_docs, max_documents_per_row=self._max_docs)
 
+    def _add_parts(self, tokens: Tokens) -> list[Window]:
+        windows = []
+        for start, stop in pairwise(cuts(len(tokens), self._size, self._tail)):
+            if start:
+                self._continuations.add(self._num_added)
+            windows += self.add(tokens[start:stop])
+        return windows
+
     def _window(self, keys: list[int]) -> Window:
-        return window_of([self._fragments.pop(key) for key in keys])
+        tokens = [self._waiting.pop(key) for key in keys]
+        continued = self._continuations.intersection(keys)
+        self._continuations -= continued
+        return window_of(tokens, num_documents=len(keys) - len(continued))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from quire.errors import InvalidState
 from quire.stream.state import State, Tokens, read_fields, tokens_from_json, tokens_to_json
-from quire.stream.windows import Fragment, Window, window_of
+from quire.stream.windows import Window, window_of
 
 
 class SequentialPacker:
@@ -26,17 +26,19 @@ class SequentialPacker:
 
     def __init__(self, size: int, vocab_size: int) -> None:
         self._size, self._vocab_size = size, vocab_size
-        self._fragments: deque[Fragment] = deque()
+        self._waiting: deque[Tokens] = deque()
+        self._continues = False
+        """Whether the first that waits is the rest of a document."""
         self._total = 0
 
     @property
     def pending(self) -> tuple[int, int]:
         """Documents and tokens that wait."""
-        return sum(fragment.opens_document for fragment in self._fragments), self._total
+        return len(self._waiting) - self._continues, self._total
 
     def add(self, tokens: Tokens) -> list[Window]:
         """The windows that a document fills."""
-        self._fragments.append(Fragment(tokens, True))
+        self._waiting.append(tokens)
         self._total += len(tokens)
         windows = []
         while self._total >= self._size:
@@ -49,11 +51,8 @@ class SequentialPacker:
 
     def freeze(self) -> Callable[[], State]:
         """The documents that wait; only the first can be a continuation."""
-        fragments = list(self._fragments)
-        return lambda: {
-            "tokens": tokens_to_json([fragment.tokens for fragment in fragments]),
-            "continues": bool(fragments) and not fragments[0].opens_document,
-        }
+        documents, continues = list(self._waiting), self._continues
+        return lambda: {"tokens": tokens_to_json(documents), "continues": continues}
 
     def restore(self, state: object) -> None:
         """Take over what waited."""
@@ -65,19 +64,20 @@ class SequentialPacker:
                 f"the sequential packer holds {total} tokens but a window of {self._size} would "
                 "have left before; use a state as get_state() gave it"
             )
-        opens = [not fields["continues"], *[True] * len(documents)]
-        self._fragments = deque(Fragment(*pair) for pair in zip(documents, opens, strict=False))
-        self._total = total
+        self._waiting, self._total = deque(documents), total
+        self._continues = fields["continues"] and total > 0
 
     def _take(self) -> Window:
         space = min(self._size, self._total)
         self._total -= space
-        taken = []
+        taken, continued = [], self._continues
+        self._continues = False
         while space:
-            fragment = self._fragments.popleft()
-            if len(fragment.tokens) > space:
-                self._fragments.appendleft(Fragment(fragment.tokens[space:], False))
-                fragment = Fragment(fragment.tokens[:space], fragment.opens_document)
-            taken.append(fragment)
-            space -= len(fragment.tokens)
-        return window_of(taken)
+            tokens = self._waiting.popleft()
+            if len(tokens) > space:
+                self._waiting.appendleft(tokens[space:])
+                self._continues = True
+                tokens = tokens[:space]
+            taken.append(tokens)
+            space -= len(tokens)
+        return window_of(taken, num_documents=len(taken) - continued)
