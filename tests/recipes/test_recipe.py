@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +12,7 @@ import quire
 from quire.collate import DataCollatorForCausalLM, PaddingFreeCollator
 from quire.errors import InvalidOption, InvalidRecipe, QuireError
 from quire.recipes import known_names, load_recipe, register_name
+from quire.recipes.folder import SHIPPED, shipped_names
 from quire.recipes.names import resolve
 
 
@@ -205,3 +208,29 @@ def test_an_unknown_target_is_a_key_error_that_names_the_nearest(load):
     assert isinstance(caught.value, QuireError)
     assert "did you mean 'train_dataset'?" in str(caught.value)
     assert recipe.get("nothing") is None
+
+
+# The package
+
+
+def test_without_jinja_the_error_says_what_to_install(write):
+    code = (
+        "import sys; sys.modules['jinja2'] = None\n"
+        "import quire\n"
+        "try: quire.load_recipe(sys.argv[1])\n"
+        "except quire.errors.MissingDependency as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(write("a: 1\n"))],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == (
+        "a recipe needs jinja2, which is not installed; run: pip install 'quire[hf]'\n"
+    )
+
+
+def test_the_templates_ship_inside_the_package():
+    assert shipped_names() == ["types/training_script/causal_lm/causal_lm.yaml"]
+    assert SHIPPED.parent.name == "recipes"
