@@ -131,6 +131,20 @@ def test_stretches_of_a_stream_are_refused_with_the_remedy():
         dataset().set_slice(slice(0, None, 2), sequential_slice=True)
 
 
+def test_workers_within_workers_are_refused():
+    given = dataset()
+    given.set_slice(slice(1, None, 2))
+    given.set_slice(slice(1, None, 2))  # the same again, as grain may say it with each iterator
+    assert keys(given) == batch_keys()[1::2]
+    with pytest.raises(InvalidOption, match="dealt to 2 workers already"):
+        given.set_slice(slice(0, None, 3))
+
+
+def test_the_config_has_the_vocabulary_that_a_model_needs():
+    assert dataset().config.model.vocab_size == 1 << 20
+    assert dataset().config.model.eos_token_id == 2
+
+
 def test_an_unknown_option_is_an_error_before_anything_is_opened():
     with pytest.raises(InvalidOption, match="packing_mode"):
         GrainBatches({"data": {"packing_mod": "bin"}, "train": {"seq_len": 8, "batch_size": 1}})

@@ -8,14 +8,11 @@ A batch may be dealt in pieces, its microbatches; the state stands behind the la
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from quire.errors import InvalidOption, InvalidState
+from quire.errors import InvalidState
 from quire.stream.batch import Batch
-from quire.stream.opening import open_stream
-from quire.stream.options import StreamConfig
 from quire.stream.pipeline import Stream
 from quire.stream.places import WHOLE, Part, Place
 from quire.stream.state import State
@@ -120,13 +117,3 @@ class DealtBatches:
                 f"the state stands behind piece {place.used} of {place.pieces} of a batch but "
                 f"batches come in {self._pieces} pieces here; use a state behind a whole batch"
             )
-
-
-def open_reader(options: StreamConfig, **given: Any) -> Stream:  # noqa: ANN401 - of open_stream
-    """`open_stream`, if it can do what the options say in this process."""
-    if multiprocessing.current_process().daemon and options.data.num_workers:
-        raise InvalidOption(
-            f"data.num_workers is {options.data.num_workers} but a loader's worker may start no "
-            "processes of its own; set it to 0, or the loader's num_workers"
-        )
-    return open_stream(options, **given)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from quire.config import load_options
 from quire.documents import TokenizerLike
 from quire.errors import InvalidOption, missing_dependency
-from quire.stream.dealing import DealtBatches, Saved, open_reader
+from quire.stream.dealing import DealtBatches, Saved
 from quire.stream.options import StreamConfig
 from quire.stream.places import WHOLE, Part
+from quire.stream.recipe import StreamRecipe
 from quire.stream.state import State
 
 try:
@@ -47,14 +46,18 @@ class GrainBatches(grain.IterDataset[Arrays]):  # type: ignore[misc]
         state: Saved | None = None,
     ) -> None:
         super().__init__()
-        options = config if isinstance(config, StreamConfig) else load_options(StreamConfig, config)
-        ranks = {"rank": rank, "world_size": world_size}
-        self._open = partial(open_reader, options, **ranks, source=source, tokenizer=tokenizer)
+        given = {"rank": rank, "world_size": world_size, "source": source, "tokenizer": tokenizer}
+        self._recipe = StreamRecipe.of(config, **given)
         self._start = state
         self._part = WHOLE
 
+    @property
+    def config(self) -> StreamConfig:
+        """The options with the vocabulary's size and special ids filled in."""
+        return self._recipe.config
+
     def __iter__(self) -> GrainIterator:
-        return GrainIterator(DealtBatches(self._open, part=self._part, start=self._start))
+        return GrainIterator(DealtBatches(self._recipe.open, part=self._part, start=self._start))
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         """Give every N-th batch; grain says so to the copy of each of its N workers."""
@@ -63,7 +66,13 @@ class GrainBatches(grain.IterDataset[Arrays]):  # type: ignore[misc]
                 f"a stream cannot give the stretch {sl} of itself, as it has no known end; leave "
                 "sequential_slice false, so that workers take turns"
             )
-        self._part = Part(index=sl.start or 0, count=sl.step or 1)
+        part = Part(index=sl.start or 0, count=sl.step or 1)
+        if self._part not in (WHOLE, part):
+            raise InvalidOption(
+                f"the stream is dealt to {self._part.count} workers already, and each of them to "
+                f"{part.count} more; prefetch once"
+            )
+        self._part = part
 
     def __str__(self) -> str:
         return "GrainBatches"

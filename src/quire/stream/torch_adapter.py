@@ -10,14 +10,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from quire.config import load_options
 from quire.documents import TokenizerLike
 from quire.errors import missing_dependency
 from quire.masks.visibility import fragment_starts
 from quire.stream.batch import Batch
-from quire.stream.dealing import DealtBatches, Saved, open_reader
+from quire.stream.dealing import DealtBatches, Saved
 from quire.stream.options import StreamConfig
 from quire.stream.places import WHOLE, Part
+from quire.stream.recipe import StreamRecipe
 from quire.stream.state import State
 
 try:
@@ -56,13 +56,17 @@ class TorchBatches(IterableDataset[ModelInputs]):
         state: Saved | None = None,
         shift_labels: bool = True,
     ) -> None:
-        options = config if isinstance(config, StreamConfig) else load_options(StreamConfig, config)
-        ranks = {"rank": rank, "world_size": world_size}
-        self._open = partial(open_reader, options, **ranks, source=source, tokenizer=tokenizer)
-        self._pieces = options.train.grad_accum
+        given = {"rank": rank, "world_size": world_size, "source": source, "tokenizer": tokenizer}
+        self._recipe = StreamRecipe.of(config, **given)
+        self._pieces = self._recipe.options.train.grad_accum
         self._start, self._shift_labels = state, shift_labels
         self._next_start: Saved | None = None
         self._dealt: DealtBatches | None = None
+
+    @property
+    def config(self) -> StreamConfig:
+        """The options with the vocabulary's size and special ids filled in."""
+        return self._recipe.config
 
     def __iter__(self) -> Iterator[ModelInputs]:
         self._dealt, self._next_start = self._opened(), None
@@ -82,7 +86,7 @@ class TorchBatches(IterableDataset[ModelInputs]):
         worker = get_worker_info()
         part = WHOLE if worker is None else Part(index=worker.id, count=worker.num_workers)
         start = self._start if self._next_start is None else self._next_start
-        return DealtBatches(self._open, part=part, pieces=self._pieces, start=start)
+        return DealtBatches(self._recipe.open, part=part, pieces=self._pieces, start=start)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_dealt": None}  # a worker opens its own

@@ -1,0 +1,110 @@
+"""What the JAX example is made of: attention by segments, one compiled step, arrays on devices."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from quire.errors import InvalidOption
+from quire.stream import GrainBatches, device_arrays
+from tests.stream.adapters import arguments, stream
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def example():
+    """The example as a module."""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        yield importlib.import_module("jax_training")
+    finally:
+        sys.path.remove(str(EXAMPLES))
+
+
+def test_uniform_attention_over_two_documents_gives_their_running_means(example):
+    values = jnp.array([1.0, 2.0, 3.0, 4.0]).reshape(1, 4, 1, 1)
+    same = jnp.zeros((1, 4, 1, 1))
+    segments = jnp.array([[1, 1, 2, 2]])
+    mixed = example.attention(same, same, values, segments)
+    assert mixed.reshape(-1).tolist() == [1.0, 1.5, 3.0, 3.5]
+    mixed = example.attention(same, same, values, segments, segment_masking=False)
+    assert mixed.reshape(-1).tolist() == [1.0, 1.5, 2.0, 2.5]
+
+
+@pytest.fixture(scope="module")
+def batch():
+    """A batch in which rows hold several documents; ids below 259."""
+    with stream(packing_mode="online", seq_len=16, grad_accum=2, emit_position_ids=True) as batches:
+        return device_arrays(next(batches))
+
+
+@pytest.fixture(scope="module")
+def parameters(example):
+    return example.initial_parameters(259, 16)
+
+
+@pytest.mark.parametrize("segment_masking", [True, False])
+def test_a_document_changes_no_other_s_scores_if_segments_are_masked(
+    example, batch, parameters, segment_masking
+):
+    """The control is the same model without masking, which must leak."""
+    rows = {name: array[0] for name, array in batch.items()}
+    first = rows["segment_ids"] == 1
+    assert bool((rows["segment_ids"] == 2).any())
+    changed = {**rows, "input_ids": jnp.where(first, 5, rows["input_ids"])}
+    scores = jax.jit(example.logits, static_argnums=2)
+    before = scores(parameters, rows, segment_masking)[~first]
+    after = scores(parameters, changed, segment_masking)[~first]
+    assert bool((before == after).all()) is segment_masking
+
+
+def test_microbatches_in_one_compiled_step_count_every_target_alike(example, batch, parameters):
+    """The count of traces is the count of compilations."""
+    del example.traces[:]
+    compiled = jax.jit(example.train_step, static_argnames="segment_masking")
+    trees, losses = (parameters, jax.tree.map(jnp.zeros_like, parameters)), []
+    options = {"packing_mode": "online", "grad_accum": 2, "emit_position_ids": True}
+    for given in GrainBatches(**arguments(seq_len=16, **options)):
+        *trees, loss = compiled(*trees, device_arrays(given), segment_masking=True)
+        losses.append(float(loss))
+    assert len(losses) > 2
+    assert example.traces == [(2, 2, 16)]
+    summed_loss = jax.jit(example.summed_loss, static_argnums=2)
+    parts = [{name: array[number] for name, array in batch.items()} for number in range(2)]
+    summed = sum(float(summed_loss(parameters, part, True)) for part in parts)
+    assert losses[0] == pytest.approx(summed / int((batch["labels"] >= 0).sum()), rel=1e-5)
+
+
+def test_arrays_on_devices_are_those_of_the_batch():
+    with stream(packing_mode="online", seq_len=16, grad_accum=2) as batches:
+        made = next(batches)
+    arrays = device_arrays(made)
+    assert set(arrays) == {"input_ids", "labels", "attention_mask", "segment_ids"}
+    for name, array in arrays.items():
+        assert isinstance(array, jax.Array)
+        original = getattr(made, name)
+        assert array.dtype == original.dtype
+        assert np.array_equal(array, original)
+
+
+def test_arrays_are_laid_out_as_a_sharding_says():
+    mesh = Mesh(np.array(jax.devices()[:1]), ("rows",))
+    sharding = NamedSharding(mesh, PartitionSpec(None, "rows"))
+    with stream(grad_accum=2) as batches:
+        made = next(batches)
+    arrays = device_arrays(made.to_dict(), sharding)
+    assert {array.sharding for array in arrays.values()} == {sharding}
+    assert np.array_equal(arrays["labels"], made.labels)
+    too_many_axes = NamedSharding(mesh, PartitionSpec(None, None, None, "rows"))
+    with pytest.raises(
+        InvalidOption, match=r"input_ids of shape \(2, 2, 8\).*shard the axis of rows"
+    ):
+        device_arrays(made, too_many_axes)
