@@ -37,12 +37,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory:UserWarning")
 
 
 @functools.cache
-def encoded(name, number):
+def encoded(name, number, family=FAMILY):
     """Real images through the real processor; each third sample is text alone."""
     samples = []
     for index in range(number):
         picture = [] if index % 3 == 0 else [PICTURES[(index + number) % len(PICTURES)]]
-        sample = encode(FAMILY, "word " * (1 + index * 5 % 7) + "<|im_end|>", *picture)
+        sample = encode(family, "word " * (1 + index * 5 % 7) + "<|im_end|>", *picture)
         size = len(sample["input_ids"])
         samples.append(sample | {"length": size, "id": f"{name}{index}", "channel": name})
     return samples
@@ -355,6 +355,28 @@ def test_a_damaged_or_foreign_state_is_refused(whole, tmp_path, text, message):
     trainer = trainer_of(training(tmp_path))
     with pytest.raises(InvalidState, match=message):
         trainer.train(resume_from_checkpoint=str(copied))
+
+
+def test_weights_that_transformers_does_not_find_again_are_refused(tmp_path):
+    """transformers 5.22 saves Qwen2.5-VL under other names than its Trainer loads."""
+    family, dataset = "qwen2_5_vl", encoded("charts", 24, "qwen2_5_vl")
+
+    def trainer(fresh):
+        others = {"num_train_epochs": 1, "save_strategy": "steps", "save_steps": 2}
+        args = arguments(tmp_path, **others)
+        made = configure_training(args, OPTIONS, train_dataset=dataset, model=fresh)
+        return made.make_trainer(model=fresh)
+
+    whole = trainer(copy.deepcopy(model(family)).train())
+    whole.train()
+    folder = tmp_path / "checkpoint-2"
+    with pytest.raises(InvalidState, match=r"are not in the model.*from_pretrained"):
+        trainer(copy.deepcopy(model(family))).train(resume_from_checkpoint=str(folder))
+
+    resumed = trainer(type(whole.model).from_pretrained(folder))
+    resumed.train(resume_from_checkpoint=str(folder))
+    assert whole.state.global_step > 2
+    assert_equal_bits(weights(resumed), weights(whole))
 
 
 def without_lengths():

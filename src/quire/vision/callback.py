@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from quire.errors import InvalidState
 from quire.files import whole_file
+from quire.vision.resumed_weights import require_weights_of
 from quire.vision.state import require_same_terms
 from quire.vision.telemetry import PackingTelemetry, aggregate_metrics
 from quire.vision.training_packs import TrainingPacks, is_sized
@@ -45,6 +47,7 @@ class PackingCallback(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
+        model: object = None,
         **others: object,
     ) -> None:
         """Go on behind the packs that a checkpoint has had, if data and options are the same."""
@@ -57,6 +60,8 @@ class PackingCallback(TrainerCallback):
                 "pack can be found again; give lengths (or a column 'length') from the start"
             )
         path = _state_path(args, state)
+        if isinstance(model, torch.nn.Module):
+            require_weights_of(model, path.parent)
         if path.exists():
             require_same_terms(_read_terms(path), self._terms())
         else:
