@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import warnings
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 import quire
 from quire.dataset.corpus import index, replan
+from quire.dataset.corpus.lock import writer_lock
 from quire.dataset.packed import PackedDataset
 from quire.errors import CorruptFile, InvalidOption, OutputError
 from quire.plan import Plan
@@ -261,3 +264,46 @@ def test_documents_longer_than_all_rows_together_are_cut_by_the_plan_alone(tmp_p
 
 def test_replan_is_a_public_name():
     assert quire.replan is replan
+
+
+@pytest.mark.parametrize("again", ["replan", "resume"])
+def test_a_plan_that_never_reached_the_manifest_is_taken_away(tmp_path, again):
+    path, out = jsonl(tmp_path / "a.jsonl", texts(9)), tmp_path / "out"
+    pack(path, out, index_only=True)
+    before = hashes(out)
+    (out / "plans" / "best_fit-99.arrow").write_bytes(b"a killed writer was here")
+    (out / "plans" / ".best_fit-99.arrow.1.tmp").write_bytes(b"and here")
+    assert "plans/best_fit-99.arrow is there" in " ".join(verify_output(out).problems)
+    if again == "replan":
+        assert replan(out).was_complete
+    else:
+        assert pack(path, out, index_only=True, resume=True).was_complete
+    assert hashes(out) == before
+
+
+def test_44_a_writer_holds_the_lock_against_a_plan(tmp_path):
+    path, out = jsonl(tmp_path / "a.jsonl", texts(60)), tmp_path / "out"
+    pack(path, out, index_only=True)
+    with (
+        writer_lock(out / ".quire", out),
+        pytest.raises(OutputError, match="is being written by another process"),
+    ):
+        replan(out, max_length=8)
+    assert replan(out, max_length=8).num_rows
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_39_a_full_disk_leaves_the_plans_that_stand(tmp_path, monkeypatch, code):
+    path, out = jsonl(tmp_path / "a.jsonl", texts(60)), tmp_path / "out"
+    pack(path, out, index_only=True)
+    before = hashes(out)
+
+    def fail(descriptor):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OutputError, match=os.strerror(code)):
+        replan(out, max_length=8)
+    monkeypatch.undo()
+    assert hashes(out) == before
+    assert replan(out, max_length=8).num_rows
