@@ -1,0 +1,231 @@
+"""The installed command, `quire pack INPUT --out DIR --tokenizer … --max-length 4096 --workers N`,
+from a file to a packed dataset on disk, against peers that read the same file, each in a new
+process. Start-up is measured apart, by the same command on a file of a few short documents, and
+taken off before rates are compared: Python and its imports, the tokenizer's file, the workers.
+"CPU" is user and system time of all processes; memory is the largest sum of the resident memory of
+all processes at a time, start-up included. Every corpus is cut into 8 partitions.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.corpus_peers import CAPACITY, PROCESSES
+from benchmarks.corpus_texts import (
+    first_lines,
+    machine_texts,
+    standard_library,
+    text_bytes,
+    write_jsonl,
+    write_tokens,
+)
+from benchmarks.harness import Table, ratio
+from benchmarks.process_tree import Run, best_runs, run_once
+
+TITLE = "A corpus on disk: quire pack"
+LARGE_BYTES = 100_000_000
+MEMORY_BYTES = 6_000_000
+MEMORY_PARTITION = 4 << 20
+PARTITIONS = 8
+LIBRARY, MACHINE = "standard library", "this machine's text"
+REPEATS = {LIBRARY: 3, MACHINE: 1}
+QWEN3 = Path(__file__).resolve().parents[1].parent / "shared" / "tokenizers" / "qwen3"
+HEADER = (
+    "corpus",
+    "what",
+    "tokens",
+    "start-up",
+    "time without it",
+    "CPU without it",
+    "tokens a second",
+    "peak memory",
+)
+Side = Callable[[Path, Path], Sequence[object]]
+"""The words of a command, given the file to read and an empty folder."""
+_TRL = "datasets and trl"
+_PEER = (
+    f"datasets {version('datasets')} and trl {version('trl')}: `load_dataset`, `map` with the "
+    f"tokenizer where there is text, `pack_dataset` with `bfd_split`, which like quire splits what "
+    f"is longer than a row, each in {PROCESSES} processes, and `to_parquet`."
+)
+
+
+def run() -> list[Table]:
+    with tempfile.TemporaryDirectory() as folder:
+        corpora = _corpora(Path(folder))
+        return [_qwen3(corpora), _bytes(corpora), _tokens(corpora), _memory(corpora)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpora:
+    """Files by name, and those of a few documents that start-up is measured with."""
+
+    folder: Path
+    texts: dict[str, Path]
+    tokens: dict[str, Path]
+    few_texts: Path
+    few_tokens: Path
+
+
+def _corpora(folder: Path) -> Corpora:
+    few = write_jsonl(folder / "few.jsonl", iter(["a few words"] * 2 * PROCESSES))
+    texts = {
+        LIBRARY: write_jsonl(folder / "library.jsonl", standard_library()),
+        MACHINE: write_jsonl(folder / "machine.jsonl", machine_texts(LARGE_BYTES)),
+    }
+    return Corpora(
+        folder=folder,
+        texts=texts,
+        tokens={
+            name: write_tokens(path.with_suffix(".parquet"), path) for name, path in texts.items()
+        },
+        few_texts=few,
+        few_tokens=write_tokens(folder / "few.parquet", few, rows=1),
+    )
+
+
+def quire_pack(
+    workers: int, tokenizer: object, source: Path, folder: Path, partition_size: int | None = None
+) -> list[object]:
+    """The command, with a partition size that makes enough partitions for all workers."""
+    kind = ["--pretokenized"] if tokenizer is None else ["--tokenizer", tokenizer]
+    size = partition_size or -(-text_bytes(source) // PARTITIONS)
+    words = [sys.executable, "-m", "quire", "pack", source, "--out", folder / "out", *kind]
+    words += ["--max-length", CAPACITY, "--workers", workers, "--partition-size", size]
+    return [*words, "--json"]
+
+
+def peer(kind: str, tokenizer: object, source: Path, folder: Path) -> list[object]:
+    """The command of a peer."""
+    words = [sys.executable, "-m", "benchmarks.corpus_peers", kind]
+    return [*words, source, "none" if tokenizer is None else tokenizer, folder]
+
+
+def _qwen3(corpora: Corpora) -> Table:
+    table = Table(
+        "Qwen3's tokenizer",
+        [*HEADER[:-1], "of the bare tokenizer", "of datasets and trl", HEADER[-1]],
+        f"The bare tokenizer is tokenizers {version('tokenizers')} `encode_batch_fast`, 1,000 "
+        "documents at a time on all cores, whose results are thrown away; one worker of quire uses "
+        f"all cores too, two share them. {_PEER} Goals with 2 workers: at least 0.85 of the bare "
+        "tokenizer, and 1.25 times datasets and trl.",
+    )
+    if not QWEN3.is_dir():
+        table.add(f"not measured: no tokenizer at {QWEN3.name}", *[""] * (len(table.header) - 1))
+        return table
+    bare: Side = partial(peer, "bare", QWEN3)
+    sides = {"bare tokenizer": bare, **_sides(QWEN3)}
+    for name, source in corpora.texts.items():
+        for what, row in _measured(sides, corpora.few_texts, source, REPEATS[name]).items():
+            shares = [ratio(row.compared[other]) for other in ("bare tokenizer", _TRL)]
+            table.add(name, what, *row.cells, *shares, row.memory)
+    return table
+
+
+def _bytes(corpora: Corpora) -> Table:
+    table = Table(
+        "Bytes",
+        [*HEADER[:-1], "of datasets and trl", HEADER[-1]],
+        f"{_PEER} It is given arrays, not lists. Goal with 2 workers: at least 3 times.",
+    )
+    return _against_trl(table, _sides("byte"), corpora.few_texts, corpora.texts)
+
+
+def _tokens(corpora: Corpora) -> Table:
+    table = Table(
+        "Tokens that are given, in parquet",
+        [*HEADER[:-1], "of datasets and trl", HEADER[-1]],
+        f"The same bytes as documents of int32 `input_ids`, 200 in a row group. {_PEER} Goal with "
+        "2 workers: at least 3 times.",
+    )
+    return _against_trl(table, _sides(None), corpora.few_tokens, corpora.tokens)
+
+
+def _against_trl(
+    table: Table, sides: dict[str, Side], few: Path, corpora: dict[str, Path]
+) -> Table:
+    for name, source in corpora.items():
+        for what, row in _measured(sides, few, source, REPEATS[name]).items():
+            table.add(name, what, *row.cells, ratio(row.compared[_TRL]), row.memory)
+    return table
+
+
+def _sides(tokenizer: object) -> dict[str, Side]:
+    return {
+        "quire, 1 worker": partial(quire_pack, 1, tokenizer),
+        "quire, 2 workers": partial(quire_pack, 2, tokenizer),
+        _TRL: partial(peer, "trl", tokenizer),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One side's figures."""
+
+    cells: list[str]
+    compared: dict[str, float]
+    """Its rate over that of each side."""
+    memory: str
+
+
+def _measured(sides: dict[str, Side], few: Path, source: Path, repeats: int) -> dict[str, Row]:
+    starts = best_runs(2, *(partial(side, few) for side in sides.values()))
+    runs = best_runs(repeats, *(partial(side, source) for side in sides.values()))
+    tokens = _agreed(dict(zip(sides, runs, strict=True)))
+    times = [run.seconds - start.seconds for run, start in zip(runs, starts, strict=True)]
+    return {
+        what: Row(
+            cells=[
+                f"{tokens:,}",
+                f"{start.seconds:.1f} s",
+                f"{seconds:.2f} s",
+                f"{run.cpu - start.cpu:.1f} s",
+                f"{tokens / seconds / 1e6:.2f} million",
+            ],
+            compared={other: time / seconds for other, time in zip(sides, times, strict=True)},
+            memory=megabytes(run),
+        )
+        for what, start, run, seconds in zip(sides, starts, runs, times, strict=True)
+    }
+
+
+def _agreed(runs: dict[str, Run]) -> int:
+    """The tokens that all sides say they have, up to one or two special ones a fragment."""
+    ours = json.loads(runs["quire, 2 workers"].output.splitlines()[-1])
+    fragments = ours["ledger"]["documents"]["input"] + 2 * ours["rows"]
+    for what, run in runs.items():
+        if not what.startswith("quire"):
+            assert abs(int(run.output.split()[-1]) - ours["tokens"]) <= 2 * fragments, what
+    return int(ours["tokens"])
+
+
+def _memory(corpora: Corpora) -> Table:
+    table = Table(
+        "Peak memory as the corpus grows",
+        ["text", "workers", "partitions", "peak memory", "of the smallest"],
+        f"Bytes, `--partition-size {MEMORY_PARTITION >> 20}M`, once each.",
+    )
+    for workers in (1, 2):
+        first = None
+        for times in (1, 4, 16):
+            source = first_lines(corpora.texts[MACHINE], MEMORY_BYTES * times, corpora.folder)
+            run = run_once(
+                partial(quire_pack, workers, "byte", source, partition_size=MEMORY_PARTITION)
+            )
+            first = first or run.peak
+            shards = json.loads(run.output.splitlines()[-1])["shards"]
+            size = f"{source.stat().st_size / 1e6:.0f} MB"
+            table.add(size, workers, shards, megabytes(run), ratio(run.peak / first))
+    return table
+
+
+def megabytes(run: Run) -> str:
+    """Its peak memory."""
+    return f"{run.peak / 1e6:,.0f} MB"
