@@ -7,7 +7,10 @@ import functools
 import itertools
 import json
 import logging
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -450,3 +453,23 @@ def test_packs_that_are_not_given_as_often_as_there_are_ranks_are_lost():
     packed = rank_packs(2, 0).packed
     kept = list(prepared(packed, 2, 0))
     assert len(kept) < len(packed)
+
+
+def test_two_ranks_of_a_real_run_train_on_all_samples_once_and_stay_alike(tmp_path):
+    script = Path(__file__).with_name("ranks_of_a_trainer.py")
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    root = Path(__file__).resolve().parents[2]
+    subprocess.run(
+        [sys.executable, *launch, str(script), str(tmp_path)],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'src'}", "OMP_NUM_THREADS": "1"},
+        timeout=600,
+    )
+    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert ranks[0]["steps"] == ranks[1]["steps"] == len(ranks[0]["seen"])
+    assert ranks[0]["total"] == ranks[1]["total"]  # gradients were shared
+    num_packs = ranks[0]["steps"] // 2
+    for epoch in range(2):
+        seen = [flat(r["seen"][epoch * num_packs : (epoch + 1) * num_packs]) for r in ranks]
+        assert sorted(flat(seen)) == list(range(16))
