@@ -20,6 +20,7 @@ ALL = (
     "corpus",
     "loader",
     "collate",
+    "vision",
 )
 OPT_IN = ("corpus_3gb",)
 """Too large to run unasked."""
