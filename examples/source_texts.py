@@ -18,9 +18,10 @@ def write_corpus(path: Path, num_files: int = 40, max_length: int = 400) -> Path
     with path.open("w", encoding="utf-8") as file:
         for source in sources:
             text = source.read_text(encoding="utf-8")
+            lines = text.splitlines(keepends=True)
             for node in ast.parse(text).body:
                 if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                    document = ast.get_source_segment(text, node) or ""
+                    document = "".join(lines[node.lineno - 1 : node.end_lineno])
                     if len(document) <= max_length:
                         print(json.dumps({"text": document}), file=file)
     return path
