@@ -107,6 +107,10 @@ class Epoch:
             delivery.drop(reason, position, tokens)
         return delivery.telemetry(self.number)
 
+    @cached_property
+    def _lengths_hash(self) -> str | None:  # once: a loader asks for the state after every pack
+        return None if self.sizes is None else sizes_hash(self.sizes)
+
     def terms(self) -> dict[str, Any]:
         """What must be the same when a state is continued."""
         packing, dataset = self._packing, self._packing.dataset
@@ -119,6 +123,6 @@ class Epoch:
             "world_size": packing.rank.count,
             "num_packs": packing.num_packs,
             "samples": len(dataset) if has_positions(dataset) else None,
-            "lengths": None if self.sizes is None else sizes_hash(self.sizes),
+            "lengths": self._lengths_hash,
             "dataset": found if isinstance(found, str) else None,
         }

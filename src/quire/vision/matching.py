@@ -1,5 +1,7 @@
 """Which samples of a buffer stand in a pack together: best-fit decreasing, and its version.
 
+Where images, patches or samples have budgets beside tokens, it is `quire.plan.vectors` that groups.
+
 The packages that others use for this changed their heuristic between releases, and with it every
 pack; ours is this project's own planner, and `MATCHING_VERSION` is part of a saved state.
 """
@@ -17,6 +19,7 @@ from quire.plan.best_fit import best_fit
 from quire.plan.lengths import IntArray, as_lengths
 from quire.plan.options import PlanOptions, require_integer
 from quire.plan.rows import Rows
+from quire.plan.vectors import pack_vectors
 from quire.vision.budgets import Budgets
 
 MATCHING_VERSION = 1
@@ -76,30 +79,4 @@ def _rows(sizes: IntArray, budgets: Budgets, num_documents: IntArray | None) -> 
     if cap is not None:  # one more thing, of which every sample takes one
         each = np.ones(len(sizes), dtype=np.int64) if num_documents is None else num_documents
         sizes, limits = np.column_stack([sizes, each]), (*limits, cap)
-    return Rows.of_row_numbers(_vector_rows(sizes, limits))
-
-
-def _vector_rows(sizes: IntArray, limits: Sequence[int]) -> IntArray:
-    """A row number for every item, so that no row exceeds any of its limits.
-
-    Best-fit decreasing by the scarcest share: each item goes to the row with the least total share
-    left that still holds it.
-    """
-    shares = sizes / np.asarray(limits, dtype=np.float64)
-    order = np.argsort(-shares.max(axis=1), kind="stable")
-    limit = np.asarray(limits, dtype=np.int64)
-    free = np.empty((len(sizes), len(limits)), dtype=np.int64)
-    rows = np.empty(len(sizes), dtype=np.int64)
-    opened = 0
-    for item in order.tolist():
-        fits = (free[:opened] >= sizes[item]).all(axis=1)
-        candidates = np.flatnonzero(fits)
-        if len(candidates):
-            left = (free[candidates] / limit).sum(axis=1)
-            row = int(candidates[int(left.argmin())])
-        else:
-            row, opened = opened, opened + 1
-            free[row] = limit
-        free[row] -= sizes[item]
-        rows[item] = row
-    return rows
+    return Rows.of_row_numbers(pack_vectors(sizes, limits, effort="fast"))
