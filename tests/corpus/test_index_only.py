@@ -124,6 +124,25 @@ def test_labels_go_along_and_fragments_without_any_are_left_out(tmp_path, option
     assert verify_output(tmp_path / "indexed").problems == []
 
 
+def test_conversations_can_be_planned_again_with_their_labels(tmp_path):
+    folder = Path(__file__).resolve().parents[2].parent / "shared" / "tokenizers" / "qwen3"
+    if not folder.is_dir():
+        pytest.skip("the qwen3 tokenizer is not on this machine")
+    turns = [("user", "1+1?"), ("assistant", "2, as ever since there were numbers")]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    path = jsonl(tmp_path / "a.jsonl", [{"messages": messages[: 1 + n % 2]} for n in range(9)])
+    options = {"max_length": 64, "messages_key": "messages"}
+    plain = pack(path, tmp_path / "plain", folder, **options)
+    pack(path, tmp_path / "index", folder, **options | {"max_length": 32}, index_only=True)
+    result = replan(tmp_path / "index", max_length=64)
+    columns = ("input_ids", "labels", "document_starts", "document_ids")
+    found = read(tmp_path / "index", "best_fit-64", columns=columns)
+    assert found == read(tmp_path / "plain", columns=columns)
+    assert result.ledger == plain.ledger
+    assert result.ledger.documents.dropped["unsupervised"] == 5
+    assert verify_output(tmp_path / "index").problems == []
+
+
 def test_the_plan_is_over_all_partitions_and_fills_rows_better(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", texts(200))
     plain = pack(path, tmp_path / "plain", max_length=64, partition_size=300)

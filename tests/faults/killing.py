@@ -130,7 +130,8 @@ class KillLoop:
         folder.mkdir(exist_ok=True)
         code = "import sys\n" + DIE.format(count=operation, out=str(out))
         (folder / "sitecustomize.py").write_text(code)
-        return {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        paths = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+        return {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
 
     def _undisturbed(self, form: str) -> tuple[dict[str, str], dict[str, str]]:
         out = self._folder / f"undisturbed-{form}"
