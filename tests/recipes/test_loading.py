@@ -194,6 +194,13 @@ def test_arguments_of_the_preprocessor_win_over_those_of_the_function(load, data
     assert max(len(row) for row in whole(load, text)["train_dataset"]["input_ids"]) == 64
 
 
+def test_arguments_of_the_preprocessor_win_over_what_the_map_is_offered(load):
+    text = PACKED + "[datasets_preprocessor_args]\ndatasets_preprocessor_args: {feature: body}\n"
+    dataset = Dataset.from_list([{"text": "abc", "body": "de"}])
+    rows = load(text, tokenizer="byte", dataset=dataset)["train_dataset"]
+    assert rows["input_ids"] == [[1, 103, 104, 2]]
+
+
 def test_a_misspelt_argument_of_the_preprocessor_is_named(load, data):
     text = PACKED + "[datasets_preprocessor_args]\ndatasets_preprocessor_args: {max_lenght: 64}\n"
     said = refusal(whole(load, text), "train_dataset")
