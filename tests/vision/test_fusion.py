@@ -174,3 +174,24 @@ def test_ranks_of_a_fused_dataset_are_disjoint_in_every_epoch():
             part.set_epoch(epoch)
             seen += [id(item) for pack in part for item in pack]
         assert len(seen) == len(set(seen)) == 90
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_ranks_of_a_fused_dataset_with_known_lengths_have_as_many_packs(drop_last):
+    fused = FusionDataset(fused_parts(list), {"a": 0.7, "b": 1.5}, seed=2)
+    parts = [
+        PackedVLDataset(
+            fused, packing_length=80, packing_drop_last=drop_last, rank=rank, world_size=4
+        )
+        for rank in range(4)
+    ]
+    for epoch in range(3):
+        for part in parts:
+            part.set_epoch(epoch)
+        packs = [list(part) for part in parts]
+        assert len({len(mine) for mine in packs}) == 1
+        by_source = [part.source_ledgers() for part in parts]
+        for name, quota in fused.quotas.items():
+            ledger = sum((ledgers.get(name, Ledger()) for ledgers in by_source), Ledger())
+            assert ledger.check().documents.input == quota
+            assert drop_last or ledger.documents.emitted == quota

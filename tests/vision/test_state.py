@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.errors import InvalidState, SourceChanged
+from quire.errors import InvalidDocument, InvalidState, SourceChanged
 from quire.vision import FusionDataset, PackedVLDataset
 from quire.vision.state import sealed
 from tests.vision.inputs import KINDS, ByNumber, InOrder, Reordered, numbers, samples, through_bytes
@@ -269,6 +270,36 @@ def test_resuming_fused_datasets_is_exact():
         resumed.load_state_dict(after(dataset, done))
         assert list(resumed) == whole[done:]
         assert resumed.source_ledgers() == ledgers
+
+
+def test_samples_that_were_left_out_stay_counted_when_an_epoch_is_continued(kind):
+    items = samples(LENGTHS)
+    for number in (5, 22, 39):
+        items[number]["labels"] = [1, 2]
+        items[number]["input_ids"] = [1, 2, 3]  # so their packs hold others, and lengths are known
+    dataset = packed(kind(items), max_bad_records=3)
+    whole = numbers(dataset)
+    end = dataset.telemetry()
+    assert end.ledger.documents.dropped["bad_record"] == 3
+    for done in range(0, len(whole), 4):
+        resumed = packed(kind(items), max_bad_records=3)
+        resumed.load_state_dict(after(dataset, done))
+        assert numbers(resumed) == whole[done:]
+        assert resumed.telemetry() == end
+    late = packed(kind(items), max_bad_records=2)  # what is allowed may change, and is held to
+    late.load_state_dict(after(dataset, len(whole) // 4))
+    with pytest.raises(InvalidDocument, match="sample 39 has 3 input_ids and 2 labels"):
+        list(late)
+
+
+def test_a_state_of_version_1_is_continued():
+    """Fault 29: this file stays as it is; whoever cannot read it any more must migrate it."""
+    state = json.loads((Path(__file__).parent / "state_v1.json").read_text())
+    dataset = packed(ByNumber(samples(LENGTHS)))
+    whole = numbers(dataset)
+    dataset.load_state_dict(state)
+    assert numbers(dataset) == whole[7:]
+    assert dataset.telemetry().num_packs == len(whole)
 
 
 def test_a_fusion_with_another_seed_is_refused():

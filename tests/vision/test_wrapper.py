@@ -150,6 +150,22 @@ def test_samples_of_unknown_length_wait_in_a_buffer_that_is_no_larger_than_asked
         assert len(source.reads) - delivered <= 8 + 2  # at least one new one a round
 
 
+@settings(max_examples=50, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 100), max_size=150),
+    buffer=st.integers(1, 20),
+    ratio=st.floats(0.05, 1.0),
+)
+def test_no_sample_waits_longer_than_three_buffers(lengths, buffer, ratio):
+    source = ByNumber(samples(lengths))
+    dataset = packed(
+        source, packing_buffer=buffer, packing_min_fill_ratio=ratio, packing_drop_last=False
+    )
+    for pack in dataset:
+        for item in pack:
+            assert len(source.reads) - item["number"] <= 3 * buffer
+
+
 def test_known_lengths_need_no_sample_before_its_pack():
     source = ByNumber(samples([40] * 100))
     dataset = packed(source, lengths=[40] * 100)
