@@ -50,7 +50,10 @@ class ShardRows:
 
 
 class PlannedRows:
-    """Rows that a plan gathers from mapped documents when they are asked for."""
+    """Rows that a plan gathers from mapped documents when they are asked for.
+
+    In memory: where each document starts, for every column; the tokens stay in the files.
+    """
 
     def __init__(
         self,
@@ -59,12 +62,15 @@ class PlannedRows:
         opening: int | None,
         wanted: Sequence[str] | None,
     ) -> None:
-        names = [n for n in tables[0].column_names if n not in _ABOUT_DOCUMENTS]
-        self.columns = _columns([*names, STARTS, *SOURCE], wanted)
+        per_token = [n for n in tables[0].column_names if n not in _ABOUT_DOCUMENTS]
+        self.columns = _columns([*per_token, STARTS, *SOURCE], wanted)
         batches = list(_batches(tables))
         self._first_documents = np.cumsum([0, *(batch.num_rows for batch in batches)])
-        wanted_lists = [name for name in self.columns if name in names]
-        self._lists = [{name: _lists(batch, name) for name in wanted_lists} for batch in batches]
+        self._tokens = {
+            name: _Tokens([_lists(batch, name) for batch in batches])
+            for name in self.columns
+            if name in per_token
+        }
         self._ids = [batch.column("document_id").to_numpy() for batch in batches]
         self._plan = plan
         self._opening = None if opening is None else np.array([opening], dtype=np.int32)
@@ -78,33 +84,46 @@ class PlannedRows:
         documents = plan.documents[part]
         starts, stops = plan.starts[part].astype(np.int64), plan.stops[part].astype(np.int64)
         batches = np.searchsorted(self._first_documents, documents, side="right") - 1
-        places = documents - self._first_documents[batches]
-        found = list(zip(batches.tolist(), places.tolist(), strict=True))
-        values = {}
+        values: Row = {}
         for name in self.columns:
             if name == STARTS:
                 sizes = stops - starts + plan.options.prefix
                 values[name] = (np.cumsum(sizes) - sizes).astype(np.int32)
             elif name == "document_ids":
+                places = (documents - self._first_documents[batches]).tolist()
+                found = zip(batches.tolist(), places, strict=True)
                 values[name] = np.array([self._ids[batch][place] for batch, place in found])
             elif name == "document_offsets":
                 values[name] = starts
             else:
-                values[name] = self._gathered(name, found, starts.tolist(), stops.tolist())
+                tokens = self._tokens[name]
+                values[name] = tokens.gather(batches, documents, starts, stops, self._opening)
             values[name].flags.writeable = False  # as rows of shards are
         return values
 
-    def _gathered(
-        self, name: str, found: list[tuple[int, int]], starts: list[int], stops: list[int]
+
+class _Tokens:
+    """One per-token column of all documents: mapped values, and where each document starts."""
+
+    def __init__(self, lists: Sequence[Lists]) -> None:
+        self._values = [values for values, _ in lists]
+        none = np.zeros(0, dtype=np.int64)
+        self._offsets = np.concatenate([none, *(offsets[:-1] for _, offsets in lists)])
+
+    def gather(
+        self,
+        batches: npt.NDArray[np.integer],
+        documents: npt.NDArray[np.integer],
+        starts: npt.NDArray[np.int64],
+        stops: npt.NDArray[np.int64],
+        opening: npt.NDArray[Any] | None,
     ) -> npt.NDArray[Any]:
         """The fragments end to end; each behind the token that opens it, if there is one."""
-        pieces = []
-        for (batch, place), start, stop in zip(found, starts, stops, strict=True):
-            values, offsets = self._lists[batch][name]
-            at = int(offsets[place])
-            if self._opening is not None:
-                pieces.append(self._opening)
-            pieces.append(values[at + start : at + stop])
+        at = self._offsets[documents]
+        places = zip(batches.tolist(), (at + starts).tolist(), (at + stops).tolist(), strict=True)
+        pieces = [self._values[batch][start:stop] for batch, start, stop in places]
+        if opening is not None:
+            pieces = [part for piece in pieces for part in (opening, piece)]
         return np.concatenate(pieces)
 
 
