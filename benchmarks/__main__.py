@@ -21,11 +21,22 @@ ALL = (
     "loader",
     "collate",
     "vision",
+    "stream",
 )
 OPT_IN = ("corpus_3gb",)
 """Too large to run unasked."""
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-PACKAGES = ("numpy", "pyarrow", "scipy", "trl", "torch", "transformers", "datasets", "tokenizers")
+PACKAGES = (
+    "numpy",
+    "pyarrow",
+    "scipy",
+    "trl",
+    "torch",
+    "transformers",
+    "datasets",
+    "tokenizers",
+    "grain",
+)
 SECTION = re.compile(r"^<!-- (\w+) -->\n", flags=re.MULTILINE)
 
 
