@@ -93,6 +93,21 @@ def test_coarse_units_and_classes_only_weaken_the_proof(monkeypatch):
     assert 0 < exact <= optimum
 
 
+def test_a_class_counts_as_its_smallest_document(monkeypatch):
+    """As its largest, of which two fill a row, it would seem to need four rows."""
+    monkeypatch.setattr("quire.plan.vector_bound._CLASSES", 1)
+    kinds = Kinds.of(Vectors(sizes=np.array([[3, 1]] * 6 + [[5, 1]]), budgets=np.array([10, 9])))
+    assert proven_rows(kinds, np.array([0.5, 0.5])) == 3
+
+
+def test_sizes_in_larger_units_are_rounded_down(monkeypatch):
+    """Two documents of 5 fit into 11; rounded up to 6 they would not."""
+    monkeypatch.setattr("quire.plan.vector_bound._STEPS", 60)
+    kinds = Kinds.of(Vectors(sizes=np.array([[5, 1]] * 4), budgets=np.array([11, 9])))
+    assert group_kinds(kinds, 1, 60).budgets.tolist() == [5, 9]
+    assert proven_rows(kinds, np.array([0.5])) == 2
+
+
 @pytest.mark.parametrize(
     ("sizes", "budgets", "max_items", "bound"),
     [

@@ -2,8 +2,8 @@
 
 As in `pattern_search`, a linear program sets prices and a knapsack finds the rows that are worth
 more than a row. With several budgets its prices swing wildly, so the knapsack is asked at prices
-near the best ones so far (Wentges' smoothing): for 115 classes of chart questions, 4 rounds where
-200 did not suffice.
+near the best ones so far (Wentges' smoothing): chart questions at 56 tiles took 7 rounds, and had
+not ended after 120 without that.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from quire.plan.vector_single import (
 from quire.plan.vector_sizes import Vectors, VectorSizes, essential, read_vectors
 
 EFFORTS = ("fast", "full")
-_TRIES = {"fast": 32, "full": 512}
+_TRIES = {"fast": 16, "full": 512}
 
 
 def pack_vectors(
