@@ -14,6 +14,7 @@ ALL = (
     "planner",
     "online",
     "tight",
+    "vectors",
     "balance",
     "blocks",
     "pack_dataset",
