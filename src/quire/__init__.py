@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from quire.bins import Bin, Document
     from quire.blocks import block_tokenize_fn
     from quire.dataset import pack_dataset
-    from quire.dataset.corpus import pack_corpus, replan
+    from quire.dataset.corpus import pack_corpus
+    from quire.dataset.corpus.replan import replan
     from quire.dataset.packed import PackedDataset
     from quire.documents import ByteTokenizer
     from quire.recipes import load_recipe

@@ -168,3 +168,34 @@ def test_options_choose_what_is_shown(packed, tmp_path):
     assert len(figures["rows"]) == 2
     assert figures["samples"] == []
     assert figures["attention"]["ranks"] == 4
+
+
+def test_an_index_only_output_has_the_figures_of_its_rows(tmp_path):
+    """The plan's rows are those of a plain output in one partition, and so is the report."""
+    import quire
+
+    lines = [json.dumps({"text": "word " * (n % 37)}) for n in range(1200)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    reports = {}
+    for index_only in (False, True):
+        out = tmp_path / f"out-{index_only}"
+        quire.pack_corpus(
+            [tmp_path / "a.jsonl"], out, "byte", max_length=128, index_only=index_only
+        )
+        reports[index_only] = write_report(out, tmp_path / "r.html")
+    plain, indexed = reports[False], reports[True]
+    for name in (
+        "headline",
+        "ledger",
+        "lengths",
+        "fill",
+        "attention",
+        "sources",
+        "rows",
+        "samples",
+    ):
+        assert plain[name] == indexed[name], name
+    quire.replan(tmp_path / "out-True", max_length=64)
+    other = write_report(tmp_path / "out-True", tmp_path / "r.html", plan="best_fit-64")
+    assert other["headline"]["max_length"] == 64
+    assert other["headline"]["rows"] > plain["headline"]["rows"]

@@ -227,3 +227,41 @@ def test_an_empty_packed_dataset_has_no_rows_and_no_error(tmp_path):
     done = run(tmp_path / "out")
     assert (done.returncode, done.stdout.strip()) == (0, "0 of 0 rows of this packed dataset")
     assert run(tmp_path / "out", "--histogram").returncode == 0
+
+
+RECIPE = """
+[map_function]
+.define: &map_function !partial:forgather.ml.datasets:block_tokenize_fn
+    max_length: !var { name: "length", default: 256 }
+    packed: True
+"""
+
+
+def test_a_recipe_is_shown_with_its_variables(tmp_path):
+    (tmp_path / "texts.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    given = [f"--var=dataset={tmp_path / 'texts.jsonl'}", "--var=tokenizer=byte"]
+    done = run(tmp_path / "recipe.yaml", *given)
+    assert "Tokens: 10, Documents: 2" in done.stdout, done.stderr
+    assert "two" in done.stdout
+    shorter = run(tmp_path / "recipe.yaml", *given, "--var=length=5").stdout
+    assert shorter.count("Tokens: 5, Documents: 1") == 2
+
+
+@pytest.mark.parametrize("given", ["seed", "=1", "seed: 1"])
+def test_a_variable_is_written_with_its_value(tmp_path, given):
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    done = run(tmp_path / "recipe.yaml", "--var", given)
+    assert done.returncode == 2
+    assert "name=value" in done.stderr
+
+
+def test_an_index_only_output_is_shown_by_plan(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    quire.pack_corpus(
+        [tmp_path / "a.jsonl"], tmp_path / "out", "byte", max_length=64, index_only=True
+    )
+    quire.replan(tmp_path / "out", max_length=5)
+    assert "Tokens: 10, Documents: 2" in run(tmp_path / "out").stdout
+    assert "Tokens: 5, Documents: 1" in run(tmp_path / "out", "--plan", "best_fit-5").stdout
+    assert "best_fit-5" in run(tmp_path / "out", "--plan", "best_fit-6").stderr

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from quire.errors import InvalidOption
+
 if TYPE_CHECKING:
     from quire.view import DisplayOptions, Rows
 
@@ -29,6 +31,12 @@ def inspect(
         str | None,
         typer.Option(help="What turns tokens into text: 'byte', or the path of a tokenizer."),
     ] = None,
+    plan: Annotated[
+        str | None, typer.Option(help="Of an index-only output, the plan to show.")
+    ] = None,
+    var: Annotated[
+        list[str] | None, typer.Option(help="name=value for a recipe; may be repeated.")
+    ] = None,
     tokenized: Annotated[bool, typer.Option("--tokenized", help="Show token ids.")] = False,
     positions: Annotated[bool, typer.Option("--positions", help="Show position ids.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Show documents to their end.")] = False,
@@ -44,13 +52,27 @@ def inspect(
     """
     from quire.view import DisplayOptions, open_rows
 
-    rows = open_rows(path, tokenizer)
+    rows = open_rows(path, tokenizer, plan=plan, variables=_variables(var or []))
     console = Console()
     if histogram:
         _histogram(rows, console, examples if rows.num_rows is None else None)
         return
     options = DisplayOptions(tokenized=tokenized, positions=positions, most=None if full else 400)
     _show(rows, console, start, examples, options)
+
+
+def _variables(given: list[str]) -> dict[str, object]:
+    """The variables that were named; a value is read as YAML reads it, so that 8 is a number."""
+    import yaml  # type: ignore[import-untyped]
+
+    pairs = [one.partition("=") for one in given]
+    for name, sign, _ in pairs:
+        if not (name and sign):
+            raise InvalidOption(f"--var is {name!r} but is written name=value, such as seed=1")
+    try:
+        return {name: yaml.safe_load(value) for name, _, value in pairs}
+    except yaml.YAMLError as error:
+        raise InvalidOption(f"a value of --var is no YAML: {error}") from error
 
 
 def _show(rows: Rows, console: Console, start: int, examples: int, options: DisplayOptions) -> None:

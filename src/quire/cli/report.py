@@ -19,6 +19,9 @@ def report(
         str | None,
         typer.Option(help="The tokenizer that packed it, to show text; bytes need none."),
     ] = None,
+    plan: Annotated[
+        str | None, typer.Option(help="Of an index-only output, the plan to show.")
+    ] = None,
     rows: Annotated[int, typer.Option(min=1, max=1000, help="Rows in the picture.")] = 48,
     samples: Annotated[int, typer.Option(min=0, max=100, help="Rows to show as text.")] = 3,
     ranks: Annotated[int, typer.Option(min=1, help="Ranks to balance cost over.")] = 8,
@@ -40,7 +43,9 @@ def report(
     )
     total = int(read_manifest(path)["rows"])
     with progress_bar("rows", total) as advance:
-        figures = write_report(path, out, tokenizer=tokenizer, options=options, on_shard=advance)
+        figures = write_report(
+            path, out, tokenizer=tokenizer, options=options, plan=plan, on_shard=advance
+        )
     headline = figures["headline"]
     console = Console()
     console.print(

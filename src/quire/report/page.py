@@ -11,12 +11,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from quire.dataset.packed.dataset import read_manifest
+from quire.dataset.packed.manifest import chosen_plan, read_manifest
 from quire.documents import TokenizerLike
 from quire.errors import OutputError
 from quire.files import whole_file
 from quire.report.figures import ReportOptions, figures_of
-from quire.report.shapes import read_shapes
+from quire.report.shapes import planned_shapes, read_shapes
 
 
 def write_report(
@@ -25,15 +25,23 @@ def write_report(
     *,
     tokenizer: TokenizerLike | None = None,
     options: ReportOptions | None = None,
+    plan: str | None = None,
     on_shard: Callable[[int], None] = lambda rows: None,
 ) -> dict[str, Any]:
     """The figures of the packed dataset at ``path``, which ``out`` now shows in a page.
 
-    A tokenizer turns the first rows into text; a dataset of bytes needs none for that.
+    A tokenizer turns the first rows into text; a dataset of bytes needs none for that. Of an
+    index-only output, ``plan`` names the plan to show, by default the one it was packed with.
     """
     folder, file = Path(path), Path(out)
     manifest = read_manifest(folder)
-    shapes = read_shapes(folder, manifest, on_shard)
+    entry = chosen_plan(folder, manifest, plan)
+    if entry is None:
+        shapes = read_shapes(folder, manifest, on_shard)
+    else:
+        shapes = planned_shapes(folder, manifest, entry)
+        manifest |= {"ledger": entry["ledger"], "rows": entry["rows"]}
+        manifest["options"] = {**manifest["options"], **entry["options"], "plan": entry["name"]}
     figures = figures_of(folder, manifest, shapes, options or ReportOptions(), tokenizer)
     try:
         with whole_file(file) as temporary:

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from quire.dataset.packed import PackedDataset
 from quire.documents import as_tokenizer
 from quire.report.shapes import RowShapes
 
+_COLUMNS = ["input_ids", "document_starts"]
 _SHIFT = 40
 _RECORD = (1 << _SHIFT) - 1
 _MOST_CHARACTERS = 400
@@ -61,11 +63,18 @@ def samples_of(
 
 
 def _head(path: Path, manifest: dict[str, Any], num_rows: int) -> list[dict[str, Any]]:
+    if "plan" in manifest["options"]:
+        dataset = PackedDataset(path, plan=manifest["options"]["plan"])
+        rows = [dataset[row] for row in range(min(num_rows, len(dataset)))]
+        return [{name: row[name].tolist() for name in _COLUMNS} for row in rows]
+    return _head_of_shards(path, manifest, num_rows)
+
+
+def _head_of_shards(path: Path, manifest: dict[str, Any], num_rows: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for shard in manifest["shards"]:
         with pq.ParquetFile(path / shard["file"]) as file:
-            columns = ["input_ids", "document_starts"]
-            for batch in file.iter_batches(batch_size=max(1, num_rows), columns=columns):
+            for batch in file.iter_batches(batch_size=max(1, num_rows), columns=_COLUMNS):
                 rows += batch.to_pylist()
                 if len(rows) >= num_rows:
                     return rows[:num_rows]

@@ -59,6 +59,22 @@ def read_shapes(
     return _joined(parts)
 
 
+def planned_shapes(path: Path, manifest: dict[str, Any], entry: dict[str, Any]) -> RowShapes:
+    """The shapes of the rows of a plan of an index-only output; no token is read."""
+    from quire.plan import Plan
+
+    plan = Plan.load(path / entry["file"])
+    tables = [pq.read_table(path / s["file"], columns=["document_id"]) for s in manifest["shards"]]
+    ids = _concatenated(t.column("document_id").to_numpy().astype(np.int64) for t in tables)
+    return RowShapes(
+        row_lengths=plan.row_lengths.astype(np.int64),
+        row_offsets=plan.row_offsets.astype(np.int64),
+        fragment_lengths=(plan.stops - plan.starts).astype(np.int64) + plan.options.prefix,
+        document_ids=ids[plan.documents],
+        document_offsets=plan.starts.astype(np.int64),
+    )
+
+
 def _wanted() -> list[str]:
     return ["input_ids", "document_starts", *_SOURCE]
 

@@ -61,18 +61,29 @@ class Rows:
             yield _view(number, row)
 
 
-def open_rows(path: Path, tokenizer: str | None = None) -> Rows:
-    """The rows of a packed dataset, a saved dataset, a file of rows, a stream or a recipe."""
+def open_rows(
+    path: Path,
+    tokenizer: str | None = None,
+    *,
+    plan: str | None = None,
+    variables: Mapping[str, Any] | None = None,
+) -> Rows:
+    """The rows of a packed dataset, a saved dataset, a file of rows, a stream or a recipe.
+
+    ``plan`` names a plan of an index-only output, ``variables`` are those of a recipe.
+    """
     given = None if tokenizer is None else _decoder(tokenizer)
     if not path.exists():
         raise InvalidOption(f"{path} does not exist; name a folder, a file or a recipe")
     if path.is_dir():
-        return _folder(path, given)
+        return _folder(path, given, plan)
+    if path.suffix in (".yaml", ".yml"):
+        return _yaml(path, given, variables or {})
     opener = _FILES.get(path.suffix)
     if opener is None:
         raise InvalidOption(
             f"{path} is no file of rows: {path.suffix or 'no suffix'!r} is none of "
-            f"{', '.join(sorted(_FILES))}"
+            f"{', '.join(sorted(_FILES))}, .yaml"
         )
     return opener(path, given)
 
@@ -97,9 +108,9 @@ def _view(number: int, row: Mapping[str, Any]) -> RowView:
     return RowView(number=number, input_ids=ids, starts=starts, features=features)
 
 
-def _folder(path: Path, decode: Decode | None) -> Rows:
+def _folder(path: Path, decode: Decode | None, plan: str | None) -> Rows:
     if (path / "manifest.json").is_file():
-        return _packed(path, decode)
+        return _packed(path, decode, plan)
     if (path / "dataset_info.json").is_file() or (path / "dataset_dict.json").is_file():
         return _saved(path, decode)
     raise InvalidOption(
@@ -108,10 +119,10 @@ def _folder(path: Path, decode: Decode | None) -> Rows:
     )
 
 
-def _packed(path: Path, decode: Decode | None) -> Rows:
+def _packed(path: Path, decode: Decode | None, plan: str | None) -> Rows:
     from quire.dataset.packed import PackedDataset
 
-    dataset = PackedDataset(path)
+    dataset = PackedDataset(path, plan=plan)
     tokenizer = dataset.manifest.get("tokenizer") or {}
     if decode is None and tokenizer.get("kind") == "byte":
         decode = _decoder("byte")
@@ -182,7 +193,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return record
 
 
-def _yaml(path: Path, decode: Decode | None) -> Rows:
+def _yaml(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> Rows:
     """A stream's config if it reads as one, otherwise a recipe."""
     try:
         plain = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -190,7 +201,7 @@ def _yaml(path: Path, decode: Decode | None) -> Rows:
         plain = None  # recipes have lines and tags that plain YAML has not
     if isinstance(plain, dict) and {"data", "train"} <= plain.keys():
         return _stream(path, decode)
-    return _recipe(path, decode)
+    return _recipe(path, decode, variables)
 
 
 def _stream(path: Path, decode: Decode | None) -> Rows:
@@ -221,10 +232,10 @@ def _stream_rows(config: StreamConfig) -> Iterator[dict[str, Any]]:
                     yield {**arrays, "input_ids": ids[:length], "document_starts": starts}
 
 
-def _recipe(path: Path, decode: Decode | None) -> Rows:
+def _recipe(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> Rows:
     from quire.recipes import load_recipe
 
-    targets = load_recipe(path)
+    targets = load_recipe(path, variables)
     if "train_dataset" not in targets:
         raise InvalidOption(
             f"{path} has the targets {', '.join(map(str, targets))[:200]} but no train_dataset to "
@@ -248,6 +259,4 @@ _FILES: dict[str, Callable[[Path, Decode | None], Rows]] = {
     ".parquet": _parquet,
     ".arrow": _arrow,
     ".jsonl": _json_lines,
-    ".yaml": _yaml,
-    ".yml": _yaml,
 }
