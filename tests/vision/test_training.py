@@ -18,7 +18,7 @@ import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
-from transformers import TrainingArguments
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from quire.errors import InvalidOption, InvalidState
 from quire.verify import check_isolation
@@ -51,9 +51,9 @@ def encoded(name, number, family=FAMILY):
     return samples
 
 
-def fusion(**options):
+def fusion(seed=3):
     datasets = {"charts": encoded("charts", 24), "scans": encoded("scans", 16)}
-    return FusionDataset(datasets, {"charts": 1.0, "scans": 0.5}, seed=3, **options)
+    return FusionDataset(datasets, {"charts": 1.0, "scans": 0.5}, seed=seed)
 
 
 def arguments(folder, **others):
@@ -225,6 +225,31 @@ def test_two_epochs_see_their_own_schedules_whole_and_report_on_them(tmp_path, c
     assert [
         round(entry["epoch"]) for entry in trainer.state.log_history if "eval_loss" in entry
     ] == [1, 2]
+
+
+@pytest.mark.parametrize(("seed", "free"), [(0, [9, 10]), (1, [10, 9])], ids=["rising", "falling"])
+def test_an_epoch_with_more_or_fewer_packs_than_the_first_loses_neither_packs_nor_steps(
+    tmp_path, seed, free
+):
+    """A Trainer measures the first epoch alone."""
+    options = VisionPackingOptions(packing=True, packing_length=96, packing_buffer=8)
+    packed = PackedVLDataset.from_options(fusion(seed), options)
+    expected = []
+    for epoch, number in enumerate(free):
+        packed.set_epoch(epoch)
+        assert len(packed) == number
+        expected.append(sorted(sample["id"] for pack in packed for sample in pack))
+    trainer = trainer_of(training(tmp_path, fusion(seed), options, per_device_train_batch_size=1))
+    trainer.train()
+    assert trainer.state.global_step == trainer.state.max_steps == 2 * max(free)
+    seen = ids(trainer.seen)
+    assert [sorted(flat(seen[:10])), sorted(flat(seen[10:]))] == expected
+
+
+def test_the_callback_names_the_epoch_to_the_packs_itself(tmp_path):
+    made = training(tmp_path)
+    made.callbacks[0].on_epoch_begin(made.args, TrainerState(epoch=1.0), TrainerControl())
+    assert made.train_dataset.packed.epoch == 1
 
 
 def test_telemetry_of_every_epoch_is_logged_kept_and_among_the_trainer_s_metrics(tmp_path):
