@@ -34,6 +34,11 @@ def at_operation(event, arguments):
         left -= 1
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+        if event == "open" and left > 0:
+            left -= 1
+            if left == 0:  # opened, and cut to nothing if it is written anew
+                os.open(arguments[0], arguments[2] | os.O_CREAT, 0o644)
+                os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(at_operation)
 real_sync = os.fsync
 def sync(descriptor):
@@ -44,7 +49,7 @@ def sync(descriptor):
     real_sync(descriptor)
 os.fsync = sync
 """
-"""SIGKILL before the given operation that changes the output, or before a sync."""
+"""SIGKILL before the given operation that changes the output, behind an open, or before a sync."""
 
 QUIRE = Path(sys.executable).with_name("quire")
 PARTITION = 400
