@@ -198,10 +198,11 @@ def test_a_state_that_was_changed_is_refused(field):
     }[field]
     assert state[field] != other
     with pytest.raises(InvalidState):
-        Loader(opener(grad_accum=4), 2, pieces=4, states=[{**state, field: other}] * 2)
+        Loader(opener(grad_accum=4), 2, pieces=4, states=[{**state, field: other}])
     without = {name: value for name, value in state.items() if name != field}
     with pytest.raises(InvalidState):
-        Loader(opener(grad_accum=4), 2, pieces=4, states=[without] * 2)
+        Loader(opener(grad_accum=4), 2, pieces=4, states=[without])
+    Loader(opener(grad_accum=4), 2, pieces=4, states=[state])  # as it was it is good
 
 
 @pytest.mark.parametrize(
