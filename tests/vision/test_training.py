@@ -297,6 +297,33 @@ def test_metrics_of_single_datasets_are_dropped_and_aggregates_stay(tmp_path):
         assert not {"loss_charts", "scans/token_acc"} & set(entry)
 
 
+def test_token_accuracy_is_that_of_all_targets_since_the_last_log(tmp_path):
+    trainer = trainer_of(training(tmp_path, num_train_epochs=1))
+    steps = []
+
+    def note(module, positional, keywords, output):
+        wanted = keywords["labels"][0, 1:]
+        guessed = output.logits[0, :-1].argmax(dim=-1)
+        steps.append(((guessed == wanted).sum().item(), (wanted != -100).sum().item()))
+
+    trainer.model.register_forward_hook(note, with_kwargs=True)
+    trainer.train()
+    logged = [entry["token_acc"] for entry in trainer.state.log_history if "loss" in entry]
+    pairs = [steps[at : at + 2] for at in range(0, len(steps), 2)]  # two packs in a step
+    assert logged == [sum(right for right, _ in p) / sum(n for _, n in p) for p in pairs]
+    assert 0 < logged[-1] <= 1
+    assert not any(
+        "token_acc" in entry for entry in trainer.state.log_history if "loss" not in entry
+    )
+
+
+def test_the_model_is_not_watched_after_training(tmp_path):
+    trainer = trainer_of(training(tmp_path, num_train_epochs=1))
+    before = len(trainer.model._forward_hooks)
+    trainer.train()
+    assert len(trainer.model._forward_hooks) == before
+
+
 class Counting:
     """Samples by number, which notes what is read."""
 

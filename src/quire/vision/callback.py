@@ -16,6 +16,7 @@ from quire.files import whole_file
 from quire.vision.resumed_weights import require_weights_of
 from quire.vision.state import require_same_terms
 from quire.vision.telemetry import PackingTelemetry, aggregate_metrics
+from quire.vision.token_accuracy import TokenAccuracy
 from quire.vision.training_packs import TrainingPacks, is_sized
 
 logger = logging.getLogger("quire.vision")
@@ -36,6 +37,7 @@ class PackingCallback(TrainerCallback):
         self.history: list[PackingTelemetry] = []
         self.log: Callable[[dict[str, float]], None] | None = None
         """The Trainer's own `log`, where it is known; else telemetry goes to its history alone."""
+        self._accuracy = TokenAccuracy()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -51,6 +53,8 @@ class PackingCallback(TrainerCallback):
         **others: object,
     ) -> None:
         """Go on behind the packs that a checkpoint has had, if data and options are the same."""
+        if isinstance(model, torch.nn.Module):
+            self._accuracy.watch(model)
         if not state.global_step:
             self._packs.go_on_behind(0, 0)
             return
@@ -107,9 +111,23 @@ class PackingCallback(TrainerCallback):
         **others: object,
     ) -> None:
         """Keep aggregate metrics alone, in what reporters get and in the history."""
-        for entry in (logs or {}, state.log_history[-1] if state.log_history else {}):
+        entries = (logs or {}, state.log_history[-1] if state.log_history else {})
+        accuracy = self._accuracy.take() if "loss" in entries[0] else None
+        for entry in entries:
+            if accuracy is not None:
+                entry["token_acc"] = accuracy
             for name in set(entry) - set(aggregate_metrics(entry, self.sources)):
                 del entry[name]
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **others: object,
+    ) -> None:
+        """Leave the model as it was."""
+        self._accuracy.release()
 
     def on_save(
         self,
