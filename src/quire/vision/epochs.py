@@ -115,7 +115,8 @@ class Epoch:
         """What must be the same when a state is continued."""
         packing, dataset = self._packing, self._packing.dataset
         names = [p.name for p in fields(packing.options) if p.name.startswith("packing_")]
-        found = getattr(dataset, "fingerprint", getattr(dataset, "_fingerprint", None))
+        # Not the private one of `datasets`: it is random where a function could not be hashed.
+        found = getattr(dataset, "fingerprint", None)
         return {
             **{name: getattr(packing.options, name) for name in names},
             "packing_length": packing.budgets.tokens,

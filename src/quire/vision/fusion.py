@@ -68,8 +68,11 @@ class FusionDataset:
 
     @property
     def fingerprint(self) -> str:
-        """What tells this fusion from another one; the datasets below by their sizes."""
-        pools = [[name, len(data), self.ratios[name]] for name, data in self._datasets.items()]
+        """What tells this fusion from another; its datasets by size and their own fingerprint."""
+        pools = [
+            [name, len(data), self.ratios[name], str(getattr(data, "fingerprint", ""))]
+            for name, data in self._datasets.items()
+        ]
         plain = json.dumps([pools, self.seed])
         return hashlib.sha256(plain.encode()).hexdigest()[:32]
 
