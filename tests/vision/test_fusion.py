@@ -51,6 +51,12 @@ def test_the_schedule_is_a_function_of_seed_and_epoch():
     assert located(FusionDataset(parts, ratios, seed=4)) != first
 
 
+def test_the_order_in_which_datasets_are_named_decides_nothing():
+    parts = {"a": range(50), "b": range(20), "c": range(30)}
+    backwards = dict(reversed(parts.items()))
+    assert located(FusionDataset(parts, seed=3)) == located(FusionDataset(backwards, seed=3))
+
+
 def test_a_part_of_a_dataset_is_another_part_in_another_epoch():
     fused = FusionDataset({"a": range(100)}, {"a": 0.3})
     first = drawn(fused, "a")

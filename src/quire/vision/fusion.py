@@ -141,7 +141,7 @@ def _checked_datasets(datasets: object) -> dict[str, Any]:
                 f"dataset {name!r} is {type(dataset).__name__} but needs __len__ and __getitem__, "
                 "as its quota is a part of its length"
             )
-    return dict(datasets)
+    return dict(sorted(datasets.items()))  # the order in which they are named decides nothing
 
 
 def _checked_ratios(

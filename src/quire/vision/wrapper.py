@@ -242,6 +242,8 @@ class _Deliveries:
             return next(self._packs)
         except StopIteration:
             if not self._logged and self._packs is self._dataset._packs:
-                logger.info(self._dataset.telemetry().line())
+                part = worker_share()
+                where = f"worker {part.index} of {part.count}: " if part.count > 1 else ""
+                logger.info("%s%s", where, self._dataset.telemetry().line())
             self._logged = True
             raise
