@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.errors import InvalidState
+from quire.plan import PlanOptions
 from quire.stream.options import DataOptions
 from quire.stream.packers import make_packer
+from quire.stream.packers.first_fit import first_fit_rows, planned_rows
 
 VOCAB = 1 << 16
 KINDS = {
@@ -136,6 +138,29 @@ def test_the_last_token_of_a_long_document_never_stands_alone(kind, lengths, siz
     alone = {fragment[-1] for fragment in found if len(fragment) == 1}
     assert alone & {int(end - 1) for end in ends} == whole
     assert len(found) == sum(-(-length // size) for length in lengths)
+
+
+@settings(max_examples=300)
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=40),
+    size=st.integers(2, 12),
+    cap=st.sampled_from([None, 1, 2, 3]),
+    tail=st.sampled_from([1, 2]),
+)
+def test_a_small_buffer_gets_the_windows_that_the_planner_would_give(lengths, size, cap, tail):
+    options = PlanOptions(
+        capacity=size, strategy="first_fit", max_documents_per_row=cap, min_tail=tail
+    )
+    assert first_fit_rows(lengths, options) == planned_rows(lengths, options)
+
+
+def test_a_large_buffer_is_left_to_the_planner(monkeypatch):
+    lengths = [1 + number % 13 for number in range(200)]
+    options = PlanOptions(capacity=8, strategy="first_fit", min_tail=2)
+    scanned = first_fit_rows(lengths, options)
+    monkeypatch.setattr("quire.stream.packers.first_fit._FEW", 100)
+    monkeypatch.setattr("quire.stream.packers.first_fit.scanned_rows", None)
+    assert first_fit_rows(lengths, options) == scanned
 
 
 @kinds

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
-
-import numpy as np
 
 from quire.errors import InvalidState
-from quire.plan import PlanOptions, plan_documents
+from quire.plan import PlanOptions
+from quire.stream.packers.first_fit import Part, first_fit_rows
 from quire.stream.packers.tails import read_tail
 from quire.stream.state import State, Tokens, read_fields, tokens_from_json, tokens_to_json
 from quire.stream.windows import Window, window_of
@@ -51,13 +49,8 @@ class BinPacker:
         documents, self._documents = self._documents, []
         if not documents:
             return []
-        plan = plan_documents(np.array([len(tokens) for tokens in documents]), self._options)
-        columns = (plan.documents, plan.starts, plan.stops)
-        parts = list(zip(*[column.tolist() for column in columns], strict=True))
-        fragments = [documents[number][start:stop] for number, start, stop in parts]
-        opens = [start == 0 for _, start, _ in parts]
-        bounds = pairwise(plan.row_offsets.tolist())
-        return [window_of(fragments[a:b], sum(opens[a:b])) for a, b in bounds]
+        rows = first_fit_rows([len(tokens) for tokens in documents], self._options)
+        return [_window(documents, row) for row in rows]
 
     def freeze(self) -> Callable[[], State]:
         """The documents in the buffer."""
@@ -75,3 +68,8 @@ class BinPacker:
             )
         tail = read_tail("the bin packer", fields["tail"])
         self._documents, self._options = documents, replace(self._options, min_tail=tail)
+
+
+def _window(documents: list[Tokens], parts: list[Part]) -> Window:
+    fragments = [documents[number][start:stop] for number, start, stop in parts]
+    return window_of(fragments, num_documents=sum([start == 0 for _, start, _ in parts]))
