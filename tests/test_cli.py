@@ -78,12 +78,29 @@ def test_demo_packs_recounts_and_shows_rows_and_finds_them_again(corpus, tmp_pat
     assert re.search(r"row \d+: .* tokens, fragments: 2", first.stdout)
     assert "'a.txt', token 0" in first.stdout
     assert f"manifest   {packed / 'manifest.json'}" in first.stdout
+    assert f"report     {packed}.html" in first.stdout
+    assert "<html" in Path(f"{packed}.html").read_text(encoding="utf-8")
     again = run(*demo(corpus, out))
     assert again.returncode == 0, again.stderr
     assert f"{str(packed)!r} was complete already" in again.stdout
     command = re.search(r"^\$ quire (verify .*--inputs .*)$", again.stdout, flags=re.MULTILINE)[1]
     checked = run(*shlex.split(command))
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_demo_needs_the_base_install_alone(corpus, tmp_path_factory):
+    extras = ["torch", "transformers", "datasets", "jax", "ray", "scipy", "jinja2", "PIL", "polars"]
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({extras!r})); "
+        "from quire.cli.app import main; main()"
+    )
+    arguments = demo(corpus, tmp_path_factory.mktemp("out"))
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "whole: 1 shards" in done.stdout
+    assert "needs scipy, which is not installed" in done.stdout
 
 
 def test_demo_shows_colours_in_a_terminal(corpus, tmp_path_factory):

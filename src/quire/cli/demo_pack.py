@@ -20,14 +20,15 @@ _ROWS_SHOWN, _DOCUMENTS_SHOWN, _TEXT_SHOWN = 3, 4, 48
 class DemoPack:
     """A corpus of files in a folder of the demo's own, and the steps that are done with it.
 
-    Every step prints the command line that does the same. A step more (a report, say) is a method
-    more, named in `run`.
+    Every step prints the command line that does the same. A step more is a method more, named in
+    `run`.
     """
 
     def __init__(self, folder: Path, name: str, max_length: int) -> None:
         self._max_length = max_length
         self._corpus = folder / f"{name}.jsonl"
         self._out = folder / f"{name}-{max_length}"
+        self._page = folder / f"{name}-{max_length}.html"
         self._files: list[str] = []
         self._num_unreadable = 0
 
@@ -37,6 +38,7 @@ class DemoPack:
         self.pack()
         self.verify()
         self.show_rows()
+        self.report()
         self.say_what_is_where()
 
     def write_corpus(self, root: Path, files: Sequence[Path]) -> None:
@@ -113,11 +115,19 @@ class DemoPack:
             if len(starts) > _DOCUMENTS_SHOWN:
                 _say(f"  and {len(starts) - _DOCUMENTS_SHOWN} more")
 
+    def report(self) -> None:
+        """Write the page that shows it."""
+        from quire.cli.report import report
+
+        _say_command(f"report {_quoted(self._out)} --out {_quoted(self._page)}")
+        report(self._out, out=self._page)
+
     def say_what_is_where(self) -> None:
         """The files that were written, and what to try next."""
         _say("")
         _say(f"shards     {self._out / 'data'}: datasets, polars and pyarrow open it as it is")
         _say(f"manifest   {self._out / 'manifest.json'}: options, checksums, what became of it all")
+        _say(f"report     {self._page}: open it in a browser")
         if self._num_unreadable:
             _say(f"left out   {self._out / 'bad_records.jsonl'}: where and why")
         inputs = f"--inputs {_quoted(self._corpus)} --tokenizer byte"
