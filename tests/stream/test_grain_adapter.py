@@ -13,6 +13,7 @@ import pytest
 from absl import flags
 from grain.experimental import ThreadPrefetchIterDataset
 
+import quire.stream
 from quire.errors import InvalidOption, InvalidState, SourceError
 from quire.stream import GrainBatches, latest_state
 from tests.stream.adapters import (
@@ -275,3 +276,31 @@ print(sorted({"torch", "jax", "grain", "torchdata"} & set(sys.modules)))
 
 def test_importing_streams_imports_no_framework():
     assert run(IMPORTS).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "extra"),
+    [
+        ("grain", "GrainBatches", "jax"),
+        ("torch", "TorchBatches", "torch"),
+        ("jax", "device_arrays", "jax"),
+    ],
+)
+def test_without_its_package_an_adapter_says_what_to_install(package, name, extra):
+    script = f"""
+import sys
+sys.modules[{package!r}] = None
+import quire.stream
+from quire.errors import MissingDependency
+try:
+    quire.stream.{name}
+except MissingDependency as error:
+    print(error)
+"""
+    expected = f"{name} needs {package}, which is not installed; run: pip install 'quire[{extra}]'"
+    assert run(script).stdout.strip() == expected
+
+
+def test_a_name_that_is_not_there_is_no_adapter():
+    with pytest.raises(AttributeError, match="has no attribute 'GrainBatch'"):
+        quire.stream.GrainBatch  # noqa: B018 - the look-up is the test

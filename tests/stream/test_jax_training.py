@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -108,3 +110,34 @@ def test_arrays_are_laid_out_as_a_sharding_says():
         InvalidOption, match=r"input_ids of shape \(2, 2, 8\).*shard the axis of rows"
     ):
         device_arrays(made, too_many_axes)
+
+
+TWO_DEVICES = """
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from quire.stream import device_arrays
+from tests.stream.adapters import stream
+
+assert jax.device_count() == 2
+sharding = NamedSharding(Mesh(np.array(jax.devices()), ("rows",)), PartitionSpec(None, "rows"))
+with stream(grad_accum=2) as batches:
+    batch = next(batches)
+array = device_arrays(batch, sharding)["input_ids"]
+for shard in array.addressable_shards:
+    assert np.array_equal(shard.data, batch.input_ids[shard.index])
+print([shard.data.shape for shard in array.addressable_shards])
+"""
+
+
+def test_two_devices_get_the_rows_of_their_own():
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES],
+        cwd=EXAMPLES.parent,
+        env={**os.environ, **flags},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.strip() == "[(2, 1, 8), (2, 1, 8)]", done.stderr

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from datasets import IterableDataset
+from torch.utils.data import DataLoader, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from quire.errors import InvalidOption, InvalidState, SourceError
 from quire.stream import TorchBatches, latest_state
@@ -19,6 +20,7 @@ from quire.stream.torch_adapter import model_inputs
 from quire.verify import check_isolation
 from tests.stream.adapters import (
     MODES,
+    SHARDS,
     arguments,
     byte_config,
     failing,
@@ -139,37 +141,40 @@ def _only_last(targets):
     return kept
 
 
-@pytest.fixture(scope="module")
-def llama():
+@pytest.fixture(scope="module", params=["llama", "qwen3"])
+def model(request):
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=512, num_attention_heads=2, **sizes)).double()
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 512}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}
+    if request.param == "llama":
+        return LlamaForCausalLM(LlamaConfig(**sizes, **heads)).double()
+    return Qwen3ForCausalLM(Qwen3Config(**sizes, **heads)).double()
 
 
-def test_the_loss_of_a_model_is_that_of_the_shifted_labels(llama):
+def test_the_loss_of_a_model_is_that_of_the_shifted_labels(model):
     """The negative control: labels that are shifted already would be shifted twice."""
     with stream(packing_mode="online", seq_len=32) as batches:
         batch = next(batches)
     inputs = model_inputs(batch)
-    logits = llama(**inputs).logits.reshape(-1, 512)
+    logits = model(**inputs).logits.reshape(-1, 512)
     targets = torch.from_numpy(batch.labels[0]).long()
     exact = torch.nn.functional.cross_entropy(logits, targets.reshape(-1))
-    assert llama(**inputs).loss.item() == pytest.approx(exact.item(), rel=1e-6)
+    assert model(**inputs).loss.item() == pytest.approx(exact.item(), rel=1e-6)
     all_but_last = targets.clone()
     all_but_last[:, -1] = -100
     without = torch.nn.functional.cross_entropy(logits, all_but_last.reshape(-1))
     fewer = model_inputs(batch, shift_labels=False)
-    assert llama(**fewer).loss.item() == pytest.approx(without.item(), rel=1e-6)
-    twice = llama(**{**fewer, "labels": targets}).loss
+    assert model(**fewer).loss.item() == pytest.approx(without.item(), rel=1e-6)
+    twice = model(**{**fewer, "labels": targets}).loss
     assert abs(twice.item() - exact.item()) > 1e-3
 
 
-def test_documents_of_a_microbatch_are_isolated_in_a_model(llama):
+def test_documents_of_a_microbatch_are_isolated_in_a_model(model):
     with stream(packing_mode="online", seq_len=32) as batches:
         inputs = model_inputs(next(batches))
-    assert check_isolation(llama, inputs).verdict == "isolated"
+    assert check_isolation(model, inputs).verdict == "isolated"
     leaking = {**inputs, "attention_mask": torch.ones_like(inputs["input_ids"])}
-    assert check_isolation(llama, leaking).verdict != "isolated"
+    assert check_isolation(model, leaking).verdict != "isolated"
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
@@ -239,6 +244,43 @@ def test_the_number_of_workers_may_change_at_a_resume():
     assert tensor_keys(rest) == expected  # the pass after that begins at the start
 
 
+def examples(shards):
+    for shard in shards:
+        yield from ({"text": " ".join(map(str, document))} for document in shard)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+@pytest.mark.parametrize("grain_prefetch", [0, 2])
+def test_a_dataset_that_splits_itself_over_workers_is_read_whole(num_workers, grain_prefetch):
+    """`datasets` gives each worker some of its shards, so that half of the batches were missing."""
+    options = {"packing_mode": "online", "grain_prefetch": grain_prefetch}
+    expected = expected_keys(packing_mode="online", shuffle=False)
+
+    def given():
+        source = IterableDataset.from_generator(examples, gen_kwargs={"shards": SHARDS})
+        return dataset(source, shuffle=False, **options)
+
+    running = loader(given(), num_workers)
+    batches = iter(running)
+    got = [next(batches) for _ in range(5)]
+    state = through_bytes(running.state_dict())
+    assert tensor_keys([*got, *batches]) == expected
+    resumed = loader(given(), num_workers)
+    resumed.load_state_dict(state)
+    assert tensor_keys(resumed) == expected[5:]
+
+
+def test_whoever_reads_sees_the_worker_again_afterwards():
+    infos = []
+
+    def collate(inputs):
+        infos.append(get_worker_info())
+        return infos[-1].id
+
+    given = DataLoader(dataset(), batch_size=None, num_workers=2, collate_fn=collate)
+    assert list(given)[:4] == [0, 1, 0, 1]
+
+
 def test_ranks_side_by_side_are_the_whole_batch():
     given = arguments(packing_mode="online")
     whole = TorchBatches(**given)
@@ -276,7 +318,8 @@ def test_processes_inside_a_worker_are_refused_with_the_remedy():
 KILL = """
 import os, signal, sys, warnings
 warnings.simplefilter("ignore")
-from torch.utils.data import DataLoader
+from datasets import IterableDataset
+from torch.utils.data import DataLoader, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
 from quire.stream import TorchBatches
 from tests.stream.adapters import byte_config

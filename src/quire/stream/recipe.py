@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.config import load_options
@@ -41,6 +41,11 @@ class StreamRecipe:
     def config(self) -> StreamConfig:
         """The options with the vocabulary's size and special ids filled in."""
         return resolved(self.options, open_tokenizer(self.options, self.tokenizer))
+
+    def without_thread(self) -> StreamRecipe:
+        """The same batches, none of them made ahead in a thread."""
+        data = replace(self.options.data, grain_prefetch=0)
+        return replace(self, options=replace(self.options, data=data))
 
     def open(self) -> Stream:
         """The stream, if this process can do what the options say."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from functools import partial
-from itertools import starmap
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,6 +22,7 @@ from quire.stream.state import State
 try:
     import torch
     from torch.utils.data import IterableDataset, get_worker_info
+    from torch.utils.data._utils import worker as worker_module
 except ModuleNotFoundError:
     raise missing_dependency("torch", "TorchBatches", "torch") from None
 
@@ -70,9 +70,7 @@ class TorchBatches(IterableDataset[ModelInputs]):
 
     def __iter__(self) -> Iterator[ModelInputs]:
         self._dealt, self._next_start = self._opened(), None
-        to_inputs = partial(model_inputs, shift_labels=self._shift_labels)
-        # No generator: one that raised is over, and would end a pass early without a word.
-        return starmap(to_inputs, self._dealt)
+        return _Microbatches(self._dealt, self._shift_labels)
 
     def state_dict(self) -> State:
         """The state behind the last microbatch of the pass that was begun last."""
@@ -86,10 +84,40 @@ class TorchBatches(IterableDataset[ModelInputs]):
         worker = get_worker_info()
         part = WHOLE if worker is None else Part(index=worker.id, count=worker.num_workers)
         start = self._start if self._next_start is None else self._next_start
-        return DealtBatches(self._recipe.open, part=part, pieces=self._pieces, start=start)
+        recipe = self._recipe if worker is None else self._recipe.without_thread()
+        with _unseen_worker():
+            return DealtBatches(recipe.open, part=part, pieces=self._pieces, start=start)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_dealt": None}  # a worker opens its own
+
+
+class _Microbatches:
+    """No generator: one that raised is over, and would end a pass early without a word."""
+
+    def __init__(self, dealt: DealtBatches, shift_labels: bool) -> None:
+        self._dealt, self._shift_labels = dealt, shift_labels
+
+    def __iter__(self) -> _Microbatches:
+        return self
+
+    def __next__(self) -> ModelInputs:
+        with _unseen_worker():
+            batch, piece = next(self._dealt)
+        return model_inputs(batch, piece, shift_labels=self._shift_labels)
+
+
+@contextmanager
+def _unseen_worker() -> Iterator[None]:
+    """Whoever reads in this block does not see that the process is a loader's worker.
+
+    `datasets` looks, and gives each worker some of its shards; here every worker reads them all.
+    """
+    info, worker_module._worker_info = worker_module._worker_info, None
+    try:
+        yield
+    finally:
+        worker_module._worker_info = info
 
 
 def model_inputs(batch: Batch, microbatch: int = 0, *, shift_labels: bool = True) -> ModelInputs:
