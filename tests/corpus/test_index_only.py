@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quire
-from quire.dataset.corpus import index, replan
+from quire.dataset.corpus import document_shard, replan
 from quire.dataset.corpus.lock import writer_lock
 from quire.dataset.packed import PackedDataset
 from quire.errors import CorruptFile, InvalidOption, OutputError
@@ -177,7 +177,7 @@ def test_replanning_reads_no_input_and_moves_no_token(tmp_path, monkeypatch):
         asked.append(columns)
         return real(file, columns=columns, **options)
 
-    monkeypatch.setattr(index.pq, "read_table", reading)
+    monkeypatch.setattr(document_shard.pq, "read_table", reading)
     result = replan(out, max_length=64, strategy="wrapped")
     assert {tuple(columns) for columns in asked} == {("length",)}
     assert (result.plan, result.was_complete) == ("wrapped-64", False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import random
 import signal
@@ -147,6 +148,27 @@ def test_38_a_shard_with_other_bytes_than_were_committed_is_made_again(
     (out / "data/shard-00002-000.parquet").unlink()
     pack(corpus, out, partition_size=SIZE, max_bad_records=1, resume=True)
     assert hashes(out) == undisturbed
+
+
+def test_38_a_compressed_file_is_continued_behind_its_committed_pieces(tmp_path, corpus):
+    """One reader cuts it while it reads; what is committed is read again, but not encoded."""
+    packed = tmp_path / "corpus.jsonl.gz"
+    packed.write_bytes(gzip.compress(corpus.read_bytes()))
+    pack(packed, tmp_path / "undisturbed", partition_size=SIZE, max_bad_records=1)
+    assert len(hashes(tmp_path / "undisturbed")) >= 20
+    _stop_after(packed, tmp_path / "out", 9)
+    encoded = []
+    pack(
+        packed,
+        tmp_path / "out",
+        partition_size=SIZE,
+        max_bad_records=1,
+        resume=True,
+        workers=2,
+        on_progress=lambda progress: encoded.append(progress.documents),
+    )
+    assert hashes(tmp_path / "out") == hashes(tmp_path / "undisturbed")
+    assert 0 < sum(encoded) < 150
 
 
 class _Enough(Exception):

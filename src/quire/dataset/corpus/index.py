@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from quire.dataset.corpus.commits import Commit, sha256_of
-from quire.dataset.corpus.contents import LENGTH
+from quire.dataset.corpus.document_shard import DocumentShard
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.output import PLANS
 from quire.dataset.corpus.seeds import shard_seed
@@ -23,7 +20,7 @@ from quire.dataset.option_words import words_of_packing
 from quire.dataset.supervision import supervised_by_labels
 from quire.documents import Documents
 from quire.documents.list_columns import TOKENS
-from quire.errors import CorruptFile, InvalidOption
+from quire.errors import InvalidOption
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import Plan, plan_documents
 from quire.plan.fragments import Fragments
@@ -31,53 +28,6 @@ from quire.plan.strategies import Supervised
 
 IntArray = npt.NDArray[np.int64]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DocumentShard:
-    """A shard of documents, as far as planning needs to know it."""
-
-    path: Path
-    documents: int
-    tokens: int
-    ledger: Ledger
-
-    @classmethod
-    def of_manifest(cls, out: Path, entry: Mapping[str, Any]) -> DocumentShard:
-        """The shard that an entry of the manifest names."""
-        return cls(
-            path=out / entry["file"],
-            documents=int(entry["documents"]),
-            tokens=int(entry["tokens"]),
-            ledger=Ledger.from_dict(entry["ledger"]),
-        )
-
-    def lengths(self) -> IntArray:
-        """Tokens of every document."""
-        lengths: IntArray = self._read(LENGTH)[LENGTH].to_numpy()
-        if len(lengths) != self.documents or int(lengths.sum()) != self.tokens:
-            raise CorruptFile(
-                f"{self.path} has {len(lengths)} documents with {int(lengths.sum())} tokens, but "
-                f"the manifest says {self.documents} with {self.tokens}; pack it again"
-            )
-        return lengths
-
-    def labelled(self) -> Documents:
-        """The documents with their labels alone."""
-        column = self._read("labels")["labels"]
-        lengths = pc.list_value_length(column).to_numpy().astype(np.int64)
-        return Documents(
-            columns={"labels": pc.list_flatten(column).combine_chunks()},
-            offsets=np.cumsum(lengths) - lengths,
-            lengths=lengths,
-            numbers=np.arange(len(lengths)),
-        )
-
-    def _read(self, name: str) -> pa.Table:
-        try:
-            return pq.read_table(self.path, columns=[name], partitioning=None)
-        except (OSError, pa.ArrowException) as error:
-            raise CorruptFile(f"{self.path} cannot be read: {error}; pack it again") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,15 +56,7 @@ class DocumentIndex:
         """The index of what was committed; ``empty`` are no documents, but of the same kind."""
         at = empty.prefix_at
         return cls(
-            shards=[
-                DocumentShard(
-                    path=out / commit.file,
-                    documents=commit.rows,
-                    tokens=commit.tokens,
-                    ledger=commit.ledger,
-                )
-                for commit in commits
-            ],
+            shards=[DocumentShard.of_commit(out, commit) for commit in commits],
             opening=None if at is None else int(empty.columns[TOKENS][at].as_py()),
             end_with_eos=empty.ends_with_eos,
             has_labels="labels" in empty.columns,
