@@ -120,6 +120,18 @@ def test_wrong_plans_are_seen_behind_a_right_checksum(indexed, change, problem):
     assert PLAN in problems(indexed)
 
 
+@pytest.mark.parametrize(("name", "value"), [("prefix", 0), ("capacity", 99)])
+def test_a_plan_whose_own_terms_are_others_is_seen(indexed, name, value):
+    table = pa.ipc.open_file(indexed / PLAN).read_all()
+    about = json.loads(table.schema.metadata[b"quire.plan"])
+    about["options"][name] = value
+    table = table.replace_schema_metadata({b"quire.plan": json.dumps(about)})
+    with pa.ipc.new_file(indexed / PLAN, table.schema) as writer:
+        writer.write_table(table)
+    agree(indexed, PLAN)
+    assert f"says {name} {value}, but the manifest makes it" in problems(indexed)
+
+
 def test_a_row_shorter_than_was_allowed_is_seen(indexed):
     edit(indexed, lambda m: m["plans"][1]["options"].update(min_len=31))
     assert "tokens, fewer than 31" in problems(indexed)

@@ -5,6 +5,7 @@ Nothing here is shared with the code that wrote it: a mistake made there is not 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ def recount_plan(
 ) -> Recount:
     """What the rows of a plan hold, against the documents that are there."""
     require_bytes(folder, entry)
-    offsets, documents, starts, stops = _read_plan(folder / entry["file"], entry["file"])
+    table = _read_plan(folder / entry["file"], entry["file"])
+    offsets, documents, starts, stops = _flat(table, entry["file"])
     found = Recount(rows=len(offsets) - 1, tokens=0)
     inside = (documents >= 0) & (documents < len(lengths))
     if inside.all():
@@ -96,6 +98,7 @@ def recount_plan(
         )
         return found
     opening = int(manifest["documents"]["opening"] is not None)
+    found.problems += _says_the_same(table, opening, int(entry["options"]["max_length"]))
     sizes = stops - starts + opening
     found.tokens = int(sizes.sum())
     found.problems += _row_problems(offsets, sizes, entry["options"])
@@ -110,14 +113,26 @@ def recount_plan(
     return found
 
 
-def _read_plan(path: Path, name: str) -> tuple[Ints, Ints, Ints, Ints]:
-    """Row offsets, documents, starts and stops, as the Arrow file has them."""
+def _says_the_same(table: pa.Table, opening: int, max_length: int) -> Iterator[str]:
+    """The terms that a reader takes from the plan itself are those of the manifest."""
+    said = json.loads((table.schema.metadata or {}).get(b"quire.plan", b"{}")).get("options", {})
+    for name, value in (("capacity", max_length), ("prefix", opening)):
+        if said.get(name) != value:
+            yield f"says {name} {said.get(name)}, but the manifest makes it {value}"
+
+
+def _read_plan(path: Path, name: str) -> pa.Table:
     try:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, EOFError) as error:
         raise CorruptFile(f"{name} cannot be read: {error}") from error
+    return table
+
+
+def _flat(table: pa.Table, name: str) -> tuple[Ints, Ints, Ints, Ints]:
+    """Row offsets, documents, starts and stops, as the Arrow file has them."""
     pairs: list[tuple[npt.NDArray[Any], Ints]] = []
     for column in ("documents", "starts", "stops"):
         pair = list_column(table[column]) if column in table.column_names else None

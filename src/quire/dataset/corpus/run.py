@@ -72,7 +72,8 @@ def pack_corpus(
     """The corpus packed into parquet shards with a manifest; options are those of `CorpusOptions`.
 
     ``inputs`` are files, globs, folders and saved datasets. With ``resume``, an unfinished output
-    is continued, and a finished one is left as it is. The bytes depend on the inputs, the tokenizer
+    is continued, and a finished one is left as it is. With ``index_only``, documents and a plan of
+    their rows are written instead of rows, and `replan` gives other rows. The bytes depend on the inputs, the tokenizer
     and the options alone, not on workers, engine or interruptions. Memory: a few times
     ``partition_size`` for each worker. More than one worker are started as new processes, so a
     script needs ``if __name__ == "__main__"``.
