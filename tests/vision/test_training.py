@@ -183,13 +183,39 @@ def test_training_is_packed_and_evaluation_is_padded(tmp_path):
 
 
 def test_evaluation_is_packed_where_it_is_asked_for(tmp_path):
-    options = VisionPackingOptions(
-        packing=True, eval_packing=True, packing_length=128, packing_drop_last=False
-    )
+    options = VisionPackingOptions(packing=True, eval_packing=True, packing_length=128)
     trainer = trainer_of(training(tmp_path, options=options))
     trainer.evaluate()
     assert all(batch["position_ids"].shape[0] == 4 for batch in trainer.evaluated)
+    # Every sample, although packing_drop_last is on: it is about training.
     assert sorted(flat(ids(trainer.evaluated))) == [f"scans{n}" for n in range(5)]
+
+
+@pytest.mark.parametrize("eval_packing", [False, True])
+def test_several_datasets_of_evaluation_are_reported_each_by_itself(tmp_path, eval_packing):
+    options = VisionPackingOptions(packing=True, eval_packing=eval_packing, packing_length=128)
+    held_out = {"charts": encoded("charts", 24)[:3], "scans": encoded("scans", 16)[:2]}
+    made = configure_training(
+        arguments(tmp_path),
+        options,
+        train_dataset=fusion(),
+        eval_dataset=held_out,
+        model=model(FAMILY),
+    )
+    trainer = trainer_of(made)
+    metrics = trainer.evaluate()
+    assert metrics["eval_charts_loss"] > 0
+    logged = {name for entry in trainer.state.log_history for name in entry}
+    assert {"eval_charts_loss", "eval_scans_loss"} <= logged
+    assert len(flat(ids(trainer.evaluated))) == 5
+    assert ("attention_mask" in trainer.evaluated[0]) != eval_packing
+
+
+def test_a_batch_size_that_deepspeed_has_read_already_is_refused(tmp_path):
+    given = arguments(tmp_path)
+    given.deepspeed = {"train_batch_size": "auto"}
+    with pytest.raises(InvalidOption, match=r"is 2 and DeepSpeed.*multiply .* by 2"):
+        configure_training(given, OPTIONS)
 
 
 def test_the_trainer_s_own_batch_is_isolated(tmp_path):
@@ -454,6 +480,14 @@ def test_unknown_lengths_train_for_max_steps_and_are_not_resumed(tmp_path):
     again = trainer_of(training(tmp_path, without_lengths(), **others))
     with pytest.raises(InvalidState, match="at step 2, but lengths are not known"):
         again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+def test_packs_that_workers_made_of_unknown_lengths_are_not_reported_as_none(tmp_path, caplog):
+    made = training(tmp_path, without_lengths(), max_steps=2, dataloader_num_workers=1)
+    with caplog.at_level(logging.WARNING, "quire.vision"):
+        trainer_of(made).train()
+    assert made.callbacks[0].history == []
+    assert "each has logged its own part" in caplog.text
 
 
 def test_max_steps_beyond_an_epoch_go_on_with_the_next_one(tmp_path):

@@ -89,9 +89,19 @@ class PackingCallback(TrainerCallback):
         control: TrainerControl,
         **others: object,
     ) -> None:
-        """Report on the epoch: a line in the log, a record here, numbers for the Trainer."""
+        """Report on the epoch: a line in the log, a record here, numbers for the Trainer.
+
+        Of known lengths it is the epoch as planned, also where a run ends within it.
+        """
         packed = self._packs.packed
         telemetry = packed.planned_telemetry() or packed.telemetry()
+        if not telemetry.num_packs and args.dataloader_num_workers:
+            logger.warning(
+                "workers have made the packs of epoch %d from unknown lengths: each has logged its "
+                "own part, and the whole is not known; give lengths",
+                *(telemetry.epoch,),
+            )
+            return
         self.history.append(telemetry)
         if args.dataloader_num_workers:  # else the dataset has logged it in this process
             logger.info(telemetry.line())
@@ -117,7 +127,8 @@ class PackingCallback(TrainerCallback):
             if accuracy is not None:
                 entry["token_acc"] = accuracy
             for name in set(entry) - set(aggregate_metrics(entry, self.sources)):
-                del entry[name]
+                if not name.startswith("eval_"):  # of samples that were not mixed into packs
+                    del entry[name]
 
     def on_train_end(
         self,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers import Trainer, TrainingArguments
@@ -93,9 +94,7 @@ def configure_training(
         _set_batch_size(args)
         _even_out(train_dataset, args)
     if options.eval_packing and eval_dataset is not None:
-        packed = _pack(eval_dataset, options, args, known)
-        eval_dataset = TrainingPacks(packed, args.world_size)
-        args.per_device_eval_batch_size = 1
+        eval_dataset = _packed_evaluation(eval_dataset, options, args, known)
     unpacked = None if template is None else evaluation_template(template)
     return VisionTraining(
         args=args,
@@ -134,6 +133,22 @@ def _pack(
     )
 
 
+def _packed_evaluation(
+    dataset: Any,  # noqa: ANN401
+    options: VisionPackingOptions,
+    args: TrainingArguments,
+    mrope: MropeOptions,
+) -> TrainingPacks | dict[str, TrainingPacks]:
+    """The held-out samples in packs, all of them; of several datasets, each by itself."""
+    if isinstance(dataset, Mapping):
+        each = dataset.items()
+        return {name: _packed_evaluation(one, options, args, mrope) for name, one in each}  # type: ignore[misc]
+    args.per_device_eval_batch_size = 1
+    _read_own_packs(args)
+    whole = replace(options, packing_drop_last=False)
+    return TrainingPacks(_pack(dataset, whole, args, mrope), args.world_size)
+
+
 def _set_batch_size(args: TrainingArguments) -> None:
     """One pack for each forward pass, and as many for each step as there were samples."""
     given = args.per_device_train_batch_size
@@ -158,8 +173,13 @@ def _set_batch_size(args: TrainingArguments) -> None:
     if args.dataloader_persistent_workers:
         args.dataloader_persistent_workers = False
         logger.warning("persistent workers would not learn of a new epoch: they are turned off")
+    _read_own_packs(args)
+
+
+def _read_own_packs(args: TrainingArguments) -> None:
+    """Keep accelerate from giving one rank's packs to all."""
     accelerator: Any = args.accelerator_config
-    accelerator.dispatch_batches = False  # every rank reads packs of its own
+    accelerator.dispatch_batches = False
     accelerator.split_batches = False
 
 
