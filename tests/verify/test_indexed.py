@@ -229,4 +229,5 @@ def test_the_check_shares_no_code_with_the_writer():
     for name in ("indexed.py", "files.py", "manifest.py"):
         text = (folder / name).read_text(encoding="utf-8")
         assert "quire.dataset" not in text
-        assert "quire.plan" not in text
+        assert "from quire.plan" not in text
+        assert "import quire" not in text

@@ -73,10 +73,10 @@ def pack_corpus(
 
     ``inputs`` are files, globs, folders and saved datasets. With ``resume``, an unfinished output
     is continued, and a finished one is left as it is. With ``index_only``, documents and a plan of
-    their rows are written instead of rows, and `replan` gives other rows. The bytes depend on the inputs, the tokenizer
-    and the options alone, not on workers, engine or interruptions. Memory: a few times
-    ``partition_size`` for each worker. More than one worker are started as new processes, so a
-    script needs ``if __name__ == "__main__"``.
+    their rows are written instead of rows, and `replan` gives other rows. The bytes depend on the
+    inputs, the tokenizer and the options alone, not on workers, engine or interruptions. Memory: a
+    few times ``partition_size`` for each worker. More than one worker are started as new processes,
+    so a script needs ``if __name__ == "__main__"``.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
