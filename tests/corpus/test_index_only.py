@@ -17,7 +17,7 @@ import quire
 from quire.dataset.corpus import document_shard, replan
 from quire.dataset.corpus.lock import writer_lock
 from quire.dataset.packed import PackedDataset
-from quire.errors import CorruptFile, InvalidOption, OutputError
+from quire.errors import CorruptFile, InvalidOption, OutputError, OversizedDocument
 from quire.plan import Plan
 from quire.verify.output import verify_output
 from tests.corpus.corpora import hashes, jsonl, pack, texts
@@ -234,6 +234,16 @@ def test_mistakes_are_said_and_change_nothing(tmp_path, change, message):
     with pytest.raises(InvalidOption, match=message):
         replan(out, **change)
     assert hashes(out) == before
+
+
+def test_a_document_that_does_not_fit_a_new_plan_is_named_by_file_and_record(tmp_path):
+    jsonl(tmp_path / "a.jsonl", ["", "abc"])
+    jsonl(tmp_path / "b.jsonl", ["", "x" * 99])
+    out = tmp_path / "out"
+    pack(tmp_path / "*.jsonl", out, index_only=True)
+    with pytest.raises(OversizedDocument, match=r"^b\.jsonl: record 1 has 100 tokens but a row"):
+        replan(out, overlong="error", name="strict")
+    assert replan(out, overlong="error", max_length=200).num_rows == 1
 
 
 def test_only_an_index_only_output_can_be_planned_again(tmp_path):

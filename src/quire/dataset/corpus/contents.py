@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from quire.dataset.corpus.encoding import FILE_SHIFT
@@ -44,7 +45,8 @@ def packed_rows(
     with words_of_packing():
         shape = documents.terms(options.plan_options(seed))
         if options.overlong == "error":
-            _require_fitting(documents, shape.max_fragment, files)
+            names = [str(file.path) for file in files]
+            require_fitting(documents.lengths, shape.max_fragment, documents.numbers, names)
         plan = plan_documents(documents.lengths, shape, supervised_by_labels(documents))
     rows = gather(documents, plan, keep_source=options.keep_source)
     ledger = documents.ledger + plan.ledger
@@ -57,15 +59,20 @@ def packed_rows(
     )
 
 
-def _require_fitting(documents: Documents, longest: int, files: Sequence[InputFile]) -> None:
+def require_fitting(
+    lengths: npt.NDArray[np.int64],
+    longest: int,
+    ids: npt.NDArray[np.int64],
+    files: Sequence[str],
+) -> None:
     """Raise for a document that does not fit, by its file and record; the planner knows neither."""
-    overlong = documents.lengths > longest
+    overlong = lengths > longest
     if overlong.any():
         first = int(np.argmax(overlong))
-        file, record = divmod(int(documents.numbers[first]), 1 << FILE_SHIFT)
+        file, record = divmod(int(ids[first]), 1 << FILE_SHIFT)
         raise OversizedDocument(
-            f"{files[file].path}: record {record} has {documents.lengths[first]} tokens but a row "
-            f"holds {longest}; split it (overlong='split'), cut it (overlong='truncate') or raise "
+            f"{files[file]}: record {record} has {lengths[first]} tokens but a row holds "
+            f"{longest}; split it (overlong='split'), cut it (overlong='truncate') or raise "
             "max_length"
         )
 

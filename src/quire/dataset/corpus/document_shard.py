@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.dataset.corpus.commits import Commit
-from quire.dataset.corpus.contents import LENGTH
+from quire.dataset.corpus.contents import DOCUMENT_ID, LENGTH
 from quire.documents import Documents
 from quire.errors import CorruptFile
 from quire.ledger import Ledger
@@ -60,6 +60,11 @@ class DocumentShard:
                 f"the manifest says {self.documents} with {self.tokens}; pack it again"
             )
         return lengths
+
+    def ids(self) -> IntArray:
+        """The id of every document."""
+        ids: IntArray = self._read(DOCUMENT_ID)[DOCUMENT_ID].to_numpy()
+        return ids
 
     def labelled(self) -> Documents:
         """The documents with their labels alone."""

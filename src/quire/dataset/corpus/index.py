@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.dataset.corpus.commits import Commit, sha256_of
+from quire.dataset.corpus.contents import require_fitting
 from quire.dataset.corpus.document_shard import DocumentShard
+from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.output import PLANS
 from quire.dataset.corpus.seeds import shard_seed
@@ -39,6 +41,8 @@ class DocumentIndex:
     """The token (BOS) that opens every fragment; it stands in no shard."""
     end_with_eos: bool
     has_labels: bool
+    files: Sequence[str]
+    """The names of the inputs."""
 
     @classmethod
     def of_manifest(cls, out: Path, manifest: Mapping[str, Any]) -> DocumentIndex:
@@ -49,10 +53,13 @@ class DocumentIndex:
             opening=about["opening"],
             end_with_eos=about["end_with_eos"],
             has_labels=about["has_labels"],
+            files=[entry["name"] for entry in manifest["inputs"]],
         )
 
     @classmethod
-    def of_commits(cls, out: Path, commits: Sequence[Commit], empty: Documents) -> DocumentIndex:
+    def of_commits(
+        cls, out: Path, commits: Sequence[Commit], files: Sequence[InputFile], empty: Documents
+    ) -> DocumentIndex:
         """The index of what was committed; ``empty`` are no documents, but of the same kind."""
         at = empty.prefix_at
         return cls(
@@ -60,6 +67,7 @@ class DocumentIndex:
             opening=None if at is None else int(empty.columns[TOKENS][at].as_py()),
             end_with_eos=empty.ends_with_eos,
             has_labels="labels" in empty.columns,
+            files=[file.name for file in files],
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -89,6 +97,9 @@ class DocumentIndex:
         with words_of_packing():
             shape = of_this_kind.terms(options.plan_options(shard_seed(options.seed, 0, 0)))
             lengths = np.concatenate([shard.lengths() for shard in self.shards])
+            if options.overlong == "error" and lengths.max(initial=0) > shape.max_fragment:
+                ids = np.concatenate([shard.ids() for shard in self.shards])
+                require_fitting(lengths, shape.max_fragment, ids, self.files)
             return plan_documents(lengths, shape, self._supervised() if self.has_labels else None)
 
     def _supervised(self) -> Supervised:

@@ -219,7 +219,7 @@ class _Run:
         if not self._options.index_only:
             return make_manifest(header, self._ordered(), bad)
         empty = make_encoder(job.options, job.tokenizer, job.columns).documents()
-        index = DocumentIndex.of_commits(self.out, self._ordered(), empty)
+        index = DocumentIndex.of_commits(self.out, self._ordered(), job.files, empty)
         entry = write_plan(self.out, plan_name(self._options), index, self._options)
         return make_index_manifest(header, self._ordered(), bad, index.to_dict(), entry)
 
