@@ -23,7 +23,7 @@ SPECIALS = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
-PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14, "qwen3_vl": 16}
+PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14, "qwen3_vl": 16, "qwen3_vl_moe": 16}
 FAMILIES = tuple(PATCH)
 PICTURES = ("astronaut", "chelsea", "coffee", "rocket", "page", "coins")
 
@@ -52,6 +52,7 @@ def processor(family: str):
         "qwen2_vl": transformers.Qwen2VLProcessor,
         "qwen2_5_vl": transformers.Qwen2_5_VLProcessor,
         "qwen3_vl": transformers.Qwen3VLProcessor,
+        "qwen3_vl_moe": transformers.Qwen3VLProcessor,
     }[family]
 
     class WithoutVideos(base):
@@ -72,6 +73,7 @@ def model(family: str, attention: str = "sdpa"):
         "qwen2_vl": "Qwen2VL",
         "qwen2_5_vl": "Qwen2_5_VL",
         "qwen3_vl": "Qwen3VL",
+        "qwen3_vl_moe": "Qwen3VLMoe",
     }[family]
     made = getattr(transformers, f"{name}ForConditionalGeneration")._from_config(
         config, attn_implementation=attention
@@ -115,7 +117,10 @@ def _config(family: str):
             "num_position_embeddings": 64,
             "deepstack_visual_indexes": [0, 1],
         },
-    }[family]
+    }[family.removesuffix("_moe")]
+    if family.endswith("_moe"):
+        text |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+        text |= {"experts_implementation": "batched_mm"}  # grouped experts round by the whole batch
     placeholders = {
         "image_token_id": token_id("image_pad"),
         "video_token_id": token_id("video_pad"),
@@ -126,6 +131,7 @@ def _config(family: str):
         "qwen2_vl": transformers.Qwen2VLConfig,
         "qwen2_5_vl": transformers.Qwen2_5_VLConfig,
         "qwen3_vl": transformers.Qwen3VLConfig,
+        "qwen3_vl_moe": transformers.Qwen3VLMoeConfig,
     }[family]
     return made(text_config=text, vision_config=vision, **placeholders)
 
@@ -147,7 +153,7 @@ def encode_video(family: str, text: str, *pictures: str, seconds: float = 1.5) -
     grid = frames[0]["image_grid_thw"][0]
     assert all((frame["image_grid_thw"][0] == grid).all() for frame in frames)
     per_frame = "<|video_pad|>" * int(grid.prod() // 4)
-    if family == "qwen3_vl":
+    if family.startswith("qwen3"):
         body = "".join(
             f"<{i * seconds:.1f} seconds><|vision_start|>{per_frame}<|vision_end|>"
             for i in range(len(frames))

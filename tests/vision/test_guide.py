@@ -46,3 +46,12 @@ def test_no_page_says_that_packing_is_not_there():
     )
     for page in DOCS.rglob("*.md"):
         assert not denial.search(page.read_text(encoding="utf-8")), page.name
+
+
+def test_no_image_is_ever_opened_fault_54():
+    """A limit on pixels belongs where images are decoded, and that is not here; the guide says so."""
+    source = DOCS.parent / "src" / "quire"
+    opening = re.compile(r"^\s*(from|import) (PIL|cv2|imageio|skimage|torchvision)\b", re.MULTILINE)
+    for path in source.rglob("*.py"):
+        assert not opening.search(path.read_text(encoding="utf-8")), path.name
+    assert "No image is ever opened by quire" in GUIDE
