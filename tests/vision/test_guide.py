@@ -49,7 +49,7 @@ def test_no_page_says_that_packing_is_not_there():
 
 
 def test_no_image_is_ever_opened_fault_54():
-    """A limit on pixels belongs where images are decoded, and that is not here; the guide says so."""
+    """A limit on pixels belongs where images are decoded, which is not here."""
     source = DOCS.parent / "src" / "quire"
     opening = re.compile(r"^\s*(from|import) (PIL|cv2|imageio|skimage|torchvision)\b", re.MULTILINE)
     for path in source.rglob("*.py"):

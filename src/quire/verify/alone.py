@@ -7,6 +7,7 @@ import torch
 
 from quire.errors import ModelError
 from quire.verify.calls import like
+from quire.verify.images import FIELDS, images_of
 from quire.verify.layout import Batch, as_numpy
 from quire.verify.report import Document
 
@@ -24,12 +25,12 @@ def alone(batch: Batch, document: Document, own_masks: bool) -> dict[str, object
     shape = as_numpy(batch["input_ids"]).shape
     parts: dict[str, object] = {}
     for name, value in batch.items():
-        if name in DROPPED or (own_masks and name == "attention_mask"):
+        if name in DROPPED or name in FIELDS or (own_masks and name == "attention_mask"):
             continue
         parts[name] = _cut(name, value, document, (shape[0], shape[1]))
     if own_masks:
         parts["use_cache"] = False
-    return parts
+    return parts | images_of(batch, document)
 
 
 def _cut(name: str, value: object, document: Document, shape: tuple[int, int]) -> object:
