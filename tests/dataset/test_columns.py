@@ -145,7 +145,7 @@ def test_texts_are_rebuilt_from_their_rows_with_any_specials(lengths, options, b
             records, Letters(bos, eos), **options, keep_source=True, return_ledger=True
         )
     except InvalidOption as error:
-        assert "raise capacity" in str(error)
+        assert "raise max_length" in str(error)
         return
     except UserWarning as warning:
         assert "nothing is left" in str(warning)
