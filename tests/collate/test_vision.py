@@ -116,6 +116,51 @@ def test_a_field_of_one_value_for_each_token_is_laid_end_to_end():
         collator([samples])
 
 
+def test_a_field_of_fractions_for_each_token_is_padded_whole():
+    collator = VisionPaddedCollator(token_fields=("loss_scale",), return_tensors="np")
+    samples = [{"input_ids": [1, 2], "loss_scale": [0.5, 0.25]}]
+    samples += [{"input_ids": [3], "loss_scale": [0.75]}]
+    assert collator(samples)["loss_scale"].tolist() == [[0.5, 0.25], [0.75, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "name", ["text_position_ids", "cu_seq_lens_q", "max_length_k", "use_cache", "attention_mask"]
+)
+def test_no_field_of_a_sample_takes_the_place_of_what_keeps_samples_apart(name):
+    collator = VisionPaddingFreeCollator(attention="sdpa", return_tensors="np")
+    good = {"input_ids": [1, 2, 3]}
+    expected = collator([[good, good]])[name]
+    assert np.array_equal(collator([[good, good | {name: None}]])[name], expected)
+    if name != "attention_mask":  # of ones it says nothing
+        with pytest.raises(InvalidRow, match=f"sample 1 brings {name}"):
+            collator([[good, good | {name: [1]}]])
+
+
+def test_positions_that_are_none_are_made_all_the_same(flat):
+    batch = flat([[{"input_ids": [1, 2], "position_ids": None}, {"input_ids": [3]}]])
+    assert batch["position_ids"][:, 0].tolist() == [[0, 1, 0]] * 4
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_empty_vision_fields_are_those_of_a_sample_without_images(flat, padded, kind):
+    text = {"input_ids": [1, 2], "pixel_values": kind([]), "image_grid_thw": kind([])}
+    batch = flat([[text, with_image(5), text]])
+    assert (len(batch["pixel_values"]), len(batch["image_grid_thw"])) == (16, 1)
+    for alone in (flat([[text]]), padded([text])):
+        assert not {"pixel_values", "image_grid_thw"} & set(alone)
+
+
+def test_patches_of_different_widths_are_refused(flat):
+    with pytest.raises(InvalidRow, match="pixel_values of 2 samples do not fit together"):
+        flat([[with_image(1), with_image(2, pixel_values=np.ones((16, 4)))]])
+
+
+def test_tensors_and_arrays_of_patches_are_joined():
+    tensor = torch.ones(16, 3, dtype=torch.bfloat16)
+    batch = VisionPaddingFreeCollator(RULES)([[with_image(1), with_image(2, pixel_values=tensor)]])
+    assert batch["pixel_values"].shape == (32, 3)
+
+
 def test_a_text_only_pack_has_no_vision_fields(flat):
     batch = flat([[{"input_ids": [1, 2]}, {"input_ids": [3]}]])
     assert not {"pixel_values", "image_grid_thw", "video_grid_thw"} & set(batch)
@@ -272,6 +317,14 @@ BAD = {
     "seconds without videos": (
         {"input_ids": [1], "labels": [1], "second_per_grid_ts": [1.0]},
         r"sample 1 has 1 second_per_grid_ts but 0 videos",
+    ),
+    "seconds that are no list": (
+        with_video(1, labels=[0] * 3, second_per_grid_ts=1.5),
+        r"sample 1: second_per_grid_ts is 1\.5, one value",
+    ),
+    "patches that are no list": (
+        {"input_ids": [1], "labels": [1], "pixel_values": 4},
+        r"sample 1: pixel_values is 4, one value",
     ),
     "padding": (
         {"input_ids": [1, 0], "labels": [1, 0], "attention_mask": [1, 0]},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from quire.boundaries import Boundaries, fitting_length
 from quire.boundaries.checks import read_starts
@@ -37,9 +38,11 @@ def places_needed(rows: Rows, multiple: int) -> list[int]:
     return [Boundaries.of_rows([starts], [n], multiple=multiple).size for starts, n in columns]
 
 
-def place(rows: Sequence[Ints], boundaries: Boundaries, fill: int) -> Ints:
+def place(
+    rows: Sequence[Ints], boundaries: Boundaries, fill: int, dtype: npt.DTypeLike = np.int64
+) -> Ints:
     """`[B, T]`: the values of each row, in order, at the places of its tokens; `fill` elsewhere."""
-    placed = np.full(boundaries.shape, fill, dtype=np.int64)
+    placed = np.full(boundaries.shape, fill, dtype=dtype)
     if boundaries.is_dense:  # copying whole rows takes a tenth of the time of scattering tokens
         for target, row in zip(placed, rows, strict=True):
             target[: len(row)] = row

@@ -15,7 +15,7 @@ from quire.collate.tensors import Batch, Value, as_batch, require_return_tensors
 from quire.collate.vision_mrope import MropeOptions
 from quire.collate.vision_positions import VisionModel, positions_of
 from quire.collate.vision_samples import Pack, VisionSamples, read_samples
-from quire.errors import InvalidOption, unknown_name
+from quire.errors import InvalidOption, InvalidRow, unknown_name
 from quire.labels import LabelOptions, causal_labels
 
 VisionBatch: TypeAlias = "dict[str, Value | list[object]]"
@@ -104,9 +104,22 @@ def labels_of(
 def finished(batch: Batch, samples: VisionSamples, return_tensors: str) -> VisionBatch:
     """The batch with patches, grids and the fields that are not known, as what was asked for."""
     arrays = batch | samples.vision
+    others = _without_own(samples.others, arrays)
     if return_tensors == "np":
         arrays = {name: np.asarray(v) if hasattr(v, "numpy") else v for name, v in arrays.items()}
-    return {**as_batch(arrays, return_tensors), **samples.others}
+    return {**as_batch(arrays, return_tensors), **others}
+
+
+def _without_own(others: dict[str, list[object]], made: Batch) -> dict[str, list[object]]:
+    """The fields of samples, none of which takes the place of what keeps samples apart."""
+    for name in others.keys() & made.keys():
+        given = [index for index, value in enumerate(others[name]) if value is not None]
+        if given:
+            raise InvalidRow(
+                f"sample {given[0]} brings {name}, but the collator makes them, so that samples "
+                "stay apart; leave them out"
+            )
+    return {name: values for name, values in others.items() if name not in made}
 
 
 def _end_to_end(lengths: Sequence[int]) -> Boundaries:

@@ -31,13 +31,20 @@ def join(samples: Iterable[Feature], name: str) -> object:
     ...      "image_grid_thw").tolist()
     [[1, 4, 6], [1, 2, 2]]
     """
-    values = [sample[name] for sample in samples if sample.get(name) is not None]
+    given = (sample[name] for sample in samples if sample.get(name) is not None)
+    values = [value for value in given if len(value)]  # of no image, lists have no width either
     if not values:
         return None
     torch = sys.modules.get("torch")  # a tensor cannot exist before its library is loaded
-    if torch is not None and all(isinstance(value, torch.Tensor) for value in values):
-        return torch.cat(values)
-    return np.concatenate([as_array(value) for value in values])
+    try:
+        if torch is not None and any(isinstance(value, torch.Tensor) for value in values):
+            return torch.cat([torch.as_tensor(value) for value in values])
+        return np.concatenate([as_array(value) for value in values])
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidRow(
+            f"the {name} of {len(values)} samples do not fit together: {error}; encode all samples "
+            "with one processor"
+        ) from error
 
 
 def as_array(values: object) -> Array:

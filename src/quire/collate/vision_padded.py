@@ -62,7 +62,10 @@ class VisionPaddedCollator:
             "attention_mask": (boundaries.segment_ids() > 0).astype(np.int64),
             "position_ids": np.stack([placed(list(axis)) for axis in axes]),
             "mm_token_type_ids": placed(samples.token_types),
-            **{name: placed(column) for name, column in samples.token_columns.items()},
+            **{  # weights of tokens, say, are no integers
+                name: place(column, boundaries, 0, np.result_type(*column))
+                for name, column in samples.token_columns.items()
+            },
             "use_cache": False,
         }
         return finished(batch, samples, self.return_tensors)

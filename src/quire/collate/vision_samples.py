@@ -143,7 +143,7 @@ def _grids(sample: Feature, index: int) -> Grids:
     """The sample's grids, if patches and grids tell of the same images."""
     image, video = (grid_of(sample, name, index) for name in GRIDS)
     for name, grid, pixels in zip(GRIDS, (image, video), PIXELS, strict=True):
-        given = 0 if sample.get(pixels) is None else len(sample[pixels])
+        given = _count(sample, pixels, index)
         described = int(grid.prod(axis=1).sum())
         if given != described:
             raise InvalidRow(
@@ -151,13 +151,25 @@ def _grids(sample: Feature, index: int) -> Grids:
                 "give both as the processor returns them"
             )
     seconds = sample.get("second_per_grid_ts")
-    if seconds is not None and len(seconds) != len(video):
+    if seconds is not None and (found := _count(sample, "second_per_grid_ts", index)) != len(video):
         raise InvalidRow(
-            f"sample {index} has {len(seconds)} second_per_grid_ts but {len(video)} videos; give "
+            f"sample {index} has {found} second_per_grid_ts but {len(video)} videos; give "
             "one for each"
         )
     read = None if seconds is None else np.asarray(seconds, dtype=np.float32)
     return Grids(image=image, video=video, seconds=read)
+
+
+def _count(sample: Feature, name: str, index: int) -> int:
+    """How many patches or numbers a field holds."""
+    values = sample.get(name)
+    try:
+        return 0 if values is None else len(values)
+    except TypeError:
+        raise InvalidRow(
+            f"sample {index}: {name} is {values!r:.60}, one value, but must be a list; give what "
+            "the processor returns"
+        ) from None
 
 
 def _require_seconds(samples: Sequence[Feature], grids: Sequence[Grids]) -> None:
