@@ -1,4 +1,4 @@
-"""The manifest as a reader needs it: of a known version, naming files of its folder alone."""
+"""The manifest as a reader needs it: whole, of a known version, naming files of its folder only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from quire.dataset.packed.manifest_fields import require_fields
 from quire.errors import CorruptFile, InvalidOption, unknown_name
 
 INDEXED = "quire.indexed"
@@ -33,6 +34,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         for name in names:
             if not isinstance(name, str) or not pattern.fullmatch(name) or _is_link(path, name):
                 raise CorruptFile(f"{file} names {name!r:.80}, which is no {kind} of its folder")
+    require_fields(file, manifest)
     return dict(manifest)
 
 
