@@ -10,6 +10,8 @@ import sys
 from importlib import resources
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import quire
@@ -95,6 +97,51 @@ def test_a_missing_shard_is_named(packed, tmp_path):
     (copy / shard).unlink()
     with pytest.raises(CorruptFile, match=Path(shard).name):
         write_report(copy, tmp_path / "r.html")
+
+
+@pytest.fixture
+def small(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n{"text": "defg"}\n{"text": "hi"}\n')
+    quire.pack_corpus([tmp_path / "a.jsonl"], tmp_path / "small", "byte", max_length=12)
+    return tmp_path / "small"
+
+
+@pytest.mark.parametrize(
+    ("column", "first", "message"),
+    [
+        ("document_starts", [0, -5], "do not begin with 0, or do not increase"),
+        ("document_starts", [0, 10**6], "do not begin with 0, or do not increase"),
+        ("document_starts", [1], "do not begin with 0"),
+        ("document_starts", [], "a row has no document_starts"),
+        ("document_starts", None, "document_starts hold a null"),
+        ("document_starts", [0, None], "document_starts hold a null"),
+        ("document_starts", [0.5], "must be lists of integers"),
+        ("document_starts", "0", "must be lists of integers"),
+        ("document_ids", [-1, -1], "document_ids are negative"),
+        ("document_ids", [0], "not one for each of document_starts"),
+        ("document_offsets", [], "not one for each of document_starts"),
+        ("input_ids", None, "input_ids hold a null"),
+        ("input_ids", [5] * 12, "2 rows of .* tokens but the manifest says 2 of"),
+    ],
+)
+def test_a_shard_that_cannot_be_rows_is_an_error_and_no_page(small, column, first, message):
+    (shard,) = (small / "data").glob("*.parquet")
+    table = pq.read_table(shard)
+    values = table.column(column).to_pylist()
+    assert len(values[0]) == 2 or column == "input_ids"
+    others = [first] * (len(values) - 1) if isinstance(first, str) else values[1:]
+    position = table.schema.get_field_index(column)
+    pq.write_table(table.set_column(position, column, pa.array([first, *others])), shard)
+    with pytest.raises(CorruptFile, match=message):
+        write_report(small, small / "r.html")
+    assert not (small / "r.html").exists()
+
+
+def test_a_shard_that_lost_rows_is_an_error_and_not_a_fill_over_one(small):
+    (shard,) = (small / "data").glob("*.parquet")
+    pq.write_table(pq.read_table(shard).slice(0, 1), shard)
+    with pytest.raises(CorruptFile, match=r"it has 1 rows of .* but the manifest says 2 of"):
+        write_report(small, small / "r.html")
 
 
 def test_a_page_that_cannot_be_written_is_an_error_with_the_remedy(packed, tmp_path):

@@ -52,7 +52,7 @@ def figures_of(
     return {
         "name": path.resolve().name,
         "headline": _headline(manifest, shapes, capacity),
-        "ledger": manifest["ledger"],
+        "ledger": Ledger.from_dict(manifest["ledger"]).to_dict(),
         "lengths": length_bins(documents, shapes.fragment_lengths),
         "document_lengths": None if documents is None else summary(documents),
         "fragment_lengths": summary(shapes.fragment_lengths),
