@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
-from quire.errors import InvalidOption
+from quire.errors import InvalidBoundaries, InvalidOption
 from quire.view import open_rows
 
 TEXTS = ["alpha", "be\x1b[31mta", "<b>gamma</b> [bold]x[/]", "delta " * 40]
@@ -211,6 +211,35 @@ def test_what_holds_no_rows_is_an_error_in_a_line(tmp_path, name, content, messa
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        *("null", "7", '"abc"', '["a"]', "{}", "[1, null]", "[1.5]", "[NaN]", "[true]"),
+        *("[1, [2]]", "[[1]]", f"[{10**30}]"),
+    ],
+)
+def test_tokens_that_are_no_integers_are_an_error_that_names_the_row(tmp_path, tokens):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(f'{{"input_ids": [1]}}\n{{"input_ids": {tokens}}}\n')
+    with pytest.raises(InvalidOption, match=r"row 1: input_ids are .* must be a list of integers"):
+        list(open_rows(file).views())
+
+
+def test_wrong_starts_are_an_error_that_names_the_row(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    good, bad = ({"input_ids": [1, 2], "document_starts": starts} for starts in ([0], [0, 5]))
+    file.write_text(f"{json.dumps(good)}\n{json.dumps(bad)}\n")
+    with pytest.raises(InvalidBoundaries, match=r"row 1: document_starts\[1\] is 5"):
+        list(open_rows(file).views())
+
+
+def test_numbers_beyond_all_rows_are_refused_without_a_traceback(packed):
+    for option in ("-n", "--start"):
+        done = run(packed, option, 10**30)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
 
 
 def test_missing_paths_and_other_folders_are_errors(tmp_path):

@@ -24,9 +24,9 @@ def inspect(
     ],
     *,
     examples: Annotated[
-        int, typer.Option("--examples", "-n", min=0, help="How many rows to show.")
+        int, typer.Option("--examples", "-n", min=0, max=10**12, help="How many rows to show.")
     ] = 5,
-    start: Annotated[int, typer.Option(min=0, help="The first row to show.")] = 0,
+    start: Annotated[int, typer.Option(min=0, max=10**12, help="The first row to show.")] = 0,
     tokenizer: Annotated[
         str | None,
         typer.Option(help="What turns tokens into text: 'byte', or the path of a tokenizer."),

@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped]
 
 from quire.boundaries import check_starts, starts_from_segment_ids
 from quire.documents import as_tokenizer
-from quire.errors import CorruptFile, InvalidOption, missing_dependency
+from quire.errors import CorruptFile, InvalidBoundaries, InvalidOption, missing_dependency
 
 if TYPE_CHECKING:
     from quire.stream import StreamConfig
@@ -94,7 +94,7 @@ def _view(number: int, row: Mapping[str, Any]) -> RowView:
             f"row {number} has {', '.join(map(str, row))[:200]} but no input_ids: this holds no "
             "packed rows; pack it first (quire pack), or name what was packed"
         )
-    ids = np.asarray(row["input_ids"], dtype=np.int64)
+    ids = _tokens(number, row["input_ids"])
     features = tuple(str(name) for name in row)
     if row.get("document_starts") is None:
         return RowView(
@@ -104,8 +104,31 @@ def _view(number: int, row: Mapping[str, Any]) -> RowView:
             features=features,
             has_starts=False,
         )
-    starts = check_starts(row["document_starts"], len(ids))
+    starts = _starts(number, row["document_starts"], len(ids))
     return RowView(number=number, input_ids=ids, starts=starts, features=features)
+
+
+def _tokens(number: int, given: Any) -> Ints:  # noqa: ANN401 - whatever stood in a file
+    """The tokens of a row, if they are a list of integers."""
+    try:
+        ids = np.asarray(given)
+    except (ValueError, TypeError, OverflowError):
+        ids = np.zeros(0, object)  # a ragged list
+    if ids.ndim != 1 or not (ids.dtype.kind in "iu" or (isinstance(given, list) and not given)):
+        raise InvalidOption(
+            f"row {number}: input_ids are {given!r:.60} but must be a list of integers; "
+            "this holds no packed rows, or is damaged"
+        )
+    return ids.astype(np.int64)
+
+
+def _starts(number: int, given: Any, length: int) -> Ints:  # noqa: ANN401 - as above
+    try:
+        return check_starts(given, length)
+    except InvalidBoundaries as error:
+        # The check knows of one row alone, and calls it 0.
+        said = str(error).replace("row 0", f"row {number}", 1)
+        raise InvalidBoundaries(said) from None
 
 
 def _folder(path: Path, decode: Decode | None, plan: str | None) -> Rows:
