@@ -43,6 +43,17 @@ BAD = {
     "has length 2.5 but that must be": {"length": 2.5},
     "has length True but that must be": {"length": True},
     "has length '3' but that must be": {"length": "3"},
+    "has input_ids 5 but that must be a list": {"input_ids": 5},
+    "has labels 4 but that must be a list": {"input_ids": [1, 2, 3], "labels": 4},
+    r"has input_ids of shape \(1, 4\)": {"input_ids": [[1, 2, 3, 4]]},
+    "has image_grid_thw that cannot be read": {"length": 2, "image_grid_thw": [[1, 2], [1, 2, 2]]},
+    r"has image_grid_thw of shape \(\)": {"length": 2, "image_grid_thw": 4},
+    "has image_grid_thw with -1 but": {"length": 2, "image_grid_thw": [[-1, 2, 2]]},
+    "has pixel_values 4 but that must be a list": {"length": 2, "pixel_values": 4},
+    "has mm_token_type_ids that cannot be read": {
+        "length": 2,
+        "mm_token_type_ids": [[0], [1, 2]],
+    },
     "is list but must map names": [1, 2],
     "is NoneType but must map names": None,
     r"has input_ids of shape \(1, 3\)": {"input_ids": np.zeros((1, 3))},
@@ -174,6 +185,19 @@ def test_datasets_that_cannot_be_read_twice_or_at_all_are_refused():
         PackedVLDataset(iter([]), packing_length=8)
     with pytest.raises(InvalidOption, match="dataset is int but must have"):
         PackedVLDataset(7, packing_length=8)
+    with pytest.raises(InvalidOption, match="dataset is a dict of 'train', not a list of samples"):
+        PackedVLDataset({"train": []}, packing_length=8)
+
+
+@pytest.mark.parametrize("value", [4, [[1], [2, 3]]])
+def test_malformed_images_are_left_out_where_they_have_budgets(value):
+    for name in ("pixel_values", "image_grid_thw"):
+        items = [sample(0, 3), sample(1, 3, **{name: value}), sample(2, 3)]
+        budgets = {"packing_max_images": 4, "packing_max_patches": 4}
+        dataset = packed(items, max_bad_records=1, **budgets)
+        if name == "pixel_values" and isinstance(value, list):
+            continue  # two rows, of which no width is asked
+        assert numbers(dataset) == [[0, 2]]
 
 
 def test_a_measure_that_returns_no_counts_is_an_error():

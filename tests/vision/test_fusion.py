@@ -110,6 +110,10 @@ def test_set_epoch_reaches_the_datasets_below_first():
         ([1], None, "must map names to datasets"),
         ({"": [1]}, None, "non-empty strings"),
         ({"a": [1]}, {"a": 0}, "leave no sample at all"),
+        ({"a": [1]}, [1.0], r"ratios is \[1\.0\] but must map"),
+        ({"a": [1]}, {"a": 1e15}, "which makes more than 4294967296 samples of 1"),
+        ({"a": [1]}, {"a": 10**400}, "which makes more than 4294967296 samples of 1"),
+        ({"a": {"train": [1]}}, None, "dataset 'a' is dict but needs"),
         ({"a": InOrder([1])}, None, "dataset 'a' is InOrder but needs __len__"),
     ],
 )

@@ -229,6 +229,10 @@ def test_a_damaged_state_is_refused():
         {"account": [["", "vanished", 1, 1]]},
         {"account": [["", "input", -1, 1]]},
         {"account": 3},
+        {"account": [["", [], 1, 1]]},
+        {"packs": None},
+        {"packs": {"fills": [[80, 10**30]], "samples": 1, "single_long": 0}},
+        {"place": {"read": 16, "finished": False, "waiting": [], "ready": []}},
         {"packs": {"fills": [[81, 1]], "samples": 1, "single_long": 0}},
     ],
 )

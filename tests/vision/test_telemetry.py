@@ -128,3 +128,9 @@ def test_metrics_of_single_datasets_are_left_out():
     kept = aggregate_metrics(metrics, ["chart", "ai2d"])
     assert set(kept) == {"loss", "token_acc", "charter_loss", "packing/fill_mean"}
     assert aggregate_metrics(metrics) == metrics
+
+
+def test_what_the_trainer_reports_stays_whatever_datasets_are_called():
+    metrics = {"loss": 1.0, "train_loss": 2.0, "epoch": 1.0, "packing/num_packs": 3.0}
+    sources = ["loss", "train", "epoch", "packing"]
+    assert aggregate_metrics(metrics | {"train/token_acc": 0.5}, sources) == metrics

@@ -67,7 +67,7 @@ class Account:
     def restore(self, counts: object) -> None:
         """Go on from counts that `to_state` gave."""
         for source, kind, documents, tokens in read_rows("account", counts, 4):
-            if not isinstance(source, str) or kind not in _KINDS:
+            if not isinstance(source, str) or not isinstance(kind, str) or kind not in _KINDS:
                 raise InvalidState(f"the state's account has an entry {source!r}, {kind!r}")
             self._counts[source, kind] = [read_count(kind, documents), read_count(kind, tokens)]
 

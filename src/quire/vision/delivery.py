@@ -36,6 +36,11 @@ class Delivery:
         self._logged: Counter[str] = Counter()
         self._num_bad = 0
 
+    @property
+    def num_input(self) -> int:
+        """Samples that were read so far."""
+        return self._account.ledger().documents.input
+
     def enter(self, position: int, tokens: int) -> None:
         """Count a sample that was read."""
         self._account.add("input", position, tokens)

@@ -20,6 +20,8 @@ from quire.vision.reading import has_positions
 from quire.vision.samples import SampleReader
 
 Ints = npt.NDArray[np.int64]
+_MOST_SAMPLES = 2**32
+"""More in an epoch cannot be meant; numbers are held for all of them."""
 
 
 class FusionDataset:
@@ -136,7 +138,7 @@ def _checked_datasets(datasets: object) -> dict[str, Any]:
     for name, dataset in datasets.items():
         if not isinstance(name, str) or not name:
             raise InvalidOption(f"datasets has a name {name!r} but names are non-empty strings")
-        if not has_positions(dataset):
+        if not has_positions(dataset) or isinstance(dataset, Mapping):
             raise InvalidOption(
                 f"dataset {name!r} is {type(dataset).__name__} but needs __len__ and __getitem__, "
                 "as its quota is a part of its length"
@@ -147,6 +149,8 @@ def _checked_datasets(datasets: object) -> dict[str, Any]:
 def _checked_ratios(
     datasets: Mapping[str, Any], ratios: Mapping[str, float] | None
 ) -> dict[str, float]:
+    if ratios is not None and not isinstance(ratios, Mapping):
+        raise InvalidOption(f"ratios is {ratios!r:.60} but must map the datasets' names to numbers")
     given = dict.fromkeys(datasets, 1.0) if ratios is None else dict(ratios)
     for name in given:
         if name not in datasets:
@@ -156,9 +160,14 @@ def _checked_ratios(
             raise InvalidOption(f"dataset {name!r} has no ratio; give one, 0 to leave it out")
         value = given[name]
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value < 0:
+        if not number or not 0 <= value < math.inf:
             raise InvalidOption(
                 f"the ratio of dataset {name!r} is {value!r} but must be a finite number >= 0"
+            )
+        if len(datasets[name]) * value > _MOST_SAMPLES:
+            raise InvalidOption(
+                f"the ratio of dataset {name!r} is {value!r:.60}, which makes more than "
+                f"{_MOST_SAMPLES} samples of {len(datasets[name])}; lower it, or train more epochs"
             )
     if not sum(round(len(data) * given[name]) for name, data in datasets.items()):
         raise InvalidOption(f"the ratios {given} leave no sample at all; raise one of them")

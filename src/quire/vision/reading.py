@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
@@ -37,6 +37,12 @@ def has_positions(dataset: object) -> bool:
 
 def require_readable(dataset: object) -> None:
     """Nothing, if samples can be read from the dataset, in every epoch anew."""
+    if isinstance(dataset, Mapping):
+        names = ", ".join(map(repr, list(dataset)[:5]))
+        raise InvalidOption(
+            f"dataset is a {type(dataset).__name__} of {names or 'nothing'}, not a list of "
+            "samples; choose one of its datasets, or fuse them with FusionDataset"
+        )
     if has_positions(dataset):
         return
     if not hasattr(dataset, "__iter__"):

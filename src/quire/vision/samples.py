@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from quire.errors import InvalidDocument, InvalidOption
 from quire.plan.options import require_integer
@@ -44,17 +45,18 @@ class SampleReader:
         return tuple([given[n] if n in given else _COUNT[n](mapping) for n in self.names])
 
     def _check(self, sample: Sample) -> None:
-        ids, labels = sample.get("input_ids"), sample.get("labels")
-        if ids is not None and labels is not None and len(ids) != len(labels):
-            raise InvalidDocument(f"has {len(ids)} input_ids and {len(labels)} labels")
+        if sample.get("input_ids") is not None and sample.get("labels") is not None:
+            ids, labels = (_flat_length(name, sample[name]) for name in ("input_ids", "labels"))
+            if ids != labels:
+                raise InvalidDocument(f"has {ids} input_ids and {labels} labels")
         for kind, pixels in _MEDIA:
             self._check_media(sample, kind, pixels)
 
     def _check_media(self, sample: Sample, kind: str, pixels: str) -> None:
-        rows, patches = sample.get(pixels), _patches_of_grid(sample, f"{kind}_grid_thw")
-        if patches is not None and rows is not None and len(rows) != patches:
+        rows, patches = _num_rows(sample, pixels), _patches_of_grid(sample, f"{kind}_grid_thw")
+        if patches is not None and rows is not None and rows != patches:
             raise InvalidDocument(
-                f"has {len(rows)} rows of {pixels} but {patches} patches in {kind}_grid_thw"
+                f"has {rows} rows of {pixels} but {patches} patches in {kind}_grid_thw"
             )
         if patches is None and rows is not None:
             return  # how many placeholders images without a grid need is not known
@@ -68,9 +70,9 @@ class SampleReader:
         """How many tokens stand for parts of an image; None where that cannot be known."""
         token_id = self.image_token_id if kind == "image" else self.video_token_id
         if token_id is not None and sample.get("input_ids") is not None:
-            return _count(sample["input_ids"], token_id)
+            return _count(sample, "input_ids", token_id)
         if sample.get("mm_token_type_ids") is not None:
-            return _count(sample["mm_token_type_ids"], 1 if kind == "image" else 2)
+            return _count(sample, "mm_token_type_ids", 1 if kind == "image" else 2)
         return None
 
 
@@ -104,11 +106,11 @@ def count_images(sample: Sample) -> int:
     """Images and videos of a sample: rows of its grids, or else of images that are not cut up."""
     total = 0
     for kind, pixels in _MEDIA:
-        grid, rows = sample.get(f"{kind}_grid_thw"), sample.get(pixels)
-        if grid is not None:
-            total += len(grid)
-        elif rows is not None and np.ndim(rows) > 2:
-            total += len(rows)
+        grids, rows = _num_rows(sample, f"{kind}_grid_thw"), _num_rows(sample, pixels)
+        if grids is not None:
+            total += grids
+        elif rows and _array(sample, pixels).ndim > 2:
+            total += rows
     return total
 
 
@@ -120,10 +122,8 @@ def count_patches(sample: Sample) -> int:
     """
     total = 0
     for kind, pixels in _MEDIA:
-        rows = sample.get(pixels)
-        total += (
-            len(rows) if rows is not None else _patches_of_grid(sample, f"{kind}_grid_thw") or 0
-        )
+        rows = _num_rows(sample, pixels)
+        total += rows if rows is not None else _patches_of_grid(sample, f"{kind}_grid_thw") or 0
     return total
 
 
@@ -144,26 +144,50 @@ def checked_measures(measures: object) -> dict[str, int]:
 
 
 def _patches_of_grid(sample: Sample, name: str) -> int | None:
-    grid = sample.get(name)
-    if grid is None:
+    if sample.get(name) is None:
         return None
-    array = np.asarray(grid)
+    array = _array(sample, name)
     if array.size == 0:
         return 0
     if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
         raise InvalidDocument(f"has {name} of shape {array.shape} but it holds integer t, h, w")
-    return int(array.prod(axis=1).sum())
+    if array.min() < 0:
+        raise InvalidDocument(f"has {name} with {array.min()} but t, h, w are counts")
+    return int(array.prod(axis=1, dtype=np.int64).sum())
 
 
-def _count(ids: object, value: int) -> int:
-    return int((np.asarray(ids) == value).sum())
+def _count(sample: Sample, name: str, value: int) -> int:
+    return int((_array(sample, name) == value).sum())
+
+
+def _array(sample: Sample, name: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(sample[name])
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged, or on a device
+        raise InvalidDocument(f"has {name} that cannot be read: {error}") from error
+
+
+def _num_rows(sample: Sample, name: str) -> int | None:
+    """How many things a field lists; None where it is missing."""
+    values = sample.get(name)
+    return None if values is None else _length(name, values)
+
+
+def _length(name: str, values: Any) -> int:  # noqa: ANN401 - list, array or tensor
+    try:
+        return len(values)
+    except TypeError:
+        raise InvalidDocument(f"has {name} {values!r:.60} but that must be a list") from None
 
 
 def _flat_length(name: str, values: Any) -> int:  # noqa: ANN401 - list, array or tensor
     shape = getattr(values, "shape", None)
+    number = _length(name, values)
+    if shape is None and number and isinstance(values[0], Sequence):
+        shape = (number, len(values[0]))
     if shape is not None and len(shape) != 1:
         raise InvalidDocument(f"has {name} of shape {tuple(shape)} but they must be flat")
-    return len(values)
+    return number
 
 
 def _integer(name: str, value: Any) -> int:  # noqa: ANN401 - int, numpy integer or tensor

@@ -68,7 +68,7 @@ def require_same_terms(saved: object, here: Mapping[str, Any]) -> None:
 
 def read_count(what: str, value: object, most: int | None = None) -> int:
     """The value, if it is an integer from 0 to ``most``."""
-    sound = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
     if not sound or (most is not None and value > most):  # type: ignore[operator]
         limit = "" if most is None else f" and <= {most}"
         raise InvalidState(f"the state's {what} is {value!r} but must be an integer >= 0{limit}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from quire.errors import InvalidDocument, InvalidState, SourceChanged
 from quire.vision.budgets import Budgets
-from quire.vision.carry_over import CarryOver, Group
+from quire.vision.carry_over import MOST_CARRIES, CarryOver, Group
 from quire.vision.delivery import Delivery
 from quire.vision.options import VisionPackingOptions
 from quire.vision.ranks import Share
@@ -119,7 +119,12 @@ class StreamedPacks:
     def restore(self, place: dict[str, Any]) -> None:
         """Hold again what a place tells of: those samples, and no others, are read anew."""
         self._num_read = read_count("read", place.get("read"))
-        self._finished = bool(place.get("finished"))
+        if (counted := self.delivery.num_input) != self._num_read:
+            raise InvalidState(
+                f"the state has read {self._num_read} samples but counted {counted}; use a state "
+                "as state_dict() gave it"
+            )
+        self._finished = _flag("finished", place.get("finished"))
         waiting = read_rows("waiting", place.get("waiting"), 2 + len(self._budgets.names))
         ready = read_rows("ready", place.get("ready"))
         if any(len(row) < 3 for row in ready):
@@ -127,7 +132,8 @@ class StreamedPacks:
                 "the state's ready packs must each hold a flag, tokens and positions"
             )
         self._hold([row[0] for row in waiting] + [at for row in ready for at in row[2:]])
-        for position, _, *sizes in waiting:
+        for position, carries, *sizes in waiting:
+            read_count("carries", carries, MOST_CARRIES)
             self._require_same(f"sample {position}", sizes, self._held[position][1])
         self._restore_waiting(waiting)
         for single_long, tokens, *positions in ready:
@@ -165,6 +171,12 @@ class StreamedPacks:
                 f"{what} measures {list(found)} but {list(saved)} in the state; continue with the "
                 "same dataset"
             )
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidState(f"the state's {name} is {value!r:.60} but must be true or false")
+    return value
 
 
 def _length_if_any(sample: Any) -> int:  # noqa: ANN401

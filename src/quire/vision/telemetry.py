@@ -14,6 +14,23 @@ from quire.ledger import Ledger
 from quire.vision.state import read_count, read_rows
 
 NUM_BINS = 20
+_OF_A_TRAINER = frozenset(
+    {
+        "loss",
+        "token_acc",
+        "grad_norm",
+        "learning_rate",
+        "epoch",
+        "step",
+        "total_flos",
+        "num_input_tokens_seen",
+        "train_loss",
+        "train_runtime",
+        "train_samples_per_second",
+        "train_steps_per_second",
+        "train_tokens_per_second",
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,6 +166,8 @@ def aggregate_metrics(
 ) -> dict[str, float]:
     """The metrics without those of single datasets: a pack mixes them, so their numbers would lie.
 
+    What a Trainer itself reports is over all data, whatever datasets are called.
+
     >>> aggregate_metrics({"loss": 1.0, "loss_charts": 2.0, "charts/token_acc": 0.5}, ["charts"])
     {'loss': 1.0}
     """
@@ -156,7 +175,11 @@ def aggregate_metrics(
     if not names:
         return dict(metrics)
     of_source = re.compile(rf"(?:^|[^0-9A-Za-z])(?:{names})(?:$|[^0-9A-Za-z])")
-    return {name: value for name, value in metrics.items() if not of_source.search(name)}
+    return {
+        name: value
+        for name, value in metrics.items()
+        if name in _OF_A_TRAINER or name.startswith("packing/") or not of_source.search(name)
+    }
 
 
 def _percentile(ratios: np.ndarray, counts: np.ndarray, share: float) -> float:

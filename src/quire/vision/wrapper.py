@@ -220,8 +220,8 @@ class PackedVLDataset(IterableBase):
                 f"the state is of part {state['share']} of ranks and workers and this is part "
                 f"{[share.index, share.count]}; continue with as many of them"
             )
-        for name in ("place", "packs"):
-            if not isinstance(state[name], dict | NoneType):
+        for name, kinds in (("place", dict | NoneType), ("packs", dict)):
+            if not isinstance(state[name], kinds):
                 raise InvalidState(f"the state's {name} is {state[name]!r:.60} but must be a dict")
 
     def __getstate__(self) -> dict[str, Any]:
