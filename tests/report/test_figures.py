@@ -6,11 +6,13 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import polars
 import pytest
 
 from quire import lower_bound
 from quire.report import ReportOptions, write_report
+from quire.report.distributions import even_bins
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +108,13 @@ def test_fill_and_fragments_in_a_row_are_counted(figures, rows):
     ]
     assert shown["counts"] == by_bin
     assert sum(shown["counts"]) == len(rows)
+
+
+def test_a_share_on_the_edge_of_a_bin_is_in_the_bin_that_begins_there():
+    shown = even_bins(np.arange(1, 201), whole=200, num_bins=50)
+    assert shown["counts"] == [3, *[4] * 48, 5]
+    huge = even_bins(np.array([5, 2**60]), whole=2**126, num_bins=50)
+    assert huge["counts"] == [2, *[0] * 49]
 
 
 def test_attention_pairs_are_the_squares_of_fragments(figures, rows):

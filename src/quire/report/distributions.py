@@ -11,6 +11,7 @@ from quire.report.shapes import Ints, RowShapes
 
 Floats = npt.NDArray[np.float64]
 _BINS_PER_DOUBLING = 2
+_MOST = 2**63 - 1
 
 
 def summary(values: npt.NDArray[Any]) -> dict[str, float]:
@@ -30,13 +31,16 @@ def summary(values: npt.NDArray[Any]) -> dict[str, float]:
     }
 
 
-def even_bins(shares: Floats, num_bins: int) -> dict[str, Any]:
-    """How many shares (from 0 to 1) fall into each bin of equal width; 1 is in the last.
+def even_bins(values: Ints, whole: int, num_bins: int) -> dict[str, Any]:
+    """How many values, as shares of ``whole``, fall into each bin of equal width; 1 is in the last.
 
-    >>> even_bins(np.array([0.1, 1.0]), num_bins=2)
-    {'width': 0.5, 'counts': [1, 1]}
+    >>> even_bins(np.array([1, 29, 50]), whole=50, num_bins=2)
+    {'width': 0.5, 'counts': [1, 2]}
     """
-    places = np.minimum((shares * num_bins).astype(np.int64), num_bins - 1)
+    # In whole numbers: 0.58 * 50 is under 29, so that a share on an edge would fall below it. They
+    # are Python's, because the pairs of a row of 2^29 places are more than an int64 holds 50 times.
+    edges = np.array([min(-(-whole * n // num_bins), _MOST) for n in range(1, num_bins)])
+    places = np.searchsorted(edges, values, side="right")
     return {"width": 1 / num_bins, "counts": np.bincount(places, minlength=num_bins).tolist()}
 
 

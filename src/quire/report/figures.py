@@ -56,7 +56,7 @@ def figures_of(
         "lengths": length_bins(documents, shapes.fragment_lengths),
         "document_lengths": None if documents is None else summary(documents),
         "fragment_lengths": summary(shapes.fragment_lengths),
-        "fill": even_bins(shapes.row_lengths / capacity, num_bins=50),
+        "fill": even_bins(shapes.row_lengths, capacity, num_bins=50),
         "fill_summary": summary(shapes.row_lengths / capacity),
         "fragments_per_row": counts_of(shapes.fragments_per_row),
         "attention": _attention(shapes, capacity, options),
@@ -110,7 +110,7 @@ def _num_cut(document_ids: Ints) -> int:
 def _attention(shapes: RowShapes, capacity: int, options: ReportOptions) -> dict[str, Any]:
     pairs, costs = attention_costs(shapes)
     figures: dict[str, Any] = {
-        "pairs": even_bins(pairs / float(capacity) ** 2, num_bins=50),
+        "pairs": even_bins(pairs, capacity**2, num_bins=50),
         "pairs_total": int(pairs.sum()),
         "pairs_without_boundaries": int((shapes.row_lengths**2).sum()),
         "ranks": options.num_ranks,
