@@ -15,6 +15,7 @@ from tests.stream.inputs import (
     ListSource,
     Numbers,
     config,
+    same,
     shards_of,
     take,
     unique_documents,
@@ -162,6 +163,39 @@ def test_states_of_different_steps_are_refused():
         World(options, 1).restore([early[0], late[1]])
     with pytest.raises(InvalidState, match="no state in the list"):
         World(options, 1).restore([])
+
+
+@pytest.mark.parametrize("nothing", [[], [[], []]], ids=["no documents", "no tokens"])
+def test_an_epoch_that_deals_only_empty_shards_to_a_stream_is_passed_over(nothing):
+    """Fault 25: shards are dealt anew in every epoch, so the next one has other shards for it."""
+    shards = [DOCUMENTS[:4], nothing, DOCUMENTS[4:8]]
+    options = config(num_streams=2, shuffle=True)
+
+    def opened():
+        return open_stream(options, source=ListSource(shards), tokenizer=Numbers())
+
+    with opened() as stream:
+        expected, states = [], []
+        for _ in range(40):
+            states.append(json.dumps(stream.get_state()))
+            expected += take(stream, 1)
+        assert stream.stats()["epoch"] >= 8
+        stream.ledger.check()
+    for step in range(0, 37, 3):
+        with opened() as stream:
+            stream.set_state(json.loads(states[step]))
+            assert same(take(stream, 3), expected[step : step + 3])
+
+
+@pytest.mark.parametrize("nothing", [[], [[], []]], ids=["no documents", "no tokens"])
+def test_a_source_of_empty_shards_is_an_error_for_every_stream(nothing):
+    options = config(num_streams=2, shuffle=True)
+    source = ListSource([nothing, nothing, nothing])
+    with (
+        open_stream(options, source=source, tokenizer=Numbers()) as stream,
+        pytest.raises(InvalidOption, match=r"data\.repeat would look"),
+    ):
+        next(stream)
 
 
 @pytest.mark.parametrize(

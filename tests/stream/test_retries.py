@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.errors import InvalidOption, SourceChanged, SourceError
+from quire.errors import CorruptFile, InvalidOption, SourceChanged, SourceError
 from quire.stream import open_stream
+from quire.stream.mixture import Mixture
+from quire.stream.prefetch import Prefetcher
 from quire.stream.reader import Reader, RetryOptions
 from quire.stream.walk import ShardWalk, Share
 from tests.stream.inputs import (
@@ -20,6 +23,7 @@ from tests.stream.inputs import (
     same,
     shards_of,
     take,
+    text_of,
     unique_documents,
 )
 
@@ -221,3 +225,130 @@ def test_an_empty_source_that_does_not_repeat_is_an_empty_stream():
         with open_stream(options, source=ListSource([documents]), tokenizer=Numbers()) as stream:
             assert take(stream) == []
             assert stream.ledger.check().documents.dropped["empty"] == len(documents)
+
+
+MANY = unique_documents([3, 7, 5] * 400)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_damaged_shard_is_an_error_however_often_it_is_asked_and_never_an_end(tmp_path, workers):
+    """Fault 48: what reads a shard is dead behind its error, and must not seem to be at its end."""
+    lines = "".join(json.dumps({"text": text_of(document)}) + "\n" for document in MANY)
+    whole = gzip.compress(lines.encode(), mtime=0)
+    (tmp_path / "a.jsonl").write_text(lines)
+    (tmp_path / "b.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    files = [str(tmp_path / "*.jsonl"), str(tmp_path / "*.gz")]
+    options = config(
+        backend="files", files=files, shuffle=False, repeat=False, num_workers=workers, seq_len=64
+    )
+    errors = 0
+    with open_stream(options, tokenizer=Numbers()) as stream:
+        while errors < 3:  # StopIteration would end the test with an error
+            try:
+                next(stream)
+            except CorruptFile:
+                errors += 1
+        assert stream.ledger.check().documents.input < 2 * len(MANY)
+
+
+def test_a_source_that_may_be_asked_without_end_is_asked_without_an_overflow():
+    waits = []
+    reader = reader_of(
+        ListSource([[[5]]], fail_at={(0, 0): 3000}), waits, max_retries=4000, delay=0.0
+    )
+    assert reader.next() == "5"
+    assert waits == [0.0] * 3000
+
+
+class Interrupting(ListSource):
+    """Ctrl-C comes while a record is read, which leaves a dead generator behind."""
+
+    interrupts = 1
+
+    def open(self, number, cursor):
+        shard = super().open(number, cursor)
+        shard.records = self._interrupted(shard.records)
+        return shard
+
+    def _interrupted(self, records):
+        for place, record in enumerate(records):
+            if place == 4 and self.interrupts:
+                self.interrupts -= 1
+                raise KeyboardInterrupt
+            yield record
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_an_interrupt_while_a_source_is_read_loses_nothing(shuffle):
+    options = config(shuffle=shuffle, shuffle_buffer_size=6)
+    with open_stream(options, source=ListSource(SHARDS), tokenizer=Numbers()) as stream:
+        expected = take(stream, 20)
+    with open_stream(options, source=Interrupting(SHARDS), tokenizer=Numbers()) as stream:
+        got = []
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                got.append(next(stream))
+        assert same(got + take(stream, 20 - len(got)), expected)
+
+
+@pytest.mark.parametrize(("prefetch", "stage"), [(0, Mixture), (2, Prefetcher)])
+def test_an_interrupt_between_two_stages_loses_nothing(monkeypatch, prefetch, stage):
+    """What a stage had given, and the next had not taken, is made again."""
+    options = config(packing_mode="online", packing_buffer_docs=4, grain_prefetch=prefetch)
+    with open_stream(options, source=ListSource(SHARDS), tokenizer=Numbers()) as stream:
+        expected = take(stream, 20)
+    with open_stream(options, source=ListSource(SHARDS), tokenizer=Numbers()) as stream:
+        got = take(stream, 5)
+        true_next = stage.next
+
+        def interrupted(self):
+            true_next(self)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(stage, "next", interrupted)
+            next(stream)
+        state = json.loads(json.dumps(stream.get_state()))
+        assert state["step"] == 5
+        got += take(stream, 15)
+        assert same(got, expected)
+    with open_stream(options, source=ListSource(SHARDS), tokenizer=Numbers()) as stream:
+        stream.set_state(state)
+        assert same(take(stream, 15), expected[5:])
+
+
+class Forgetful(ListSource):
+    """A source that fails to tell its place, now and then."""
+
+    asked = 0
+
+    def open(self, number, cursor):
+        shard = super().open(number, cursor)
+        true_cursor = shard.cursor
+
+        def cursor_or_error():
+            self.asked += 1
+            if self.asked % 3 == 0:
+                raise TimeoutError("no answer")
+            return true_cursor()
+
+        shard.cursor = cursor_or_error
+        return shard
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("max_retries", [0, 3])
+def test_a_source_that_fails_to_tell_its_place_loses_nothing(shuffle, max_retries):
+    options = config(
+        shuffle=shuffle, shuffle_buffer_size=4, state_update_interval=2, max_retries=max_retries
+    )
+    with open_stream(options, source=ListSource(SHARDS), tokenizer=Numbers()) as stream:
+        expected = take(stream, 20)
+    got = []
+    with open_stream(options, source=Forgetful(SHARDS), tokenizer=Numbers()) as stream:
+        while len(got) < 20:
+            try:
+                got.append(next(stream))
+            except SourceError:
+                assert not max_retries
+    assert same(got, expected)

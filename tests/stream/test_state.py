@@ -152,6 +152,8 @@ FORGERIES = [
     (("streams", "0", "packer", "tail"), 0),
     (("streams", "0", "packer", "tail"), 3),
     (("streams", "0", "packer", "tokens", "lengths"), [10**9]),
+    (("streams", "0", "packer", "tokens"), {"lengths": [10**13], "width": 0, "data": ""}),
+    (("streams", "0", "ready", "tokens"), {"lengths": [4], "width": 0, "data": ""}),
     (("streams", "0", "ready", "lengths"), [[]]),
     (("streams", "0", "ready", "documents"), None),
     (("streams", "0", "mixture", "taken"), []),

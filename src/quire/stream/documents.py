@@ -61,7 +61,8 @@ class SourceDocuments:
             self._budget.spend(document.problem)
         self._ready.popleft()
         self._used += 1
-        self._found_tokens |= len(document.tokens) > 0
+        if len(document.tokens):
+            self._fruitful_epoch = self.epoch
         return document
 
     def state(self) -> State:
@@ -80,7 +81,7 @@ class SourceDocuments:
         self._ready: deque[StreamedDocument] = deque()
         self._ahead: deque[tuple[Slice, Callable[[], EncodedTexts]]] = deque()
         # An epoch whose start was not seen here may have had its tokens before.
-        self._found_tokens = not from_start
+        self._fruitful_epoch = -1 if from_start else int(state["epoch"])
 
     def _next_slice(self) -> None:
         self._look_ahead()
@@ -106,11 +107,9 @@ class SourceDocuments:
             self._ahead.append((part, self._encoder.submit(texts)))
 
     def _refuse_an_epoch_of_nothing(self, part: Slice) -> None:
-        if part.epoch == self.epoch:
-            return
-        if not self._found_tokens:
+        barren = part.epoch - 1 - self._fruitful_epoch
+        if part.epoch > self.epoch and barren > self._windows.max_barren_epochs:
             raise InvalidOption(
                 f"epoch {self.epoch} of the source holds no token, and data.repeat would look for "
                 "one for ever; give it documents with text"
             )
-        self._found_tokens = False

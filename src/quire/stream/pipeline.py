@@ -63,15 +63,14 @@ class Stream:
 
     def __next__(self) -> Batch:
         self._mend()
-        if self._prefetcher is None:
-            self._last = None  # taken when it is asked for
-            return self._producer.next()
+        before = self._snapshot()
         try:
-            batch, self._last = self._prefetcher.next()
-        except StopIteration:
-            self._last = None  # what the end drops is counted
+            return self._next_batch()
+        except Exception:
             raise
-        return batch
+        except BaseException:  # Ctrl-C strikes anywhere, also between a document and its packer
+            self._last, self._is_torn = before, True
+            raise
 
     def __enter__(self) -> Stream:
         return self
@@ -144,10 +143,23 @@ class Stream:
         self._began, self._step_at_start = time.monotonic(), step
         self._tokens_at_start = self._last.ledger().tokens.emitted
 
+    def _next_batch(self) -> Batch:
+        if self._prefetcher is None:
+            self._last = None  # taken when it is asked for
+            return self._producer.next()
+        try:
+            batch, self._last = self._prefetcher.next()
+        except StopIteration:
+            self._last = None  # what the end drops is counted
+            raise
+        return batch
+
     def _mend(self) -> None:
-        """Behind a state that was refused halfway, go back to where the stream stood before."""
+        """Behind a state refused halfway, or an interrupt, go back to where the stream stood."""
         if self._is_torn:
             before = self._snapshot()
+            if self._prefetcher is not None:
+                self._prefetcher.stop()
             self._producer.restore(before.step, before.streams())
             self._is_torn = False
 

@@ -13,6 +13,8 @@ from quire.stream.state import State
 from quire.stream.walk import ShardWalk
 
 Result = TypeVar("Result")
+_MAX_DOUBLINGS = 60
+"""A wait that was doubled more often has no end, and one of 0 would be times what no float is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,13 +48,11 @@ class Reader:
         """The next record, or StopIteration at the end of the epoch, never before it."""
         record = self._retried(self._advance)
         self._since_mark.add(record)
-        if self._since_mark.count >= self._options.mark_every:
-            self._mark()
         return record
 
     def state(self) -> State:
         """The place behind the record that was given last."""
-        self._mark()
+        self._retried(self._mark_here)
         return self._marked
 
     def restore(self, state: State) -> None:
@@ -66,19 +66,29 @@ class Reader:
         while True:
             try:
                 return action()
-            except (StopIteration, QuireError):
+            except StopIteration:
                 raise
-            except Exception as error:
+            except BaseException as error:
+                # Whatever raised may be dead now, and would seem to be at its end when asked again.
                 self._broken = True
+                if isinstance(error, QuireError) or not isinstance(error, Exception):
+                    raise
                 failures += 1
                 if failures > self._options.max_retries:
                     raise self._gave_up(failures, error) from error
-                self._sleep(self._options.delay * 2 ** (failures - 1))
+                self._sleep(self._options.delay * 2 ** min(failures - 1, _MAX_DOUBLINGS))
 
     def _advance(self) -> Record:
         if self._broken:
             self._read_again()
+        if self._since_mark.count >= self._options.mark_every:
+            self._mark()
         return self._walk.next()
+
+    def _mark_here(self) -> None:
+        if self._broken:
+            self._read_again()
+        self._mark()
 
     def _mark(self) -> None:
         self._marked = self._walk.state()

@@ -65,8 +65,8 @@ class ShuffleWindows:
 
     def __init__(self, reader: Reader, share: Share, options: WindowOptions) -> None:
         self._reader, self._share, self._options = reader, share, options
-        self._epoch = self._window = 0
-        self._open_window()
+        self._barren_epochs = 0
+        self._open_window(epoch=0, window=0)
 
     def next(self) -> Slice:
         """The next slice; StopIteration when the stream is over."""
@@ -80,6 +80,11 @@ class ShuffleWindows:
                 return self._take_slice()
             self._next_window()
 
+    @property
+    def max_barren_epochs(self) -> int:
+        """Epochs in a row that may have no token in them."""
+        return self._share.max_barren_epochs
+
     def first_state(self) -> State:
         """The state before the first slice of the window that is open."""
         return self._slice([]).state_after(0)
@@ -89,23 +94,24 @@ class ShuffleWindows:
         fields = read_fields("a shuffle window", state, _FIELDS)
         read = read_count("a shuffle window: read", fields["read"])
         position = read_count("a shuffle window: position", fields["position"], most=read)
-        self._epoch = read_count("a shuffle window: epoch", fields["epoch"])
-        self._window = read_count("a shuffle window: window", fields["window"])
+        epoch = read_count("a shuffle window: epoch", fields["epoch"])
+        window = read_count("a shuffle window: window", fields["window"])
         self._reader.restore(fields["start"])
-        self._open_window()
+        self._open_window(epoch, window)
         if read:
             self._read_again(read, fields["digest"])
         for _ in range(position):
             self._waiting.popleft()
         self._position = position
 
-    def _open_window(self) -> None:
-        self._start = self._reader.state()
-        if self._start["epoch"] != self._epoch:
+    def _open_window(self, epoch: int, window: int) -> None:
+        start = self._reader.state()  # it may raise, and then this is still the window before
+        if start["epoch"] != epoch:
             raise InvalidState(
-                f"a shuffle window is of epoch {self._epoch} but starts in epoch "
-                f"{self._start['epoch']}; use a state as get_state() gave it"
+                f"a shuffle window is of epoch {epoch} but starts in epoch {start['epoch']}; use a "
+                "state as get_state() gave it"
             )
+        self._epoch, self._window, self._start = epoch, window, start
         self._waiting: deque[Record] = deque()
         self._chain = Chain()
         self._position = 0
@@ -175,19 +181,20 @@ class ShuffleWindows:
     def _next_window(self) -> None:
         """The window behind this one, which is used up; in the next epoch, if this one is over."""
         if not self._epoch_over:
-            self._window += 1
+            self._open_window(self._epoch, self._window + 1)
         elif not self._options.repeat:
             raise StopIteration
         else:
-            if not self._chain.count and not self._window:
+            is_barren = not self._chain.count and not self._window
+            self._barren_epochs = self._barren_epochs + 1 if is_barren else 0
+            if self._barren_epochs > self._share.max_barren_epochs:
                 raise InvalidOption(
                     f"stream {self._share.stream} of {self._share.num_streams} finds no document "
                     "in the source, and data.repeat would look for ever; add documents, or lower "
                     "data.num_streams"
                 )
-            self._epoch, self._window = self._epoch + 1, 0
-            self._reader.begin(self._epoch)
-        self._open_window()
+            self._reader.begin(self._epoch + 1)
+            self._open_window(self._epoch + 1, window=0)
 
 
 def _size(record: Record) -> int:

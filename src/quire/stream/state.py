@@ -136,13 +136,13 @@ def tokens_from_json(what: str, plain: object, vocab_size: int) -> list[Tokens]:
         data = base64.b64decode(fields["data"], validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
         raise InvalidState(f"{what}: data is not base64: {error}") from error
-    if len(data) != width * sum(lengths) or 0 in lengths:
+    if not width or len(data) != width * sum(lengths) or 0 in lengths:
         raise InvalidState(
             f"{what}: {len(data)} bytes are not the {sum(lengths)} tokens of {width} bytes that "
-            "the lengths tell of, each of at least 1"
+            "the lengths tell of, each of at least 1, as is the width"
         )
     flat = np.zeros((sum(lengths), 4), np.uint8)
-    flat[:, :width] = np.frombuffer(data, np.uint8).reshape(-1, max(width, 1))
+    flat[:, :width] = np.frombuffer(data, np.uint8).reshape(-1, width)
     tokens = flat.reshape(-1).view("<i4").astype(np.int32)
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
         wrong = int(tokens.min()) if int(tokens.min()) < 0 else int(tokens.max())

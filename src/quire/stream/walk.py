@@ -24,6 +24,15 @@ class Share:
     stream: int = 0
     num_streams: int = 1
 
+    @property
+    def max_barren_epochs(self) -> int:
+        """Epochs in a row without a token before there is no hope for one.
+
+        The shards that a stream is dealt are others in every epoch if they are shuffled, and some
+        may be empty. That none has a token so often has a chance of e**-32 where one shard has any.
+        """
+        return 32 * self.num_streams if self.shuffle and self.num_streams > 1 else 0
+
 
 class ShardWalk:
     """One stream's records of one epoch; its state is a place in that order.
