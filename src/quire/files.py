@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     Synced before and after the rename, so that a crash leaves the old file or the new one.
     """
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # Several machines may write to one folder, where a process's number is not its own.
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         yield temporary
         _sync(temporary)
