@@ -111,6 +111,16 @@ def test_the_table_and_the_advice_are_printed_whole_in_a_pipe(corpus, tmp_path):
         assert strategy in done.stdout
 
 
+def test_documents_that_are_left_out_are_counted_with_their_tokens(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n{"text": "abcdefghij"}\n{"text": ""}\n')
+    options = (tmp_path / "a.jsonl", "--tokenizer", "byte", "--max-length", 16, "--max-len", 6)
+    done = run(tmp_path, *options)
+    assert "left out as too_long: 1 documents, 11 tokens" in done.stdout
+    assert "left out as empty: 1 documents, 0 tokens" in done.stdout
+    said = json.loads(run(tmp_path, *options, "--json").stdout)
+    assert said["tokens_dropped_before"] == {"too_long": 11}
+
+
 def test_the_second_call_reads_the_lengths_that_the_first_one_kept(corpus, tmp_path):
     first = run(tmp_path, corpus, "--tokenizer", "byte", "--strategy", "greedy")
     again = run(tmp_path, corpus, "--tokenizer", "byte", "--strategy", "greedy")

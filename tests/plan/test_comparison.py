@@ -101,3 +101,14 @@ def test_figures_are_plain():
     plain = one([5, 3, 2], capacity=4).to_dict()
     assert plain["gap"] == 0.0
     assert plain["max_length"] == 4
+
+
+@pytest.mark.parametrize("strategies", [["best_fit"], ["greedy", "best_fit"]])
+def test_no_policy_that_would_drop_is_advised_where_all_give_the_same(strategies):
+    policies = ("drop", "error", "fill", "split", "truncate")
+    found = [
+        one
+        for policy in policies
+        for one in candidates(np.full(100, 4), [8], strategies, overlong=policy)
+    ]
+    assert recommend(found)[0].overlong == "split"

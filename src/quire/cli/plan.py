@@ -173,6 +173,7 @@ def _print_json(
         "documents": len(corpus.lengths),
         "tokens": int(corpus.lengths.sum()),
         "dropped_before": dict(corpus.ledger.documents.dropped),
+        "tokens_dropped_before": dict(corpus.ledger.tokens.dropped),
         "candidates": [one.to_dict() for one in found],
         "recommended": chosen.to_dict(),
         "reasons": reasons,
@@ -199,11 +200,14 @@ def _print(
         soft_wrap=True,
     )
     for reason, count in sorted(corpus.ledger.documents.dropped.items()):
-        console.print(f"  left out as {reason}: {count:,} documents", highlight=False)
+        tokens = corpus.ledger.tokens.dropped.get(reason, 0)
+        said = f"  left out as {reason}: {count:,} documents, {tokens:,} tokens"
+        console.print(said, highlight=False, soft_wrap=True)
     console.print(_table(found, chosen))
     console.print(
         "full: content over places; gap: rows over the proven fewest; cut, truncated: documents; "
-        "lost: tokens; attends: how many tokens a token attends to, on average; "
+        "lost: tokens, beside those left out before; attends: how many tokens a token attends to, "
+        "on average; "
         f"steps: of {batch_size} rows.",
         style="dim",
         soft_wrap=True,

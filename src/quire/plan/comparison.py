@@ -14,6 +14,8 @@ from quire.plan.strategies import keeps_order, plan_documents
 
 _FEW_CUTS = 0.05
 _LIKE = 0.01
+_KEEPING = {"split": 0, "fill": 1, "error": 2}
+"""Policies that lose no token, the plainest first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,6 +125,8 @@ def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, list[str]]:
     here = [one for one in candidates if one.max_length == length]
     fewest_lost = min(one.tokens_lost for one in here)
     here = [one for one in here if one.tokens_lost == fewest_lost]
+    # Where policies give the same rows, the next document should not be dropped for nothing.
+    here.sort(key=lambda one: _KEEPING.get(one.overlong, len(_KEEPING)))
     whole = min(one.share_broken for one in here)
     careful = [one for one in here if one.share_broken <= whole + _LIKE]
     best = min(careful, key=lambda one: (one.rows, one.strategy != "best_fit"))
