@@ -111,6 +111,47 @@ def test_yaml_that_is_not_plain_is_refused(tmp_path, text, message):
     assert message in refusal(file)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2024-13-45",
+        "!!int abc",
+        '!!int ""',
+        "!!bool maybe",
+        "!!timestamp soon",
+        "!!float wide",
+        "9" * 5000,
+        "{? !!set {a} : 1}",
+        "[" * 5000,
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_value_that_yaml_itself_cannot_read_is_refused(tmp_path, value):
+    """Fault 51: in a file and in an override alike."""
+    file = tmp_path / "config.yaml"
+    file.write_text(f"train: {{seq_len: {value}}}\n")
+    with pytest.raises(InvalidOption, match="is not plain YAML"):
+        load_options(Config, file)
+    with pytest.raises(InvalidOption, match="is not plain YAML"):
+        load_options(Config, GOOD, [f"train.seq_len={value}"])
+
+
+@pytest.mark.parametrize("name", ["mode", "seed", "name", "files"])
+def test_nested_anchors_do_not_make_an_endless_message(tmp_path, name):
+    """Fault 51: ten lines of YAML that would be 9**9 strings when they are written out."""
+    levels = "".join(f", &l{n + 1} [{', '.join([f'*l{n}'] * 9)}]" for n in range(9))
+    file = tmp_path / "config.yaml"
+    file.write_text(f"train: {{seq_len: 8}}\ndata: {{{name}: [[&l0 [x]{levels}]]}}\n")
+    with pytest.raises(InvalidOption, match=rf"data\.{name}") as caught:
+        load_options(Config, file)
+    assert len(str(caught.value)) < 20_000
+
+
+def test_a_whole_number_that_no_float_holds_is_refused():
+    with pytest.raises(InvalidOption, match=r"data\.sources\[0\]\.weight is 1.*below 1\.8e308"):
+        build_options(Config, {**GOOD, "data": {"sources": [{"weight": 10**400}]}})
+
+
 def test_a_missing_config_file_is_named(tmp_path):
     assert "there is no config file" in refusal(tmp_path / "none.yaml")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import reprlib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -39,10 +40,7 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     file = Path(path)
     if not file.is_file():
         raise InvalidOption(f"there is no config file {file}; give the path of a YAML file")
-    try:
-        plain = yaml.load(file.read_bytes(), Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
-        raise InvalidOption(f"{file} is not plain YAML: {error}") from error
+    plain = _parsed(file.read_bytes(), f"{file} is not plain YAML")
     if plain is None:
         return {}
     if not isinstance(plain, dict):
@@ -66,7 +64,9 @@ def build_options(kind: type[Options], plain: object, path: str = "") -> Options
     if dataclasses.is_dataclass(plain) and isinstance(plain, kind):
         return plain
     if not isinstance(plain, Mapping):
-        raise InvalidOption(f"{path or 'the config'} is {plain!r} but must map names to values")
+        raise InvalidOption(
+            f"{path or 'the config'} is {_shown(plain)} but must map names to values"
+        )
     hints = _hints(kind)  # type: ignore[arg-type]
     parts = {part.name: part for part in dataclasses.fields(kind) if part.init}  # type: ignore[arg-type]
     for key in plain:
@@ -106,8 +106,27 @@ def flat_options(options: object, path: str = "") -> dict[str, Any]:
     return {path: list(options) if isinstance(options, tuple) else options}
 
 
+def _shown(value: object) -> str:
+    """The value in a message; nested anchors can be ten lines of YAML and gigabytes of text."""
+    shortened = reprlib.Repr()
+    shortened.maxlevel, shortened.maxlist, shortened.maxdict = 3, 10, 10
+    shortened.maxstring = shortened.maxlong = shortened.maxother = 200
+    return shortened.repr(value)
+
+
 class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]
     """Safe YAML in which a key that stands twice is an error, not the later one's victory."""
+
+
+def _parsed(text: str | bytes, problem: str) -> Any:  # noqa: ANN401 - whatever the text says
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, RecursionError, *_WRONG_VALUES) as error:
+        raise InvalidOption(f"{problem}: {error}") from error
+
+
+# What yaml lets through where a value has not the form of its tag: 2024-13-45, !!bool x, !!int "".
+_WRONG_VALUES = (ValueError, KeyError, IndexError, AttributeError, TypeError)
 
 
 def _mapping_without_repeats(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -137,12 +156,7 @@ def _overridden(plain: Mapping[str, Any], override: str) -> dict[str, Any]:
     name, equals, text = override.partition("=")
     if not equals or not name.strip():
         raise InvalidOption(f"override {override!r} must read name=value, such as data.seed=1")
-    try:
-        value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise InvalidOption(
-            f"override {override!r}: the value is not plain YAML: {error}"
-        ) from error
+    value = _parsed(text, f"override {_shown(override)}: the value is not plain YAML")
     return _with_value(plain, name.strip().split("."), value, override)
 
 
@@ -155,7 +169,9 @@ def _with_value(
         return changed
     section = changed.get(names[0], {})
     if not isinstance(section, Mapping):
-        raise InvalidOption(f"override {override!r}: {names[0]} is {section!r}, not a section")
+        raise InvalidOption(
+            f"override {override!r}: {names[0]} is {_shown(section)}, not a section"
+        )
     changed[names[0]] = _with_value(section, names[1:], value, override)
     return changed
 
@@ -177,26 +193,37 @@ def _value(hint: Any, plain: object, path: str) -> object:  # noqa: ANN401 - any
 def _plain_value(kind: type, plain: object, path: str) -> object:
     """The value if it has the kind; a whole number also stands for a float, nothing else bends."""
     if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
-        return float(plain)
+        return _float(plain, path)
     if not isinstance(plain, kind) or (isinstance(plain, bool) and kind is not bool):
         raise InvalidOption(
-            f"{path} is {plain!r} ({type(plain).__name__}) but must be {_KINDS.get(kind, kind)}"
+            f"{path} is {_shown(plain)} ({type(plain).__name__}) but must be "
+            f"{_KINDS.get(kind, kind)}"
         )
     return plain
 
 
+def _float(whole: int, path: str) -> float:
+    try:
+        return float(whole)
+    except OverflowError:
+        raise InvalidOption(
+            f"{path} is {_shown(whole)} but must be a number below 1.8e308"
+        ) from None
+
+
 def _choice(choices: Sequence[object], plain: object, path: str) -> object:
     if plain not in choices or isinstance(plain, bool):
-        near = difflib.get_close_matches(str(plain), [str(c) for c in choices], n=1)
+        named = plain if isinstance(plain, str) else ""
+        near = difflib.get_close_matches(named, [str(c) for c in choices], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         known = ", ".join(str(choice) for choice in choices)
-        raise InvalidOption(f"{path} is {plain!r} but must be one of {known}{hint}")
+        raise InvalidOption(f"{path} is {_shown(plain)} but must be one of {known}{hint}")
     return plain
 
 
 def _items(hint: Any, plain: object, path: str) -> tuple[object, ...]:  # noqa: ANN401
     if isinstance(plain, str | bytes) or not isinstance(plain, Sequence):
-        raise InvalidOption(f"{path} is {plain!r} but must be a list")
+        raise InvalidOption(f"{path} is {_shown(plain)} but must be a list")
     return tuple(_value(hint, item, f"{path}[{number}]") for number, item in enumerate(plain))
 
 
