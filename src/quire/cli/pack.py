@@ -14,23 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from quire.cli import input_options as given
+
 if TYPE_CHECKING:
     from quire.dataset.corpus import PackResult
 
 
 def pack(
-    inputs: Annotated[
-        list[str],
-        typer.Argument(
-            help="Files, globs or folders of jsonl(.gz, .zst), parquet, arrow, txt (a document a "
-            "file), or a dataset that save_to_disk wrote."
-        ),
-    ],
+    inputs: given.Inputs,
     *,
     out: Annotated[Path, typer.Option(help="The folder to write.")],
-    tokenizer: Annotated[
-        str | None, typer.Option(help="'byte', a tokenizer.json, or a folder that has one.")
-    ] = None,
+    tokenizer: given.TokenizerName = None,
     max_length: Annotated[int, typer.Option(help="Places in a row.")],
     strategy: Annotated[
         str, typer.Option(help="best_fit, first_fit, greedy, wrapped or tight.")
@@ -38,30 +32,18 @@ def pack(
     overlong: Annotated[
         str, typer.Option(help="split, fill, truncate, truncate_left, drop or error.")
     ] = "split",
-    text_key: Annotated[str, typer.Option(help="The field that holds the text.")] = "text",
-    messages_key: Annotated[
-        str | None, typer.Option(help="The field that holds a conversation.")
-    ] = None,
-    assistant_only: Annotated[
-        bool, typer.Option(help="Of conversations, train what the assistant says alone.")
-    ] = True,
-    pretokenized: Annotated[
-        bool, typer.Option("--pretokenized", help="Records hold input_ids.")
-    ] = False,
-    column: Annotated[
-        list[str] | None, typer.Option(help="A per-token column beside input_ids; may be repeated.")
-    ] = None,
-    stride: Annotated[int, typer.Option(help="Tokens repeated where a document is cut.")] = 0,
-    min_len: Annotated[int, typer.Option(help="Drop rows with fewer tokens.")] = 1,
-    max_len: Annotated[int | None, typer.Option(help="Drop documents with more tokens.")] = None,
-    max_documents_per_row: Annotated[
-        int | None, typer.Option(help="The most fragments in a row.")
-    ] = None,
-    add_bos: Annotated[bool, typer.Option(help="Open every fragment with BOS.")] = True,
-    add_eos: Annotated[bool, typer.Option(help="Close every document with EOS.")] = True,
-    truncate_at: Annotated[
-        str | None, typer.Option(help="Cut texts before the first match of this expression.")
-    ] = None,
+    text_key: given.TextKey = "text",
+    messages_key: given.MessagesKey = None,
+    assistant_only: given.AssistantOnly = True,
+    pretokenized: given.Pretokenized = False,
+    column: given.Column = None,
+    stride: given.Stride = 0,
+    min_len: given.MinLen = 1,
+    max_len: given.MaxLen = None,
+    max_documents_per_row: given.MaxDocumentsPerRow = None,
+    add_bos: given.AddBos = True,
+    add_eos: given.AddEos = True,
+    truncate_at: given.TruncateAt = None,
     seed: Annotated[int, typer.Option(help="Seeds the order of rows.")] = 42,
     shuffle: Annotated[
         bool | None, typer.Option(help="Shuffle rows; by default unless the strategy keeps order.")
@@ -81,10 +63,8 @@ def pack(
     partition_size: Annotated[
         str, typer.Option(help="Text that is packed together: 64M, 1G, …")
     ] = "256M",
-    max_record_bytes: Annotated[str, typer.Option(help="A longer record is a bad one.")] = "256M",
-    max_bad_records: Annotated[
-        int, typer.Option(help="Bad records to leave out and list before it is an error.")
-    ] = 0,
+    max_record_bytes: given.MaxRecordBytes = "256M",
+    max_bad_records: given.MaxBadRecords = 0,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an output; start where there is none.")
     ] = False,
