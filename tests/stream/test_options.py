@@ -10,7 +10,7 @@ import pytest
 from quire.config import load_options
 from quire.errors import InvalidOption
 from quire.stream import StreamConfig, open_stream
-from tests.stream.inputs import ListSource, Numbers, config, take
+from tests.stream.inputs import ListSource, Numbers, config, same, take
 
 TOKENIZERS = Path(__file__).resolve().parents[3] / "shared" / "tokenizers"
 needs_tokenizers = pytest.mark.skipif(
@@ -79,6 +79,10 @@ def test_defaults_are_those_of_the_contract():
         ("train", "grad_accum", 0, "must be an integer >= 1"),
         ("model", "vocab_size", 0, "must be an integer >= 1"),
         ("model", "pad_token_id", -1, "must be an integer >= 0"),
+        ("model", "pad_token_id", 10**30, "must be <= 2147483647, as token ids are int32"),
+        ("model", "bos_token_id", 2**31, "must be <= 2147483647, as token ids are int32"),
+        ("model", "eos_token_id", 2**31, "must be <= 2147483647, as token ids are int32"),
+        ("data.tokenizer", "byte_offset", 10**30, "must be <= 2147483392, as token ids are int32"),
     ],
 )
 def test_every_rule_is_told_with_the_dotted_name_and_the_value(section, name, value, rule):
@@ -90,6 +94,13 @@ def test_every_rule_is_told_with_the_dotted_name_and_the_value(section, name, va
     with pytest.raises(InvalidOption) as caught:
         open_stream(wrong)
     assert f"{section}.{name} is {value!r} but {rule}" in str(caught.value)
+
+
+def test_a_limit_that_no_document_reaches_cuts_nothing():
+    wide = plain()
+    wide["data"]["tokenizer"]["max_doc_tokens"] = 10**30
+    with open_stream(wide) as stream, open_stream(plain()) as other:
+        assert same([next(stream)], [next(other)])
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,9 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, terms: Terms) -> EncodedT
     ([1, 100, 101, 2, 1, 103, 2], [4, 0, 3], [1, 0, 0])
     """
     contents = encode_contents(texts, tokenizer, _AS_THEY_ARE)
-    kept = np.minimum(contents.lengths, terms.max_doc_tokens or np.iinfo(np.int64).max)
-    tokens = contents.tokens
-    if terms.max_doc_tokens is not None:
+    kept, tokens = contents.lengths, contents.tokens
+    if terms.max_doc_tokens is not None and terms.max_doc_tokens < kept.max(initial=0):
+        kept = np.minimum(kept, terms.max_doc_tokens)
         tokens = tokens[_first_places(contents.lengths, kept)]
     extra = (terms.bos is not None) + (terms.eos is not None)
     lengths = np.where(kept > 0, kept + extra, 0)

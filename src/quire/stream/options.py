@@ -11,6 +11,7 @@ from quire.plan.options import require_integer
 
 Backend = Literal["hf", "files", "local_text"]
 PackingMode = Literal["sequential", "bin", "online"]
+_LARGEST_ID = (1 << 31) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,7 @@ class TokenizerOptions:
     def __post_init__(self) -> None:
         _require_choice("kind", self.kind, ("hf", "byte"))
         _require_integers(self, byte_offset=0, vocab_size_multiple=1, max_doc_tokens=1)
+        _require_token_ids(self, "byte_offset", most=_LARGEST_ID - 255)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +157,7 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         _require_integers(self, vocab_size=1, pad_token_id=0, bos_token_id=0, eos_token_id=0)
+        _require_token_ids(self, "pad_token_id", "bos_token_id", "eos_token_id")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +186,13 @@ def _require_integers(options: object, **least: int) -> None:
         value = getattr(options, name)
         if value is not None:
             require_integer(name, value, smallest)
+
+
+def _require_token_ids(options: object, *names: str, most: int = _LARGEST_ID) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value > most:
+            raise InvalidOption(f"{name} is {value} but must be <= {most}, as token ids are int32")
 
 
 def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
