@@ -191,6 +191,31 @@ def test_evaluation_is_packed_where_it_is_asked_for(tmp_path):
     assert sorted(flat(ids(trainer.evaluated))) == [f"scans{n}" for n in range(5)]
 
 
+def test_packed_evaluation_has_the_template_s_length_too(tmp_path):
+    options = VisionPackingOptions(packing=True, eval_packing=True)
+    made = configure_training(
+        arguments(tmp_path),
+        options,
+        train_dataset=fusion(),
+        eval_dataset=encoded("scans", 16)[:5],
+        model=model(FAMILY),
+        template=SimpleNamespace(max_length=128),
+    )
+    assert made.eval_dataset.packed.packing_length == 128
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_samples_of_which_no_pack_can_be_made_are_refused(tmp_path, number):
+    with pytest.raises(InvalidOption, match=f"no pack can be made of {number} samples"):
+        training(tmp_path, encoded("charts", 24)[:number])
+
+
+def test_packs_of_another_rank_are_refused(tmp_path):
+    packed = PackedVLDataset(encoded("charts", 24), packing_length=128, rank=1, world_size=2)
+    with pytest.raises(InvalidOption, match="is of rank 1 of 2 but this process is rank 0 of 1"):
+        training(tmp_path, packed)
+
+
 @pytest.mark.parametrize("eval_packing", [False, True])
 def test_several_datasets_of_evaluation_are_reported_each_by_itself(tmp_path, eval_packing):
     options = VisionPackingOptions(packing=True, eval_packing=eval_packing, packing_length=128)

@@ -94,7 +94,8 @@ def configure_training(
         _set_batch_size(args)
         _even_out(train_dataset, args)
     if options.eval_packing and eval_dataset is not None:
-        eval_dataset = _packed_evaluation(eval_dataset, options, args, known)
+        resolved = replace(options, packing_length=options.pack_length(template))
+        eval_dataset = _packed_evaluation(eval_dataset, resolved, args, known)
     unpacked = None if template is None else evaluation_template(template)
     return VisionTraining(
         args=args,
@@ -121,7 +122,7 @@ def _pack(
     **others: Any,  # noqa: ANN401
 ) -> PackedVLDataset:
     if isinstance(dataset, PackedVLDataset):
-        return dataset
+        return _require_rank_of(dataset, args)
     return PackedVLDataset.from_options(
         dataset,
         options,
@@ -131,6 +132,16 @@ def _pack(
         video_token_id=mrope.video_token_id,
         **others,
     )
+
+
+def _require_rank_of(packed: PackedVLDataset, args: TrainingArguments) -> PackedVLDataset:
+    """The packs, if they are those of this process."""
+    if packed.rank != (args.process_index, args.world_size):
+        raise InvalidOption(
+            f"the packed dataset is of rank {packed.rank[0]} of {packed.rank[1]} but this process "
+            f"is rank {args.process_index} of {args.world_size}; give the samples, or that rank"
+        )
+    return packed
 
 
 def _packed_evaluation(
@@ -189,10 +200,21 @@ def _even_out(packs: TrainingPacks | None, args: TrainingArguments) -> None:
         return
     if is_sized(packs.packed):
         packs.even_out(_num_epochs(packs, args))
+        _require_packs(packs.packed)
     elif args.max_steps <= 0:
         raise InvalidOption(
             f"max_steps is {args.max_steps} and the number of packs is not known, so a Trainer "
             "cannot know when to end; set max_steps, or give lengths (or a column 'length')"
+        )
+
+
+def _require_packs(packed: PackedVLDataset) -> None:
+    planned = packed.planned_telemetry()
+    if planned is not None and not planned.num_packs:
+        raise InvalidOption(
+            f"no pack can be made of {planned.ledger.documents.input} samples (dropped: "
+            f"{dict(planned.ledger.documents.dropped)}), so there is nothing to train on; set "
+            "packing_drop_last to false, lower packing_length, or give more samples"
         )
 
 

@@ -107,6 +107,11 @@ class PackedVLDataset(IterableBase):
         return self._packing.budgets.tokens
 
     @property
+    def rank(self) -> tuple[int, int]:
+        """Which rank's packs these are, and of how many ranks."""
+        return self._packing.rank.index, self._packing.rank.count
+
+    @property
     def epoch(self) -> int:
         """The epoch whose packs come."""
         return self._epoch.number
@@ -191,7 +196,11 @@ class PackedVLDataset(IterableBase):
         return self._packs.delivery.by_source(self._packs.pending())
 
     def state_dict(self) -> State:
-        """Where the last delivered pack ends: JSON, and positions rather than samples."""
+        """Where the last delivered pack ends: JSON, and positions rather than samples.
+
+        It is of the process that iterates: with a loader's workers ask a loader that asks them
+        (torchdata's `StatefulDataLoader`), or count packs and use `skip_packs`.
+        """
         if self._resume is not None:
             return dict(self._resume)
         packs, share = self._packs, self._epoch.share()
