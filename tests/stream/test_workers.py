@@ -12,12 +12,16 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 
+from quire.documents import as_tokenizer
 from quire.errors import InvalidOption, WorkerError
 from quire.stream import open_stream
+from quire.stream.encode import ProcessEncoder, Terms
 from tests.stream.inputs import (
     LENGTHS,
     ListSource,
@@ -123,6 +127,45 @@ def test_texts_that_kill_every_worker_are_an_error_and_the_state_is_good(expecte
     with opened(num_workers=0) as stream:
         stream.set_state(state)
         assert same(got + take(stream, 40 - len(got)), expected)
+
+
+def test_all_processes_start_together_so_that_none_starts_while_another_dies():
+    """Fault 42: a process that started while its pool broke was never ended, nor waited for."""
+    before = set(multiprocessing.active_children())
+    encoder = ProcessEncoder(as_tokenizer(Numbers()), Terms(), num_workers=3)
+    try:
+        assert encoder.submit(["11 12"])().tokens.tolist() == [11, 12]
+        assert len(set(multiprocessing.active_children()) - before) == 3
+    finally:
+        encoder.close()
+
+
+class LostTexts:
+    """A pool that broke as texts came in: their future has no end, and whoever asks is told."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def submit(self, function, *arguments):
+        self.taken += 1
+        if self.taken > 1:
+            raise BrokenProcessPool("a process died")
+        return Future()
+
+    def shutdown(self, **_):
+        pass
+
+
+def test_texts_that_came_in_while_their_pool_broke_are_encoded_again(monkeypatch):
+    """Fault 42: never a hang."""
+    monkeypatch.setattr("quire.stream.encode._PATIENCE", 0.01)
+    encoder = ProcessEncoder(as_tokenizer(Numbers()), Terms(), num_workers=1)
+    try:
+        encoder._pool = LostTexts()
+        encoded = encoder.submit(["11 12"])
+        assert within(60, encoded).tokens.tolist() == [11, 12]
+    finally:
+        encoder.close()
 
 
 def within_raising(seconds, function):

@@ -22,6 +22,8 @@ from quire.stream.state import Tokens
 _AS_THEY_ARE = EncodeOptions(add_bos=False, add_eos=False)
 _MAX_DEATHS = 3
 """Worker processes that may die over one slice of texts before it is an error."""
+_PATIENCE = 5.0
+"""Seconds after which a pool that gives nothing is asked whether it is broken."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,35 +135,41 @@ class ProcessEncoder:
     def submit(self, texts: Sequence[str]) -> Callable[[], EncodedTexts]:
         """A process begins at once."""
         kept = list(texts)
-        future = self._begin(kept)
-        return lambda: self._result(future, kept)
+        pool, future = self._begin(kept)
+        return lambda: self._result(pool, future, kept)
 
     def close(self) -> None:
         """Ends the processes."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _new_pool(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
+        pool = ProcessPoolExecutor(
             self._num_workers,
             get_context("spawn"),
             initializer=_prepare,
             initargs=self._arguments,
         )
+        # All processes start with the first texts. One that starts while the pool breaks over
+        # another is never ended in Python 3.11, and whoever leaves waits for it for ever.
+        pool._safe_to_dynamically_spawn_children = False  # type: ignore[attr-defined]
+        return pool
 
-    def _begin(self, texts: list[str]) -> Future[EncodedTexts]:
+    def _begin(self, texts: list[str]) -> tuple[ProcessPoolExecutor, Future[EncodedTexts]]:
         try:
-            return self._pool.submit(_encode_here, texts)
+            return self._pool, self._pool.submit(_encode_here, texts)
         except BrokenProcessPool:
             self._pool.shutdown(wait=False)
             self._pool = self._new_pool()
-            return self._pool.submit(_encode_here, texts)
+            return self._pool, self._pool.submit(_encode_here, texts)
 
-    def _result(self, future: Future[EncodedTexts], texts: list[str]) -> EncodedTexts:
+    def _result(
+        self, pool: ProcessPoolExecutor, future: Future[EncodedTexts], texts: list[str]
+    ) -> EncodedTexts:
         for attempt in range(_MAX_DEATHS):
             if attempt:
-                future = self._begin(texts)
+                pool, future = self._begin(texts)
             try:
-                return future.result()
+                return _awaited(pool, future)
             except BrokenProcessPool as error:
                 death = error
         raise WorkerError(
@@ -170,6 +178,21 @@ class ProcessEncoder:
             "outside of `if __name__ == '__main__':`); no document was lost: go on from the last "
             "state, with fewer data.num_workers or with 0"
         ) from death
+
+
+def _awaited(pool: ProcessPoolExecutor, future: Future[EncodedTexts]) -> EncodedTexts:
+    """What the future gives; texts that came in while their pool broke would be waited for."""
+    while True:
+        try:
+            return future.result(_PATIENCE)
+        except TimeoutError:
+            if future.done():  # the tokenizer's own
+                raise
+            pool.submit(_nothing)  # raises if the pool is broken
+
+
+def _nothing() -> None:
+    """For a pool to do."""
 
 
 _here: tuple[Tokenizer, Terms]
