@@ -97,6 +97,18 @@ def test_fault_56_control_characters_and_markup_stay_text(packed):
     assert "<b>gamma</b> [bold]x[/]" in seen
 
 
+@pytest.mark.parametrize("more", [(), ("--histogram",)])
+def test_a_terminal_without_utf_8_shows_rows_with_characters_spelt_out(packed, more):
+    done = subprocess.run(
+        [sys.executable, "-m", "quire", "inspect", str(packed), *more],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert (b"\\u2588" if more else b"\\u251c\\u2500 0 \\xb7 starts at 0") in done.stdout
+
+
 def test_numbers_and_starts_choose_the_rows(packed):
     out = run(packed, "-n", 1, "--start", 2).stdout
     assert re.findall(r"------------- (\d+) Tokens", out) == ["2"]
@@ -211,6 +223,16 @@ def test_what_holds_no_rows_is_an_error_in_a_line(tmp_path, name, content, messa
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [("7", "is a int"), ("null", "is a NoneType"), ("[1]", "row 0 is a int"), ("abc", "is a str")],
+)
+def test_a_recipe_whose_train_dataset_holds_no_rows_is_an_error(tmp_path, dataset, message):
+    (tmp_path / "recipe.yaml").write_text(f"train_dataset: {dataset}\n")
+    with pytest.raises(InvalidOption, match=message):
+        list(open_rows(tmp_path / "recipe.yaml").views())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -58,6 +59,10 @@ app.command()(verify_model)
 
 def main() -> None:
     """Run the command line; an error that quire raises on purpose becomes a line, exit code 2."""
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            # A character that the terminal's encoding lacks is spelt out, and stops nothing.
+            output.reconfigure(errors="backslashreplace")
     try:
         app()
     except QuireError as error:

@@ -89,6 +89,11 @@ def open_rows(
 
 
 def _view(number: int, row: Mapping[str, Any]) -> RowView:
+    if not isinstance(row, Mapping):
+        raise InvalidOption(
+            f"row {number} is a {type(row).__name__} but a row maps names to lists; this holds no "
+            "packed rows"
+        )
     if "input_ids" not in row:
         raise InvalidOption(
             f"row {number} has {', '.join(map(str, row))[:200]} but no input_ids: this holds no "
@@ -265,6 +270,11 @@ def _recipe(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> 
             "show; name a recipe that has one"
         )
     dataset = targets["train_dataset"]
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__iter__")):
+        raise InvalidOption(
+            f"{path}: train_dataset is a {type(dataset).__name__} but must hold rows; let it be a "
+            "dataset, or a call that returns one"
+        )
     if decode is None and "tokenizer" in targets:
         decode = getattr(as_tokenizer(targets["tokenizer"]), "decode", None)
     return Rows(kind="recipe", rows=dataset, decode=decode, num_rows=len(dataset))
