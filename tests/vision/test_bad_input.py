@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -42,6 +43,7 @@ BAD = {
     "has length -1 but that must be": {"length": -1},
     "has length 2.5 but that must be": {"length": 2.5},
     "has length True but that must be": {"length": True},
+    "has length 9223372036854775808 but that must be": {"length": 2**63},
     "has length '3' but that must be": {"length": "3"},
     "has input_ids 5 but that must be a list": {"input_ids": 5},
     "has labels 4 but that must be a list": {"input_ids": [1, 2, 3], "labels": 4},
@@ -49,6 +51,10 @@ BAD = {
     "has image_grid_thw that cannot be read": {"length": 2, "image_grid_thw": [[1, 2], [1, 2, 2]]},
     r"has image_grid_thw of shape \(\)": {"length": 2, "image_grid_thw": 4},
     "has image_grid_thw with -1 but": {"length": 2, "image_grid_thw": [[-1, 2, 2]]},
+    "has image_grid_thw of .* patches, more than can be": {
+        "length": 2,
+        "image_grid_thw": [[2**40, 2**40, 2]],
+    },
     "has pixel_values 4 but that must be a list": {"length": 2, "pixel_values": 4},
     "has mm_token_type_ids that cannot be read": {
         "length": 2,
@@ -168,6 +174,18 @@ def test_a_pack_that_loses_its_only_sample_is_an_error_where_packs_are_promised(
 def test_options_out_of_range_or_unknown_are_errors(options, message):
     with pytest.raises(InvalidOption, match=message):
         len(packed(samples([1]), list, **options))
+
+
+def test_the_endless_length_of_a_tokenizer_without_a_limit_is_refused():
+    endless = int(1e30)
+    message = "is 1000000000000000019884624838656 but at most .* is possible; set packing_length"
+    for given in (
+        {"template": SimpleNamespace(max_length=endless)},
+        {"packing_length": endless},
+        {"global_max_length": endless},
+    ):
+        with pytest.raises(InvalidOption, match=message):
+            PackedVLDataset(samples([3]), **given)
 
 
 def test_lengths_that_are_no_lengths_are_errors():

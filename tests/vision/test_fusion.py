@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quire.errors import InvalidOption
 from quire.ledger import Ledger
 from quire.vision import FusionDataset, PackedVLDataset
-from tests.vision.inputs import ByNumber, InOrder, Reordered, samples
+from tests.vision.inputs import ByNumber, InOrder, Reordered, numbers, samples
 
 
 def located(fused):
@@ -120,6 +120,17 @@ def test_set_epoch_reaches_the_datasets_below_first():
 def test_what_cannot_be_fused_is_an_error(datasets, ratios, message):
     with pytest.raises(InvalidOption, match=message):
         FusionDataset(datasets, ratios)
+
+
+def test_a_fusion_that_was_moved_to_another_epoch_behind_its_packs_is_an_error():
+    fused = FusionDataset({"a": samples([3] * 30)}, {"a": 0.5})
+    packed = PackedVLDataset(fused, packing_length=10)
+    packs = numbers(packed)
+    fused.set_epoch(5)
+    with pytest.raises(InvalidOption, match="stands at epoch 5 but its packs at 0; call set_epoch"):
+        iter(packed)
+    packed.set_epoch(0)
+    assert numbers(packed) == packs
 
 
 def test_lengths_of_unknown_datasets_are_errors():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from quire.errors import InvalidOption
+from quire.plan.lengths import MOST_TOKENS
 from quire.plan.options import require_integer
 
 
@@ -44,7 +45,7 @@ class VisionPackingOptions:
     max_bad_records: int = 0
     """Malformed samples of an epoch that may be left out and counted before one is an error."""
     seed: int = 0
-    """Decides the order of fused datasets."""
+    """For `FusionDataset`, which is given it: decides the order of fused datasets."""
 
     def __post_init__(self) -> None:
         for name in _FLAGS:
@@ -63,9 +64,9 @@ class VisionPackingOptions:
         >>> VisionPackingOptions(global_max_length=4096).pack_length()
         4096
         """
-        for length in (self.packing_length, self.global_max_length):
-            if length is not None:
-                return length
+        for name in ("packing_length", "global_max_length"):
+            if (length := getattr(self, name)) is not None:
+                return _possible(name, length)
         return _template_length(template)
 
 
@@ -111,4 +112,15 @@ def _template_length(template: object) -> int:
             "packing_length is null and the template has no max_length to take its place; set "
             "packing_length or global_max_length"
         )
-    return require_integer("packing_length (the template's max_length)", length, 1)
+    name = "packing_length (the template's max_length)"
+    return _possible(name, require_integer(name, length, 1))
+
+
+def _possible(name: str, length: int) -> int:
+    # A tokenizer without a limit says 10**30, and templates take that over.
+    if length > MOST_TOKENS:
+        raise InvalidOption(
+            f"{name} is {length} but at most {MOST_TOKENS} is possible; set packing_length to what "
+            "the model and its memory hold"
+        )
+    return length

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidDocument, InvalidOption
+from quire.plan.lengths import MOST_TOKENS
 from quire.plan.options import require_integer
 
 Sample: TypeAlias = Mapping[str, Any]
@@ -153,7 +155,10 @@ def _patches_of_grid(sample: Sample, name: str) -> int | None:
         raise InvalidDocument(f"has {name} of shape {array.shape} but it holds integer t, h, w")
     if array.min() < 0:
         raise InvalidDocument(f"has {name} with {array.min()} but t, h, w are counts")
-    return int(array.prod(axis=1, dtype=np.int64).sum())
+    patches: int = sum(math.prod(grid) for grid in array.tolist())  # numpy's product would wrap
+    if patches > MOST_TOKENS:
+        raise InvalidDocument(f"has {name} of {patches} patches, more than can be")
+    return patches
 
 
 def _count(sample: Sample, name: str, value: int) -> int:
@@ -195,6 +200,6 @@ def _integer(name: str, value: Any) -> int:  # noqa: ANN401 - int, numpy integer
         number = operator.index(value)
     except TypeError:
         number = -1
-    if number < 0 or isinstance(value, bool):
+    if not 0 <= number <= MOST_TOKENS or isinstance(value, bool):
         raise InvalidDocument(f"has {name} {value!r} but that must be an integer >= 0")
     return number

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from types import NoneType
 from typing import Any
 
-from quire.errors import InvalidState
+from quire.errors import InvalidOption, InvalidState
 from quire.keywords import names_near_keywords
 from quire.ledger import Ledger
 from quire.plan.options import require_integer
@@ -165,6 +165,7 @@ class PackedVLDataset(IterableBase):
         return round(done.num_packs * samples / seen) if seen else None
 
     def __iter__(self) -> Iterator[list[Any]]:
+        self._require_epoch_of_fusion()
         resume, self._resume, self._packs = self._resume, None, None
         packs = self._epoch.open_packs()
         if resume is None or resume["place"] is None:
@@ -177,6 +178,15 @@ class PackedVLDataset(IterableBase):
             packs.skip(worker_share().count_below(skip))
         self._packs = packs
         return _Deliveries(self, packs)
+
+    def _require_epoch_of_fusion(self) -> None:
+        """Raise if the fused dataset was moved to another epoch behind the packs' back."""
+        if not hasattr(self.dataset, "fused_sizes") or self.dataset.epoch == self.epoch:
+            return
+        raise InvalidOption(
+            f"the fused dataset stands at epoch {self.dataset.epoch} but its packs at "
+            f"{self.epoch}; call set_epoch of the packed dataset alone, and fuse anew for another"
+        )
 
     def telemetry(self) -> PackingTelemetry:
         """What this process delivered in this epoch so far."""
