@@ -281,6 +281,21 @@ def test_a_compressed_file_that_became_shorter_is_a_changed_source(tmp_path):
         files(tmp_path / "a.jsonl.gz").open(0, {"line": 9, "offset": 999})
 
 
+@pytest.mark.parametrize("share", [0.5, 2])
+def test_a_file_that_changes_its_size_while_a_stream_runs_makes_no_other_epoch(tmp_path, share):
+    """Faults 23 and 49: never a short epoch, nor a longer one."""
+    file = tmp_path / "a.jsonl"
+    lines = ['{"text": "11 12 13"}\n'] * 20
+    file.write_text("".join(lines))
+    options = config(backend="files", files=[str(file)], shuffle=False)
+    with open_stream(options, tokenizer=Numbers()) as stream:
+        next(stream)
+        file.write_text("".join(lines[: int(20 * share)] * max(1, int(share))))
+        with pytest.raises(SourceChanged, match="bytes but had 420 when the stream was opened"):
+            for _ in range(100):
+                next(stream)
+
+
 def test_a_dataset_that_datasets_shuffles_is_refused():
     dataset = IterableDataset.from_generator(lambda: iter([{"text": "a"}])).shuffle(seed=1)
     with pytest.raises(InvalidOption, match=r"leave out \.shuffle\(\) and set data\.shuffle"):

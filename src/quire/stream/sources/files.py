@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, SourceChanged
 from quire.stream.sources.lines import COMPRESSIONS, JsonLines
 from quire.stream.sources.shards import Shard
 from quire.stream.sources.text_file import TextFile
@@ -28,16 +27,23 @@ class FileShards:
     def __init__(self, patterns: Sequence[str], text_key: str) -> None:
         self._paths = _matching(patterns)
         self._kinds = [_kind(path) for path in self._paths]
+        self._sizes = [path.stat().st_size for path in self._paths]
         self._text_key = text_key
 
-    @cached_property
+    @property
     def names(self) -> list[str]:
         """Names and sizes: a file that grew is another file."""
-        return [f"{path.name} {path.stat().st_size}" for path in self._paths]
+        return [f"{path.name} {size}" for path, size in zip(self._paths, self._sizes, strict=True)]
 
     def open(self, number: int, cursor: object | None) -> Shard:
-        """The file from its start, or from a cursor."""
+        """The file from its start, or from a cursor; it has the size that it had."""
         path, kind = self._paths[number], self._kinds[number]
+        size = path.stat().st_size
+        if size != self._sizes[number]:
+            raise SourceChanged(
+                f"{path} has {size} bytes but had {self._sizes[number]} when the stream was "
+                "opened; give it the same files, unchanged, or start anew"
+            )
         if kind == "jsonl":
             return JsonLines(path, cursor, self._text_key)
         if kind == "text":
