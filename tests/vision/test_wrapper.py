@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import datasets
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -276,6 +277,13 @@ def test_lengths_by_name_plan_several_budgets():
 def test_a_budget_whose_sizes_are_not_among_the_lengths_is_an_error():
     with pytest.raises(InvalidOption, match="lengths hold no images but packing_max_images"):
         list(packed(samples([10]), packing_max_images=2, lengths=[10]))
+
+
+def test_a_column_of_tokens_alone_does_not_do_where_images_have_a_budget():
+    table = datasets.Dataset.from_list([{"input_ids": [1, 2], "length": 2}] * 4)
+    assert len(packed(table, packing_drop_last=False)) == 1
+    with pytest.raises(TypeError, match=r"give lengths=\{'tokens': \.\.\., 'images': \.\.\.\}, or"):
+        len(packed(table, packing_max_images=2))
 
 
 def test_options_in_one_piece_say_the_same():

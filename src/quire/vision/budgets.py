@@ -46,6 +46,18 @@ class Budgets:
         """The most of each that is measured."""
         return tuple(getattr(self, name) for name in self.names)
 
+    @property
+    def lengths_needed(self) -> str:
+        """What a caller gives so that packs are known before samples are read.
+
+        >>> Budgets(tokens=8).lengths_needed, Budgets(tokens=8, images=2).lengths_needed
+        ("lengths=, or a column 'length'", "lengths={'tokens': ..., 'images': ...}")
+        """
+        if len(self.names) == 1:
+            return "lengths=, or a column 'length'"
+        columns = ", ".join(f"{name!r}: ..." for name in self.names)
+        return f"lengths={{{columns}}}"
+
     def oversized(self, sizes: IntArray) -> BoolArray:
         """Which samples can share a pack with no other: as long as a pack, or over a limit.
 

@@ -61,7 +61,7 @@ class PackingCallback(TrainerCallback):
         if not is_sized(self._packs.packed):
             raise InvalidState(
                 f"training goes on at step {state.global_step}, but lengths are not known, so no "
-                "pack can be found again; give lengths (or a column 'length') from the start"
+                f"pack can be found again; give {self._packs.packed.lengths_needed}, from the start"
             )
         path = _state_path(args, state)
         if isinstance(model, torch.nn.Module):

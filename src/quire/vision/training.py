@@ -204,7 +204,7 @@ def _even_out(packs: TrainingPacks | None, args: TrainingArguments) -> None:
     elif args.max_steps <= 0:
         raise InvalidOption(
             f"max_steps is {args.max_steps} and the number of packs is not known, so a Trainer "
-            "cannot know when to end; set max_steps, or give lengths (or a column 'length')"
+            f"cannot know when to end; set max_steps, or give {packs.packed.lengths_needed}"
         )
 
 

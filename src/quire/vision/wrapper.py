@@ -107,6 +107,11 @@ class PackedVLDataset(IterableBase):
         return self._packing.budgets.tokens
 
     @property
+    def lengths_needed(self) -> str:
+        """What to give, in words, so that the number of packs is known."""
+        return self._packing.budgets.lengths_needed
+
+    @property
     def rank(self) -> tuple[int, int]:
         """Which rank's packs these are, and of how many ranks."""
         return self._packing.rank.index, self._packing.rank.count
@@ -148,8 +153,8 @@ class PackedVLDataset(IterableBase):
         schedule = self._epoch.schedule
         if schedule is None:
             raise TypeError(
-                "the number of packs is not known before the samples are read; give lengths=, or "
-                "a dataset with a column 'length', or ask length_hint()"
+                "the number of packs is not known before the samples are read; give "
+                f"{self.lengths_needed}, or ask length_hint()"
             )
         return len(schedule.packs)
 
