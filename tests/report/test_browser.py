@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import quire
 from quire.report import write_report
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -75,7 +77,10 @@ def test_every_chart_is_drawn_without_an_error(browser, page, width, scheme):
     )
     assert len(painted) == 8
     assert min(painted) > 2, "a chart is more than its background"
-    overflow = browser.execute_script("return document.documentElement.scrollWidth - innerWidth")
+    # Not innerWidth: a phone zooms out to what sticks out, and says that it is wider.
+    overflow = browser.execute_script(
+        "return document.body.scrollWidth - document.documentElement.clientWidth"
+    )
     assert overflow <= 0, "nothing sticks out on the right"
 
 
@@ -87,6 +92,32 @@ def test_hostile_text_and_names_stay_text(browser, page):
         "return [...document.querySelectorAll('#sources td')].map(cell => cell.textContent)"
     )
     assert "<b>a.jsonl" in cells
+
+
+def small_page(folder: Path, name: str, texts: list[str], **options: Any) -> str:
+    (folder / name).write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    quire.pack_corpus([folder / name], folder / "packed", "byte", max_length=16, **options)
+    write_report(folder / "packed", folder / "report.html")
+    return (folder / "report.html").as_uri()
+
+
+def test_a_long_name_does_not_widen_a_phones_page(browser, tmp_path):
+    page = small_page(tmp_path, f"{'long' * 40}.jsonl", ["some words"] * 5)
+    opened(browser, page, 390, "light")
+    overflow = browser.execute_script(
+        "return document.body.scrollWidth - document.documentElement.clientWidth"
+    )
+    assert overflow <= 0, "nothing sticks out on the right"
+
+
+@pytest.mark.filterwarnings("ignore:.*no row")
+def test_a_dataset_without_a_row_says_so_and_nothing_else(browser, tmp_path):
+    page = small_page(tmp_path, "a.jsonl", ["longer than a row " * 9], overlong="drop")
+    opened(browser, page, 1280, "light")
+    assert browser.get_log("browser") == []
+    for note in ("lengths", "fill", "attention", "sources"):
+        said = browser.execute_script(f"return document.getElementById('{note}-note').textContent")
+        assert said == "There is no row."
 
 
 def test_the_headline_is_readable(browser, page):

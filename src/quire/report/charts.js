@@ -268,9 +268,12 @@ function showNotes() {
   const lengths = figures.document_lengths;
   const fragments = figures.fragments_per_row;
   const { attention } = figures;
+  if (!figures.headline.rows) {
+    ["lengths", "fill", "fragments", "attention", "balance", "sources"].forEach((id) => say(`${id}-note`, "There is no row."));
+    return;
+  }
   say("lengths-note", (lengths ? `Documents have ${whole(lengths.p50)} tokens in the middle, ${whole(lengths.max)} at most. ` : "The source of fragments was not written, so documents are not known. ") +
     "Both axes grow by factors.");
-  if (fill.mean === undefined) return;
   say("fill-note", `Half of the rows are at least ${percent(fill.p50)} full, all but a twentieth ${percent(fill.p5)}; the emptiest has ${percent(fill.min)}.`);
   say("fragments-note", `On average ${(figures.headline.fragments / figures.headline.rows).toFixed(2)} in a row${fragments.width > 1 ? `; a bar is ${fragments.width} wide` : ""}.`);
   say("attention-note", `Pairs of tokens that attend to each other. Boundaries spare ${percent(1 - attention.pairs_total / attention.pairs_without_boundaries, 1)} of the pairs that rows without them would have.`);
