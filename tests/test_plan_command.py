@@ -111,6 +111,15 @@ def test_the_table_and_the_advice_are_printed_whole_in_a_pipe(corpus, tmp_path):
         assert strategy in done.stdout
 
 
+def test_a_narrow_terminal_loses_no_figure(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    done = run(tmp_path, corpus, "--tokenizer", "byte", "--max-length", "64")
+    assert done.returncode == 0, done.stderr
+    assert "best_fit" in done.stdout
+    assert "…" not in done.stdout
+
+
 def test_documents_that_are_left_out_are_counted_with_their_tokens(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n{"text": "abcdefghij"}\n{"text": ""}\n')
     options = (tmp_path / "a.jsonl", "--tokenizer", "byte", "--max-length", 16, "--max-len", 6)

@@ -190,7 +190,8 @@ def _print(
 ) -> None:
     import numpy as np
 
-    console = Console() if Console().is_terminal else Console(width=120)
+    # A narrow terminal wraps the table's lines; cut to its width, they would lose figures.
+    console = Console(width=max(120, Console().width))
     lengths = corpus.lengths
     kept = ", lengths kept from before" if corpus.was_cached else ""
     console.print(
