@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from quire.cli.stream import stream
-from quire.errors import InvalidOption, InvalidState
+from quire.errors import InvalidOption, InvalidState, OutputError
 from quire.stream import load_state, open_stream
 from tests.stream.inputs import take
 
@@ -65,6 +67,18 @@ def test_it_goes_on_from_its_state(config, tmp_path):
     with open_stream(config) as undisturbed:
         take(undisturbed, 6)
         assert load_state(state) == json.loads(json.dumps(undisturbed.get_state()))
+
+
+def test_a_state_that_could_not_be_saved_is_refused_before_any_work(config, tmp_path, monkeypatch):
+    """Fault 40."""
+    monkeypatch.setattr("quire.cli.stream.open_stream", None)
+    result = run("--config", str(config), "--state", str(tmp_path / "none" / "state.json"))
+    assert isinstance(result.exception, OutputError)
+    assert "there is no folder" in str(result.exception)
+    forbidding = SimpleNamespace(access=lambda *_: False, W_OK=os.W_OK, X_OK=os.X_OK)
+    monkeypatch.setattr("quire.cli.stream.os", forbidding)
+    result = run("--config", str(config), "--state", str(tmp_path / "state.json"))
+    assert "is read-only" in str(result.exception)
 
 
 def test_a_stream_that_ends_ends(config):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import typer
 from rich.console import Console
 
 from quire.config import load_options
+from quire.errors import OutputError
 from quire.stream import Stream, StreamConfig, load_state, open_stream, save_state
 
 _LINES_EVERY_SECONDS = 5.0
@@ -40,6 +42,8 @@ def stream(
     Example: quire stream --config stream.yaml --batches 100 --state state.json --stats
     """
     options = load_options(StreamConfig, config, override or [])
+    if state is not None:
+        _require_folder(state)
     with _interrupts() as interrupted, open_stream(options) as opened:
         if state is not None and state.exists():
             opened.set_state(load_state(state))
@@ -51,6 +55,15 @@ def stream(
         _report(opened, as_json=stats)
     if interrupted:
         raise typer.Exit(128 + interrupted[0])
+
+
+def _require_folder(state: Path) -> None:
+    """Before any work, as what is done would be lost where its state cannot be saved."""
+    folder = state.parent
+    if not folder.is_dir():
+        raise OutputError(f"--state is {state} but there is no folder {folder}; make it")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"--state is {state} but {folder} is read-only; choose another folder")
 
 
 def _run(opened: Stream, batches: int | None, interrupted: list[int]) -> None:
