@@ -219,3 +219,11 @@ def test_a_dataset_elsewhere_has_the_same_state(dataset, tmp_path):
     loader = dataset.loader(GLOBAL)
     next(iter(loader))
     other.loader(GLOBAL).load_state_dict(loader.state_dict())
+
+
+def test_the_state_behind_the_last_step_is_the_beginning_of_the_next_epoch(dataset):
+    loader = dataset.loader(GLOBAL)
+    loader.load_state_dict(loader.state_after(2, loader.steps_per_epoch))
+    assert (loader.epoch, loader.step) == (3, 0)
+    with pytest.raises(InvalidOption, match=r"step is \d+ but an epoch has \d+"):
+        loader.state_after(2, loader.steps_per_epoch + 1)

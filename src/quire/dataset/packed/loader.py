@@ -157,7 +157,16 @@ class PackedLoader:
         return {"version": _VERSION, "epoch": self.epoch, "step": self.step, **self._terms()}
 
     def state_after(self, epoch: int, step: int) -> dict[str, Any]:
-        """The state behind so many steps: for consumers that count what a DataLoader delivered."""
+        """The state behind so many steps: for consumers that count what a DataLoader delivered.
+
+        Behind all steps of an epoch stands the beginning of the next.
+        """
+        require_integer("epoch", epoch, 0)
+        require_integer("step", step, 0)
+        if step > self.steps_per_epoch:
+            raise InvalidOption(f"step is {step} but an epoch has {self.steps_per_epoch}")
+        if step == self.steps_per_epoch:
+            epoch, step = epoch + 1, 0
         return self.state_dict() | {"epoch": epoch, "step": step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
