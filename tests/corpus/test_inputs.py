@@ -89,6 +89,15 @@ def test_a_folder_without_known_files_is_an_error(tmp_path):
         find_inputs([tmp_path])
 
 
+def test_a_link_to_a_folder_is_never_passed_over_in_silence(folder, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "more").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidOption, match="more is a link to a folder, which is not followed"):
+        find_inputs([folder])
+    (folder / "more").rename(folder / ".more")
+    assert find_inputs([folder])
+
+
 def test_the_fingerprint_is_of_the_content_not_of_time_or_place(tmp_path):
     one, other = tmp_path / "one.txt", tmp_path / "other.txt"
     for path, data in ((one, b"a" * (3 << 20)), (other, b"a" * (3 << 20))):

@@ -180,6 +180,11 @@ def test_14_duplicate_keys_and_infinity_are_quarantined(tmp_path, line):
     only_bad(tmp_path, line)
 
 
+def test_14_an_integer_of_endless_digits_is_quarantined(tmp_path):
+    line = b'{"text": "a", "n": ' + b"1" * 6000 + b"}\n"
+    assert "more digits" in only_bad(tmp_path, line)["reason"]
+
+
 @pytest.mark.parametrize("token", [-1, 259, 2**31, 2**40])
 def test_15_a_token_outside_the_vocabulary_is_an_error(tmp_path, token):
     path = jsonl(tmp_path / "a.jsonl", [{"input_ids": [5]}, {"input_ids": [5, token]}])
@@ -261,6 +266,31 @@ def test_21_sliced_chunked_and_null_bearing_tables_pack_right(tmp_path):
     pack(tmp_path / "a.arrow", tmp_path / "out", None, pretokenized=True, max_bad_records=2)
     found = contents(tmp_path / "out")
     assert found == {0: [5, 6], 2: [7], 4: [5, 6], 6: [7], 7: [8, 9, 10]}
+
+
+def test_21_lists_large_lists_and_fixed_size_lists_pack_as_one_corpus(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    jsonl(folder / "a.jsonl", [{"input_ids": [1, 2]}])
+    kinds = [pa.large_list(pa.int64()), pa.list_(pa.int64(), 2), pa.list_view(pa.int64())]
+    for number, kind in enumerate(kinds):
+        table = pa.table({"input_ids": pa.array([[9, 9], [3, number], None], kind)}).slice(1)
+        with pa.ipc.new_file(folder / f"b{number}.arrow", table.schema) as writer:
+            writer.write_table(table)
+    pack(folder, tmp_path / "out", None, pretokenized=True, max_bad_records=3)
+    first = 1 << 40
+    assert contents(tmp_path / "out") == {
+        0: [2],  # the helper takes a leading 1 for BOS
+        **{first * (1 + number): [3, number] for number in range(3)},
+    }
+
+
+def test_22_two_columns_of_one_name_are_an_error(tmp_path):
+    table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(InvalidDocument, match=r"a\.arrow has 2 columns 'text'"):
+        pack(tmp_path / "a.arrow", tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,10 @@ def parse_record(data: bytes) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         cut = "" if data.endswith(b"\n") else " and has no line end: the file may be cut off"
         raise RecordProblem(f"is not JSON: {error.msg} at character {error.pos}{cut}") from None
+    except RecordProblem:
+        raise
+    except ValueError:  # Python's own limit, against numbers that take hours to read
+        raise RecordProblem("holds an integer of more digits than can be read") from None
     if not isinstance(record, dict):
         raise RecordProblem(f"is a JSON {_KINDS.get(type(record), 'value')}, not an object")
     if b"\\ud" in data or b"\\uD" in data:

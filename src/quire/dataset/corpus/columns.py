@@ -28,6 +28,8 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
     are taken unasked.
     """
     schemas = {file: table_schema(file) for file in files if file.kind in _TABLES}
+    for file, schema in schemas.items():
+        _require_distinct(file, schema)
     if not options.pretokenized:
         for file, schema in schemas.items():
             _require_field(file, schema, options)
@@ -46,6 +48,15 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
     for file, schema in schemas.items():
         _require_same(file, _of_schema(file, schema), columns, first)
     return columns
+
+
+def _require_distinct(file: InputFile, schema: pa.Schema) -> None:
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise InvalidDocument(
+                f"{file.path} has {schema.names.count(name)} columns {name!r}, so that it is open "
+                "which one is meant; give each a name of its own"
+            )
 
 
 def _require_field(file: InputFile, schema: pa.Schema, options: CorpusOptions) -> None:

@@ -15,6 +15,7 @@ from quire.documents import Documents, Encoded, Tokenizer, TokenizerLike, as_tok
 from quire.documents.chat import ChatTokenizer, conversation_encoder
 from quire.documents.encode import encode_contents, with_specials
 from quire.documents.list_columns import TOKENS, documents_from_columns
+from quire.documents.list_values import is_number_list, list_lengths, list_values
 from quire.errors import InvalidDocument, QuireError
 from quire.ledger import Ledger
 
@@ -173,7 +174,8 @@ class _Tokens(_Ids):
         self._files: list[str] = []
 
     def add(self, batch: Batch, file: InputFile) -> int:
-        table = cast(pa.Table, batch.values)
+        given = cast(pa.Table, batch.values)
+        table = pa.table({name: _as_lists(given[name]) for name in self._columns})
         documents = self._read(table, f"{file.path}, counted from record {_first(batch)}")
         self._note_bad(batch, table, documents)
         self._take(batch)
@@ -206,6 +208,18 @@ class _Tokens(_Ids):
                     file=batch.file, record=batch.records[row], offset=None, reason=_reason(values)
                 )
             )
+
+
+def _as_lists(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.ListArray:
+    """Lists of one kind: one file has plain ones, another large, fixed-size or viewed ones.
+
+    Arrow's own cast makes invalid arrays of views and of slices.
+    """
+    if pa.types.is_list(column.type) or not is_number_list(column.type):
+        return column
+    offsets = np.append(0, np.cumsum(list_lengths(column))).astype(np.int32)
+    missing = pa.array(column.is_null().to_numpy())
+    return pa.ListArray.from_arrays(pa.array(offsets), list_values(column), mask=missing)
 
 
 def _first(batch: Batch) -> int:

@@ -126,7 +126,14 @@ def _in_folder(folder: Path) -> Iterator[tuple[Path, str]]:
     if (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file():
         yield from _saved_dataset(folder)
         return
-    files = {_name(path, folder): path for path in folder.rglob("*") if path.is_file()}
+    paths = {_name(path, folder): path for path in folder.rglob("*")}
+    for name, path in paths.items():
+        if path.is_symlink() and path.is_dir() and not _is_hidden(name):
+            raise InvalidOption(
+                f"{path} is a link to a folder, which is not followed: name the folder itself as "
+                "an input beside, or take the link away"
+            )
+    files = {name: path for name, path in paths.items() if path.is_file()}
     known = [name for name, path in files.items() if _kind(path) and not _is_hidden(name)]
     if not known:
         raise InvalidOption(f"{folder} holds no file that ends with {', '.join(KINDS)}")
