@@ -463,6 +463,16 @@ def test_a_damaged_or_foreign_state_is_refused(whole, tmp_path, text, message):
         trainer.train(resume_from_checkpoint=str(copied))
 
 
+def test_a_checkpoint_of_another_folder_is_checked_there(whole, tmp_path):
+    checkpoint = Path(whole.args.output_dir) / "checkpoint-3"
+    resumed = trainer_of(training(tmp_path))
+    resumed.train(resume_from_checkpoint=str(checkpoint))
+    assert_equal_bits(weights(resumed), weights(whole))
+    options = VisionPackingOptions(packing=True, packing_length=128, packing_buffer=15)
+    with pytest.raises(InvalidState, match="packing_buffer is 16 in the state and 15 here"):
+        trainer_of(training(tmp_path, options=options)).train(str(checkpoint))
+
+
 def test_weights_that_transformers_does_not_find_again_are_refused(tmp_path):
     """transformers 5.22 saves Qwen2.5-VL under other names than its Trainer loads."""
     family, dataset = "qwen2_5_vl", encoded("charts", 24, "qwen2_5_vl")
@@ -478,6 +488,12 @@ def test_weights_that_transformers_does_not_find_again_are_refused(tmp_path):
     folder = tmp_path / "checkpoint-2"
     with pytest.raises(InvalidState, match=r"are not in the model.*from_pretrained"):
         trainer(copy.deepcopy(model(family))).train(resume_from_checkpoint=str(folder))
+
+    moved = shutil.copytree(folder, tmp_path / "moved" / "checkpoint-2")
+    shutil.rmtree(folder)
+    with pytest.raises(InvalidState, match=r"are not in the model.*from_pretrained"):
+        trainer(copy.deepcopy(model(family))).train(str(moved))
+    folder = moved
 
     resumed = trainer(type(whole.model).from_pretrained(folder))
     resumed.train(resume_from_checkpoint=str(folder))

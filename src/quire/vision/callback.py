@@ -37,6 +37,8 @@ class PackingCallback(TrainerCallback):
         self.history: list[PackingTelemetry] = []
         self.log: Callable[[dict[str, float]], None] | None = None
         """The Trainer's own `log`, where it is known; else telemetry goes to its history alone."""
+        self.resumed_from: Path | None = None
+        """The checkpoint that is resumed, where that is known; else one of the output folder."""
         self._accuracy = TokenAccuracy()
 
     @property
@@ -64,6 +66,8 @@ class PackingCallback(TrainerCallback):
                 f"pack can be found again; give {self._packs.packed.lengths_needed}, from the start"
             )
         path = _state_path(args, state)
+        if self.resumed_from is not None:
+            path = self.resumed_from / STATE_NAME
         if isinstance(model, torch.nn.Module):
             require_weights_of(model, path.parent)
         if path.exists():

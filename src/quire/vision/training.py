@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from transformers import Trainer, TrainingArguments
@@ -57,7 +59,25 @@ class VisionTraining:
             callbacks = trainer.callback_handler.callbacks
             callbacks.insert(0, callbacks.pop(callbacks.index(callback)))
             callback.log = trainer.log
+            _tell_where_from(trainer, callback)
         return trainer
+
+
+def _tell_where_from(trainer: Trainer, callback: PackingCallback) -> None:
+    """Let the callback know which checkpoint is resumed: a Trainer tells its callbacks the step."""
+    train = trainer.train
+
+    @functools.wraps(train)
+    def told(
+        resume_from_checkpoint: str | bool | None = None,
+        *others: Any,  # noqa: ANN401
+        **named: Any,  # noqa: ANN401
+    ) -> object:
+        given = resume_from_checkpoint
+        callback.resumed_from = None if isinstance(given, bool | None) else Path(given)
+        return train(given, *others, **named)
+
+    trainer.train = told  # type: ignore[method-assign, assignment]
 
 
 def configure_training(
