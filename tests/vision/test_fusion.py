@@ -129,8 +129,12 @@ def test_a_fusion_that_was_moved_to_another_epoch_behind_its_packs_is_an_error()
     fused.set_epoch(5)
     with pytest.raises(InvalidOption, match="stands at epoch 5 but its packs at 0; call set_epoch"):
         iter(packed)
+    again = PackedVLDataset(fused, packing_length=10)
+    assert again.epoch == 5
     packed.set_epoch(0)
     assert numbers(packed) == packs
+    again.set_epoch(5)
+    assert sorted(numbers(again)) != sorted(packs)
 
 
 def test_lengths_of_unknown_datasets_are_errors():

@@ -82,7 +82,8 @@ class PackedVLDataset(IterableBase):
             rank=Share.of_rank(rank, world_size),
             lengths=lengths,
         )
-        self._epoch = Epoch(self._packing, 0)
+        # A fused dataset that was used before stands at an epoch: its packs begin there.
+        self._epoch = Epoch(self._packing, dataset.epoch if hasattr(dataset, "fused_sizes") else 0)
         self._packs: Packs | None = None
         self._skip = 0
         self._resume: State | None = None
