@@ -143,3 +143,13 @@ def test_control_characters_in_an_error_are_escaped(tmp_path):
     assert done.returncode == 2
     assert "\x1b" not in done.stderr
     assert "\\x1b[31m" in done.stderr
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_debug_shows_the_traceback_wherever_it_stands(tmp_path, place):
+    words = ["verify", str(tmp_path), "--json"]
+    words.insert(place, "--debug")
+    done = run(*words)
+    assert "Traceback" in done.stderr
+    assert "No such option" not in done.stderr
+    assert "Traceback" not in run("verify", str(tmp_path), "--json").stderr

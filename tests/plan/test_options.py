@@ -5,6 +5,7 @@ import pytest
 
 import quire
 from quire.errors import InvalidOption
+from quire.plan import PlanOptions
 
 
 @pytest.mark.parametrize(
@@ -63,3 +64,14 @@ def test_without_a_seed_each_shuffle_draws_new_entropy():
         tuple(quire.make_plan([8] * 40, 8, shuffle=True, seed=None).documents) for _ in range(3)
     }
     assert len(orders) > 1
+
+
+@pytest.mark.parametrize("name", ["capacity", "stride", "prefix", "min_length", "align"])
+def test_a_number_that_no_array_counts_is_refused(name):
+    with pytest.raises(InvalidOption, match=f"{name} is {10**23} but must be at most"):
+        PlanOptions(**{"capacity": 8, name: 10**23})
+
+
+def test_a_row_that_is_too_short_without_stride_does_not_blame_stride():
+    with pytest.raises(InvalidOption, match=r"beside the prefix; raise capacity$"):
+        PlanOptions(capacity=2, prefix=1, min_tail=2)

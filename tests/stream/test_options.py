@@ -9,7 +9,7 @@ import pytest
 
 from quire.config import load_options
 from quire.errors import InvalidOption
-from quire.stream import StreamConfig, open_stream
+from quire.stream import StreamConfig, TrainOptions, open_stream
 from tests.stream.inputs import ListSource, Numbers, config, same, take
 
 TOKENIZERS = Path(__file__).resolve().parents[3] / "shared" / "tokenizers"
@@ -244,3 +244,8 @@ def test_stats_tell_of_delivered_batches_alone():
         stats = SimpleNamespace(**stream.stats())
     assert (stats.step, stats.tokens, stats.utilization) == (2, 36, 1.0)
     assert stats.documents == 4
+
+
+def test_a_window_that_no_memory_holds_is_refused():
+    with pytest.raises(InvalidOption, match="seq_len is 99999999999999999999 but must be at most"):
+        TrainOptions(seq_len=99999999999999999999, batch_size=1)

@@ -43,7 +43,7 @@ def _main(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    del debug  # read by `main`, which must know it before anything is parsed
+    del debug  # `main` reads it wherever it stands, before anything is parsed
 
 
 app.command()(demo)
@@ -63,10 +63,11 @@ def main() -> None:
         if isinstance(output, io.TextIOWrapper):
             # A character that the terminal's encoding lacks is spelt out, and stops nothing.
             output.reconfigure(errors="backslashreplace")
+    debug = "--debug" in sys.argv
     try:
-        app()
+        app(args=[word for word in sys.argv[1:] if word != "--debug"])
     except QuireError as error:
-        if "--debug" in sys.argv:
+        if debug:
             raise
         console = Console(stderr=True)
         console.print("[bold red]error[/]", end=" ")

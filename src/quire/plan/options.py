@@ -11,6 +11,10 @@ from quire.plan.lengths import IntArray
 OVERLONG = ("split", "truncate", "truncate_left", "drop", "error", "fill")
 
 
+LARGEST = (1 << 63) - 1
+"""What the arrays of a plan can count."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanOptions:
     """How documents become rows."""
@@ -45,7 +49,8 @@ class PlanOptions:
             value = getattr(self, name)
             if value is None and name in _MAY_BE_NONE:
                 continue
-            object.__setattr__(self, name, require_integer(name, value, least))
+            most = None if name == "seed" else LARGEST
+            object.__setattr__(self, name, require_integer(name, value, least, most))
         if not isinstance(self.shuffle, bool):
             raise InvalidOption(f"shuffle is {self.shuffle!r} but must be True or False")
         if not isinstance(self.strategy, str):
@@ -72,9 +77,10 @@ class PlanOptions:
                 "holds beside prefix and overlap; lower min_fragment or raise capacity"
             )
         if most < self.min_tail:
+            remedy = "lower stride or raise capacity" if self.stride else "raise capacity"
             raise InvalidOption(
                 f"stride={self.stride} leaves no room for {self.min_tail} new token(s) in a row "
-                f"that holds {self.max_fragment} beside the prefix; lower stride or raise capacity"
+                f"that holds {self.max_fragment} beside the prefix; {remedy}"
             )
 
     @property
@@ -122,8 +128,8 @@ _LEAST = {
 _MAY_BE_NONE = ("max_documents_per_row", "seed")
 
 
-def require_integer(name: str, value: object, least: int) -> int:
-    """The value as an int, if it is an integer of at least the given size.
+def require_integer(name: str, value: object, least: int, most: int | None = None) -> int:
+    """The value as an int, if it is an integer of at least (and at most) the given size.
 
     >>> require_integer("capacity", 0, least=1)
     Traceback (most recent call last):
@@ -135,4 +141,6 @@ def require_integer(name: str, value: object, least: int) -> int:
         number = least - 1
     if number < least or isinstance(value, bool):
         raise InvalidOption(f"{name} is {value!r} but must be an integer >= {least}")
+    if most is not None and number > most:
+        raise InvalidOption(f"{name} is {number} but must be at most {most}")
     return number

@@ -11,6 +11,7 @@ from quire.plan.options import require_integer
 
 Backend = Literal["hf", "files", "local_text"]
 PackingMode = Literal["sequential", "bin", "online"]
+_LARGEST_WINDOW = (1 << 31) - 2
 _LARGEST_ID = (1 << 31) - 1
 
 
@@ -142,6 +143,7 @@ class TrainOptions:
 
     def __post_init__(self) -> None:
         _require_integers(self, seq_len=1, batch_size=1, grad_accum=1)
+        require_integer("seq_len", self.seq_len, 1, most=_LARGEST_WINDOW)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from quire.dataset.option_words import words_of_packing
 from quire.documents import EncodeOptions
 from quire.errors import InvalidOption
 from quire.plan import PlanOptions, keeps_order
-from quire.plan.options import require_integer
+from quire.plan.options import LARGEST, require_integer
 
 MEBIBYTE = 1 << 20
 ROW_OPTIONS = (
@@ -61,7 +61,7 @@ class CorpusOptions:
 
     def __post_init__(self) -> None:
         for name in ("partition_size", "max_record_bytes"):
-            require_integer(name, getattr(self, name), 1)
+            require_integer(name, getattr(self, name), 1, most=LARGEST)
         require_integer("seed", self.seed, 0)
         self.encode_options()
         with words_of_packing():
