@@ -14,7 +14,7 @@ help:  ## this list
 
 setup: $(VENV)/.everything  ## install everything, all extras, into .venv
 
-demo: $(VENV)/.base  ## plan the standard library's sources with every strategy
+demo: $(VENV)/.base  ## pack the standard library's sources, show rows, write a report
 	@$(BIN)/quire demo
 
 test: $(VENV)/.everything  ## run all tests
