@@ -73,21 +73,31 @@ def _by_fate(
 ) -> dict[str, _Count]:
     """A document meets the best fate that any of its fragments met."""
     counts = {name: _Count() for name in FATES}
-    overlap = fragments.overlaps(options.stride) if options.stride else None
     seen = np.zeros(num_documents, dtype=bool)
+    covered = 0
     for code, name in enumerate(FATES if fate is not None else FATES[:1]):
         which = slice(None) if fate is None else np.flatnonzero(fate == code)
         documents, stops = fragments.documents[which], fragments.stops[which]
         tokens = _sum(stops) - _sum(fragments.starts[which])
         before = int(np.count_nonzero(seen))
         seen[documents] = True
+        new_tokens = tokens
+        if options.stride:
+            # What a fragment repeats is emitted, even where the fragment before it was dropped.
+            so_far = fragments if fate is None else fragments.take(np.flatnonzero(fate <= code))
+            new_tokens = _different_tokens(so_far, options.stride) - covered
+            covered += new_tokens
         counts[name] = _Count(
             fragments=len(documents),
             documents=int(np.count_nonzero(seen)) - before,
             tokens=tokens,
-            new_tokens=tokens - (0 if overlap is None else _sum(overlap[which])),
+            new_tokens=new_tokens,
         )
     return counts
+
+
+def _different_tokens(fragments: Fragments, stride: int) -> int:
+    return _sum(fragments.stops) - _sum(fragments.starts) - _sum(fragments.overlaps(stride))
 
 
 def _sum(values: IntArray) -> int:

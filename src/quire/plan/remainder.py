@@ -71,7 +71,9 @@ def _dropped(plan: Plan, kept: int) -> Ledger:
     content, special, padding = _contents(plan, np.arange(kept, plan.num_rows))
     fragments = Fragments(documents=plan.documents, starts=plan.starts, stops=plan.stops)
     edge = plan.row_offsets[kept]
-    new = content - int(fragments.overlaps(plan.options.stride)[edge:].sum())
+    stride, stay = plan.options.stride, fragments.take(np.arange(edge))
+    # What a row that stays repeats of one that leaves is not lost.
+    new = content - int(fragments.overlaps(stride).sum() - stay.overlaps(stride).sum())
     stays = np.zeros(plan.ledger.documents.input, dtype=bool)
     stays[plan.documents[:edge]] = True
     lost = np.unique(plan.documents[edge:][~stays[plan.documents[edge:]]])
