@@ -13,6 +13,7 @@ import pytest
 from tests.corpus.command import run
 from tests.corpus.corpora import jsonl, pack, rows, texts
 
+from quire.dataset.packed import PackedDataset
 from quire.errors import CorruptFile, InvalidOption
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
@@ -155,11 +156,61 @@ def test_documents_and_tokens_that_never_were_are_seen_from_the_inputs(packed, t
     changes = {("documents", "empty"): 1, ("documents", "input"): 1}
     changes |= {("tokens", "too_long"): 5, ("tokens", "input"): 5}
     edit(packed, lambda m: _move(m, changes))
+    edit(packed, lambda m: m["options"].update(max_len=1000))
     report = verify_output(packed)
     assert report.ok, "the output alone cannot know"
     problems = " ".join(verify_inputs(report, [tmp_path / "a.jsonl"], "byte").problems)
     assert "documents of the inputs are not there, but" in problems
     assert "0 tokens of the inputs are not there, but 5 are counted as dropped" in problems
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({("documents", "input"): 1, ("documents", "pending"): 1}, "1 documents are said to wait"),
+        ({("tokens", "truncated"): 5, ("tokens", "input"): 5}, "counted as truncated"),
+        ({("documents", "row_too_short"): 1, ("documents", "input"): 1}, "as row_too_short"),
+        ({("tokens", "too_long"): -1, ("tokens", "truncated"): 1}, "counts -1 tokens as too_long"),
+        ({("documents", "nonsense"): 1, ("documents", "input"): 1}, "counted as nonsense"),
+    ],
+)
+def test_what_no_finished_run_of_these_options_counts_is_seen(packed, changes, problem):
+    edit(packed, lambda m: _move(m, changes))
+    assert problem in verify_output(packed).problems[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "problem"),
+    [("min_len", 12, "tokens, fewer than 12"), ("max_documents_per_row", 1, "more than 1")],
+)
+def test_rows_that_the_options_do_not_let_stand_are_seen(packed, option, value, problem):
+    edit(packed, lambda m: m["options"].update({option: value}))
+    assert any(problem in found for found in verify_output(packed).problems)
+
+
+def test_a_mapped_form_of_other_rows_is_seen(packed):
+    dataset = PackedDataset(packed)
+    tokens = dataset[0]["input_ids"].tobytes()
+    assert verify_output(packed).ok
+    path = packed / ".mapped" / "shard-00000-000.arrow"
+    data = path.read_bytes()
+    assert data.count(tokens) == 1
+    path.write_bytes(data.replace(tokens, tokens[:-4] + b"\7\0\0\0"))
+    (problem,) = verify_output(packed).problems
+    assert "its mapped form .mapped/shard-00000-000.arrow holds something else" in problem
+    path.write_bytes(data[:-8] + bytes(8))
+    assert "holds something else" in verify_output(packed).problems[0]
+    (packed / ".mapped" / "index.json").unlink()
+    assert verify_output(packed).ok, "a reader makes it anew"
+
+
+def test_a_fragment_shorter_than_the_stride_is_no_repetition_wherever_its_row_stands(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", [{"input_ids": [5] * n} for n in (15, 40, 14, 40, 13, 40)])
+    for seed in range(4):
+        out = tmp_path / f"out{seed}"
+        options = {"strategy": "wrapped", "stride": 3, "shuffle": True, "seed": seed}
+        pack(path, out, None, pretokenized=True, **options)
+        assert verify_output(out).problems == []
 
 
 def test_a_changed_list_of_bad_records_is_seen(packed):
@@ -258,6 +309,51 @@ def test_a_token_that_the_input_does_not_give_is_seen(packed, tmp_path):
     assert report.ok, "the output alone cannot know"
     report = verify_inputs(report, [tmp_path / "a.jsonl"], "byte")
     assert "are not what the input gives" in report.problems[0]
+
+
+def test_another_opening_token_is_seen_from_the_tokenizer(packed, tmp_path):
+    def reopen(records):
+        for row in records:
+            for start in row["document_starts"]:
+                row["input_ids"][start] = 7
+
+    for shard in sorted((packed / "data").iterdir()):
+        rewrite(packed, reopen, f"data/{shard.name}")
+    report = verify_output(packed)
+    assert report.ok, "the output alone cannot know"
+    (problem,) = verify_inputs(report, [tmp_path / "a.jsonl"], "byte").problems
+    assert problem == "fragments open with {7}, but BOS is 1"
+
+
+@pytest.mark.parametrize("index_only", [False, True])
+def test_labels_that_the_input_does_not_give_are_seen(tmp_path, index_only):
+    records = [{"input_ids": [7, 8, 9], "labels": [-100, 8, 9]}, {"input_ids": [4], "labels": [4]}]
+    path, out = jsonl(tmp_path / "a.jsonl", records), tmp_path / "out"
+    pack(path, out, None, pretokenized=True, index_only=index_only)
+    assert verify_inputs(verify_output(out), [path], None).ok
+    rewrite(out, lambda rows: rows[0]["labels"].__setitem__(1, 3))
+    report = verify_output(out)
+    assert report.ok, "the output alone cannot know"
+    (problem,) = verify_inputs(report, [path], None).problems
+    assert problem == "record 0 of input 0: labels 0 to 3 are not what the input gives"
+
+
+def test_a_bad_text_beside_good_ones_of_a_table_is_passed_over(tmp_path):
+    raw = pa.array([b"fine", b"\xff", b"good"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": raw}), tmp_path / "a.parquet")
+    pack(tmp_path / "a.parquet", tmp_path / "out", max_bad_records=1)
+    report = verify_inputs(verify_output(tmp_path / "out"), [tmp_path / "a.parquet"], "byte")
+    assert (report.problems, report.compared) == ([], 2)
+
+
+def test_empty_documents_counted_under_another_name_are_seen_from_the_inputs(tmp_path):
+    path, out = jsonl(tmp_path / "a.jsonl", ["", "abc"]), tmp_path / "out"
+    pack(path, out, max_len=1000)
+    edit(out, lambda m: _move(m, {("documents", "empty"): -1, ("documents", "too_long"): 1}))
+    report = verify_output(out)
+    assert report.ok, "the output alone cannot know"
+    (problem,) = verify_inputs(report, [path], "byte").problems
+    assert problem == "1 documents of the inputs are empty, but 0 are counted as that"
 
 
 def test_inputs_that_changed_or_are_not_given_are_said(packed, tmp_path):

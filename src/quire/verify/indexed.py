@@ -28,7 +28,9 @@ _COLUMNS = ("document_id", "length", "input_ids")
 _REASONS_OF_PLANS = ("row_too_short", "too_long", "too_short", "truncated", "unsupervised")
 
 
-def recount_shard(documents: pa.Table, ledger: Mapping[str, Any]) -> tuple[Recount, Ints]:
+def recount_shard(
+    documents: pa.Table, ledger: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[Recount, Ints]:
     """What a shard of documents holds, and the length of each."""
     found = Recount(rows=documents.num_rows, tokens=0)
     nothing = np.zeros(0, dtype=np.int64)
@@ -56,7 +58,7 @@ def recount_shard(documents: pa.Table, ledger: Mapping[str, Any]) -> tuple[Recou
             found.problems.append(f"has documents whose {name} are not as many as their input_ids")
     if len(ids):
         found.first_document, found.last_document = int(ids[0]), int(ids[-1])
-    found.problems += _shard_ledger_problems(found, ledger)
+    found.problems += _shard_ledger_problems(found, ledger, options)
     return found, lengths
 
 
@@ -72,8 +74,13 @@ def _document_problems(ids: Ints, said: Ints, tokens: Ints, lengths: Ints) -> It
         yield f"has a token id {tokens.min()}"
 
 
-def _shard_ledger_problems(found: Recount, ledger: Mapping[str, Any]) -> Iterator[str]:
-    yield from ledger_problems(ledger)
+def _shard_ledger_problems(
+    found: Recount, ledger: Mapping[str, Any], options: Mapping[str, Any]
+) -> Iterator[str]:
+    yield from ledger_problems(ledger, options)
+    for name in ("overlap", "special", "padding"):
+        if ledger["tokens"][name]:
+            yield f"holds documents, but its ledger counts {ledger['tokens'][name]} tokens {name}"
     for what, count in (("documents", found.documents), ("tokens", found.tokens)):
         if ledger[what]["emitted"] != count:
             yield f"has {count} {what} but its ledger counts {ledger[what]['emitted']}"
@@ -171,7 +178,7 @@ def _plan_ledger_problems(
 ) -> Iterator[str]:
     """The equation, the places, and that the plan lost what it says, to the token."""
     ledger = entry["ledger"]
-    yield from ledger_problems(ledger)
+    yield from ledger_problems(ledger, manifest["options"] | entry["options"])
     tokens = ledger["tokens"]
     places = found.rows * int(entry["options"]["max_length"])
     for name, count in (("special", opened), ("padding", places - found.tokens)):

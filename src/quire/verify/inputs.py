@@ -43,7 +43,7 @@ def verify_inputs(
         )
     encode = _encoder(options, tokenizer)
     stored = _Stored(report.path, manifest)
-    left_out, lost = 0, 0
+    left_out, lost, empty = 0, 0, 0
     report.compared = 0
     for document, tokens in _documents(_paths(manifest, inputs), manifest, encode, report.path):
         found = stored.take(document)
@@ -51,10 +51,25 @@ def verify_inputs(
         left_out += not found
         lost += missing
         report.compared += bool(found)
+        empty += not len(tokens)
     if stored.remaining():
         report.problems.append("the output holds documents that are not in the inputs")
-    _require_accounted(report, manifest, left_out, lost)
+    _require_accounted(report, manifest, left_out, lost, empty)
+    if encode is not None and (wrong := stored.openings - {encode.bos}):
+        report.problems.append(f"fragments open with {wrong}, but BOS is {encode.bos}")
+    for column in [name for name in manifest["columns"] if name != "input_ids"]:
+        _compare_column(report, manifest, inputs, column)
     return report
+
+
+def _compare_column(
+    report: OutputReport, manifest: Mapping[str, Any], inputs: Sequence[str | Path], column: str
+) -> None:
+    """What goes along with tokens that were given is what the inputs give, too."""
+    stored = _Stored(report.path, manifest, column)
+    paths = _paths(manifest, inputs)
+    for document, values in _documents(paths, manifest, None, report.path, column):
+        _compare(document, values, stored.take(document), report.problems, column)
 
 
 def _encoder(options: Mapping[str, Any], named: TokenizerLike | None) -> _Encoder | None:
@@ -68,7 +83,7 @@ def _encoder(options: Mapping[str, Any], named: TokenizerLike | None) -> _Encode
 class _Encoder:
     def __init__(self, tokenizer: Tokenizer, options: Mapping[str, Any]) -> None:
         self._tokenizer = tokenizer
-        self._bos = tokenizer.bos_token_id if options["add_bos"] else None
+        self.bos = tokenizer.bos_token_id if options["add_bos"] else None
         self._eos = tokenizer.eos_token_id if options["add_eos"] else None
         cut = options["truncate_at"]
         self._cut = None if cut is None else re.compile(cut)
@@ -80,7 +95,7 @@ class _Encoder:
         ends = np.cumsum(encoded.lengths)
         for length, end in zip(encoded.lengths.tolist(), ends.tolist(), strict=True):
             tokens = encoded.tokens[end - length : end].astype(np.int64)
-            if self._bos is not None and length and tokens[0] == self._bos:
+            if self.bos is not None and length and tokens[0] == self.bos:
                 tokens = tokens[1:]
             if self._eos is not None and len(tokens):
                 tokens = np.append(tokens, self._eos)
@@ -110,11 +125,14 @@ def _paths(manifest: Mapping[str, Any], named: Sequence[str | Path]) -> list[Pat
 
 
 def _documents(
-    paths: Sequence[Path], manifest: Mapping[str, Any], encode: _Encoder | None, out: Path
+    paths: Sequence[Path],
+    manifest: Mapping[str, Any],
+    encode: _Encoder | None,
+    out: Path,
+    column: str = "input_ids",
 ) -> Iterator[tuple[int, Tokens]]:
     bad = _bad_records(manifest, out)
-    options = manifest["options"]
-    key = "input_ids" if encode is None else options["text_key"]
+    key = column if encode is None else manifest["options"]["text_key"]
     kind: Any = list if encode is None else str
     for number, path in enumerate(paths):
         values = (
@@ -131,7 +149,7 @@ def _documents(
 
 
 def _as_tokens(given: list[int]) -> Tokens:
-    return np.array(given, dtype=np.int64)
+    return np.array(given, dtype=None if given else np.int64)
 
 
 def _bad_records(manifest: Mapping[str, Any], out: Path) -> set[tuple[int, int]]:
@@ -166,7 +184,14 @@ def _column(batch: pa.RecordBatch) -> list[Any]:
     try:
         return cast(list[Any], column.to_pylist())
     except UnicodeDecodeError:
-        return cast(list[Any], column.cast(pa.binary()).to_pylist())  # the bad one is passed over
+        return [_text(value) for value in column]
+
+
+def _text(value: pa.Scalar) -> Any:  # noqa: ANN401 - whatever the column holds
+    try:
+        return value.as_py()
+    except UnicodeDecodeError:
+        return None  # a bad record, which is passed over
 
 
 def _arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -203,11 +228,15 @@ def _opened(path: Path, kind: str) -> IO[bytes]:
 class _Stored:
     """The fragments of the output by document, one shard in memory at a time."""
 
-    def __init__(self, out: Path, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, out: Path, manifest: Mapping[str, Any], column: str = "input_ids") -> None:
+        self._column = column
         self._shards = iter([out / shard["file"] for shard in manifest["shards"]])
         self._with_bos = manifest["ledger"]["tokens"]["special"] > 0
         self._whole = is_indexed(manifest)
         self._held: dict[int, list[tuple[int, Tokens]]] = {}
+        self.openings: set[int | None] = set()
+        if self._whole and manifest["documents"]["opening"] is not None:
+            self.openings.add(manifest["documents"]["opening"])
 
     def take(self, document: int) -> list[tuple[int, Tokens]]:
         """The fragments of a document; documents are asked for in input order."""
@@ -226,13 +255,14 @@ class _Stored:
     def _load(self, path: Path) -> None:
         self._held = {}
         if self._whole:
-            table = pq.read_table(path, columns=["document_id", "input_ids"])
+            table = pq.read_table(path, columns=["document_id", self._column])
             for document, tokens in zip(*(column.to_pylist() for column in table), strict=True):
-                self._held[document] = [(0, np.array(tokens, dtype=np.int64))]
+                self._held[document] = [(0, np.array(tokens))]
             return
         for row in pq.read_table(path).to_pylist():
-            tokens = np.array(row["input_ids"], dtype=np.int64)
+            tokens = np.array(row[self._column])
             starts = row["document_starts"]
+            self.openings |= set(tokens[starts].tolist() if self._with_bos else ())
             edges = zip(starts, [*starts[1:], len(tokens)], strict=True)
             sources = zip(row["document_ids"], row["document_offsets"], strict=True)
             for (start, stop), (document, offset) in zip(edges, sources, strict=True):
@@ -241,18 +271,23 @@ class _Stored:
 
 
 def _compare(
-    document: int, tokens: Tokens, found: list[tuple[int, Tokens]], problems: list[str]
+    document: int,
+    tokens: Tokens,
+    found: list[tuple[int, Tokens]],
+    problems: list[str],
+    column: str = "tokens",
 ) -> int:
     """How many of a document's tokens are there."""
     there = np.zeros(len(tokens), dtype=bool)
     for offset, piece in found:
         stop = offset + len(piece)
-        if stop > len(tokens) or not np.array_equal(tokens[offset:stop], piece):
+        nan = piece.dtype.kind == "f"
+        if stop > len(tokens) or not np.array_equal(tokens[offset:stop], piece, equal_nan=nan):
             file, record = document >> _SHIFT, document & ((1 << _SHIFT) - 1)
             if len(problems) < 100:
                 problems.append(
-                    f"record {record} of input {file}: tokens {offset} to {stop} are not what the "
-                    "input gives"
+                    f"record {record} of input {file}: {column} {offset} to {stop} are not what "
+                    "the input gives"
                 )
         else:
             there[offset:stop] = True
@@ -260,8 +295,13 @@ def _compare(
 
 
 def _require_accounted(
-    report: OutputReport, manifest: Mapping[str, Any], left_out: int, lost: int
+    report: OutputReport, manifest: Mapping[str, Any], left_out: int, lost: int, empty: int
 ) -> None:
+    said = sum(s["ledger"]["documents"]["dropped"].get("empty", 0) for s in manifest["shards"])
+    if empty != said:
+        report.problems.append(
+            f"{empty} documents of the inputs are empty, but {said} are counted as that"
+        )
     for what, missing in (("documents", left_out), ("tokens", lost)):
         # What a plan leaves out still stands in the shards, so their own ledgers are asked.
         counted = sum(

@@ -20,6 +20,7 @@ from quire.errors import CorruptFile
 from quire.verify.files import require_bytes
 from quire.verify.indexed import recount_plan, recount_shard
 from quire.verify.manifest import is_indexed, read_manifest
+from quire.verify.mapped import mapped_problems
 from quire.verify.recount import Ints, Recount, recount_rows
 
 _MOST_PROBLEMS = 20
@@ -101,7 +102,9 @@ def _verify_shards(
     totals: list[Recount] = []
     for shard in manifest["shards"]:
         try:
-            found = count(shard, _read_shard(report.path, shard))
+            table = _read_shard(report.path, shard)
+            found = count(shard, table)
+            found.problems += mapped_problems(report.path, manifest, shard, table)
         except CorruptFile as error:
             report.problems.append(str(error))
             continue
@@ -122,7 +125,7 @@ def _verify_indexed(report: OutputReport, manifest: Mapping[str, Any]) -> None:
     lengths: list[Ints] = [np.zeros(0, dtype=np.int64)]
 
     def count(shard: Mapping[str, Any], documents: pa.Table) -> Recount:
-        found, of_shard = recount_shard(documents, shard["ledger"])
+        found, of_shard = recount_shard(documents, shard["ledger"], manifest["options"])
         lengths.append(of_shard)
         return found
 

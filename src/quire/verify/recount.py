@@ -45,7 +45,8 @@ def recount_rows(rows: pa.Table, options: Mapping[str, Any], ledger: Mapping[str
     found.problems += _row_problems(columns, int(options["max_length"]))
     if found.problems:
         return found  # what follows reads boundaries
-    found.problems += ledger_problems(ledger)
+    found.problems += _limit_problems(lengths, columns["document_starts"][1], options)
+    found.problems += ledger_problems(ledger, options)
     found.problems += _count_problems(found, options, ledger)
     fragments = _fragment_lengths(columns["document_starts"], lengths)
     prefix = _prefix(fragments, ledger, found.problems)
@@ -106,13 +107,48 @@ def _start_problems(starts: Ints, counts: Ints, lengths: Ints) -> Iterator[str]:
         yield f"row {int(row[int(np.argmax(starts >= lengths[row]))])}: a document starts behind it"
 
 
-def ledger_problems(ledger: Mapping[str, Any]) -> Iterator[str]:
-    """What came in is what went out, was dropped, or waits."""
+def _limit_problems(lengths: Ints, counts: Ints, options: Mapping[str, Any]) -> Iterator[str]:
+    """Rows with fewer tokens, or more fragments, than the options let stand."""
+    most = int(options["max_documents_per_row"] or counts.max(initial=0))
+    if (lengths < int(options["min_len"])).any():
+        row = int(np.argmin(lengths))
+        yield f"row {row} has {lengths[row]} tokens, fewer than {options['min_len']}"
+    if (counts > most).any():
+        row = int(np.argmax(counts))
+        yield f"row {row} has {counts[row]} fragments, more than {most}"
+
+
+def ledger_problems(ledger: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[str]:
+    """What came in is what went out or was dropped, for a reason that the options can give."""
     for what in ("documents", "tokens"):
         tally = ledger[what]
-        accounted = tally["emitted"] + tally["pending"] + sum(tally["dropped"].values())
+        counts = {name: count for name, count in tally.items() if name != "dropped"}
+        for name, count in (counts | tally["dropped"]).items():
+            if type(count) is not int or count < 0:
+                yield f"its ledger counts {count!r:.40} {what} as {name}, which is no count"
+                return
+        accounted = tally["emitted"] + sum(tally["dropped"].values())
+        if tally["pending"]:
+            yield f"{tally['pending']} {what} are said to wait, but the output is finished"
         if tally["input"] != accounted:
             yield f"{tally['input']} {what} came in but {accounted} are accounted for"
+        for reason in sorted(set(tally["dropped"]) - _reasons(options)):
+            if tally["dropped"][reason]:
+                yield f"{what} are counted as {reason}, which these options drop none for"
+
+
+def _reasons(options: Mapping[str, Any]) -> set[str]:
+    """What documents and tokens can be dropped for."""
+    given = options["pretokenized"] or options["messages_key"] is not None
+    possible = {
+        "empty": True,
+        "bad_record": True,
+        "unsupervised": given,
+        "too_long": options["max_len"] is not None or options["overlong"] == "drop",
+        "truncated": options["overlong"] in ("truncate", "truncate_left"),
+        "row_too_short": int(options["min_len"]) > 1,
+    }
+    return {reason for reason, is_possible in possible.items() if is_possible}
 
 
 def _count_problems(
@@ -163,7 +199,8 @@ def recount_documents(
     if (offsets < 0).any() or (lengths < 1).any():
         found.problems.append("has a fragment without content, or at a negative offset")
         return
-    order = np.lexsort((offsets, ids))
+    # Behind a fragment shorter than the stride, the next one begins where it began.
+    order = np.lexsort((offsets + lengths, offsets, ids))
     ids, offsets, stops = ids[order], offsets[order], (offsets + lengths)[order]
     same = np.append(False, ids[1:] == ids[:-1]) if len(ids) else np.zeros(0, dtype=bool)
     before = np.where(same, np.append(0, stops[:-1]), 0) if len(ids) else stops
