@@ -97,6 +97,17 @@ def test_a_mapped_form_that_does_not_belong_is_made_again(packed, tmp_path, what
     assert [plain(row) for row in PackedDataset(packed)] == expected
 
 
+@pytest.mark.parametrize("place", [-3, -20, -200])
+def test_a_damaged_mapped_form_is_an_error_with_its_remedy(packed, place):
+    PackedDataset(packed)
+    path = min((packed / ".mapped").glob("*.arrow"))
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(CorruptFile, match=r"arrow is damaged: .*; remove its folder"):
+        PackedDataset(packed)
+
+
 def test_a_damaged_shard_is_noticed_when_the_mapped_form_is_made(packed):
     shard = packed / "data/shard-00001-000.parquet"
     data = bytearray(shard.read_bytes())

@@ -93,8 +93,15 @@ def require_sha256(shard: Path, sha256: str) -> None:
 
 
 def _map(path: Path) -> pa.Table:
-    with pa.memory_map(str(path)) as source:
-        return pa.ipc.open_file(source).read_all()
+    try:
+        with pa.memory_map(str(path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+            table.select(table.column_names).validate()  # names, too, are decoded here
+            return table
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptFile(
+            f"{path} is damaged: {error}; remove its folder, and it is made again from the shards"
+        ) from error
 
 
 def _mapped_name(shard: Mapping[str, Any]) -> str:
