@@ -171,6 +171,7 @@ def test_documents_and_tokens_that_never_were_are_seen_from_the_inputs(packed, t
         ({("tokens", "truncated"): 5, ("tokens", "input"): 5}, "counted as truncated"),
         ({("documents", "row_too_short"): 1, ("documents", "input"): 1}, "as row_too_short"),
         ({("tokens", "too_long"): -1, ("tokens", "truncated"): 1}, "counts -1 tokens as too_long"),
+        ({("tokens", "empty"): 1, ("tokens", "input"): 1}, "tokens are counted as empty"),
         ({("documents", "nonsense"): 1, ("documents", "input"): 1}, "counted as nonsense"),
     ],
 )
@@ -186,6 +187,14 @@ def test_what_no_finished_run_of_these_options_counts_is_seen(packed, changes, p
 def test_rows_that_the_options_do_not_let_stand_are_seen(packed, option, value, problem):
     edit(packed, lambda m: m["options"].update({option: value}))
     assert any(problem in found for found in verify_output(packed).problems)
+
+
+def test_labels_that_a_new_plan_would_miss_are_seen(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", [{"input_ids": [7, 8], "labels": [-100, 8]}])
+    pack(path, tmp_path / "out", None, pretokenized=True, index_only=True)
+    edit(tmp_path / "out", lambda m: m["documents"].update(has_labels=False))
+    (problem,) = verify_output(tmp_path / "out").problems
+    assert "has labels where the manifest has none" in problem
 
 
 def test_a_mapped_form_of_other_rows_is_seen(packed):

@@ -127,6 +127,8 @@ def _verify_indexed(report: OutputReport, manifest: Mapping[str, Any]) -> None:
     def count(shard: Mapping[str, Any], documents: pa.Table) -> Recount:
         found, of_shard = recount_shard(documents, shard["ledger"], manifest["options"])
         lengths.append(of_shard)
+        if manifest["documents"]["has_labels"] is not ("labels" in documents.column_names):
+            found.problems.append("has labels where the manifest has none, or the other way round")
         return found
 
     totals = _verify_shards(report, manifest, "documents", count)

@@ -132,20 +132,20 @@ def ledger_problems(ledger: Mapping[str, Any], options: Mapping[str, Any]) -> It
             yield f"{tally['pending']} {what} are said to wait, but the output is finished"
         if tally["input"] != accounted:
             yield f"{tally['input']} {what} came in but {accounted} are accounted for"
-        for reason in sorted(set(tally["dropped"]) - _reasons(options)):
+        for reason in sorted(set(tally["dropped"]) - _reasons(options, what)):
             if tally["dropped"][reason]:
                 yield f"{what} are counted as {reason}, which these options drop none for"
 
 
-def _reasons(options: Mapping[str, Any]) -> set[str]:
-    """What documents and tokens can be dropped for."""
+def _reasons(options: Mapping[str, Any], what: str) -> set[str]:
+    """What documents, or tokens, can be dropped for."""
     given = options["pretokenized"] or options["messages_key"] is not None
     possible = {
-        "empty": True,
+        "empty": what == "documents",
         "bad_record": True,
         "unsupervised": given,
         "too_long": options["max_len"] is not None or options["overlong"] == "drop",
-        "truncated": options["overlong"] in ("truncate", "truncate_left"),
+        "truncated": what == "tokens" and options["overlong"] in ("truncate", "truncate_left"),
         "row_too_short": int(options["min_len"]) > 1,
     }
     return {reason for reason, is_possible in possible.items() if is_possible}
