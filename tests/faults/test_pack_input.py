@@ -356,6 +356,15 @@ def test_25_empty_files_are_fine(tmp_path):
     assert contents(tmp_path.parent / "out25") == {4 << 40: ids("a")}
 
 
+def test_25_an_empty_first_file_takes_no_labels_away(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(b"")
+    jsonl(folder / "b.jsonl", [{"input_ids": [7, 8], "labels": [-100, 8]}])
+    pack(folder, tmp_path / "out", None, pretokenized=True)
+    assert rows(tmp_path / "out")["labels"].to_pylist() == [[-100, 8]]
+
+
 @pytest.mark.parametrize("capacity", [2**k + d for k in (3, 6, 13) for d in (-1, 0, 1)])
 def test_26_capacities_about_a_power_of_two_pack_alike(tmp_path, capacity):
     lengths = np.random.default_rng(0).integers(1, 3 * capacity, 40)

@@ -34,8 +34,7 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
         for file, schema in schemas.items():
             _require_field(file, schema, options)
         return {}
-    first = files[0]
-    known = _of_schema(first, schemas[first]) if first in schemas else _of_lines(first, options)
+    first, known = _shown(files, schemas, options)
     if "document_starts" in known:
         raise InvalidOption(
             f"{first.path} is packed already: it has document_starts; pack the documents themselves"
@@ -48,6 +47,17 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
     for file, schema in schemas.items():
         _require_same(file, _of_schema(file, schema), columns, first)
     return columns
+
+
+def _shown(
+    files: Sequence[InputFile], schemas: Mapping[InputFile, pa.Schema], options: CorpusOptions
+) -> tuple[InputFile, dict[str, str]]:
+    """The first file that shows its columns, and those: an empty one shows nothing."""
+    for file in files:
+        known = _of_schema(file, schemas[file]) if file in schemas else _of_lines(file, options)
+        if known or file in schemas:
+            return file, known
+    return files[0], {TOKENS: "int64", **dict.fromkeys(options.columns or (), "int64")}
 
 
 def _require_distinct(file: InputFile, schema: pa.Schema) -> None:
@@ -91,7 +101,7 @@ def _of_lines(file: InputFile, options: CorpusOptions) -> dict[str, str]:
             lists = {name: value for name, value in record.items() if isinstance(value, list)}
             if lists.get(TOKENS):
                 return {name: _kind(value) for name, value in lists.items()}
-    return {TOKENS: "int64", **dict.fromkeys(options.columns or (), "int64")}
+    return {}
 
 
 def _kind(values: list[object]) -> str:
