@@ -66,10 +66,15 @@ def test_without_a_seed_each_shuffle_draws_new_entropy():
     assert len(orders) > 1
 
 
-@pytest.mark.parametrize("name", ["capacity", "stride", "prefix", "min_length", "align"])
+@pytest.mark.parametrize("name", ["stride", "prefix", "min_length", "align"])
 def test_a_number_that_no_array_counts_is_refused(name):
     with pytest.raises(InvalidOption, match=f"{name} is {10**23} but must be at most"):
-        PlanOptions(**{"capacity": 8, name: 10**23})
+        PlanOptions(**{"capacity": 10**30, name: 10**23})
+
+
+def test_a_row_longer_than_int64_has_a_bound_and_a_comparison():
+    plan = quire.make_plan([3, 4], capacity=10**23)
+    assert (plan.num_rows, plan.lower_bound) == (1, 1)
 
 
 def test_a_row_that_is_too_short_without_stride_does_not_blame_stride():

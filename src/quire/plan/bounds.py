@@ -50,7 +50,8 @@ def bound_of_sizes(sizes: IntArray, options: PlanOptions) -> int:
     if not len(sizes):
         return 0
     distinct, counts = distinct_sizes(sizes // options.align)
-    capacity = options.row_space // options.align
+    # A row that holds everything is as good as a larger one, and its size is a number of int64.
+    capacity = min(options.row_space // options.align, _exact_dot(counts, distinct))
     bounds = [_martello_toth(distinct, counts, capacity)]
     bounds += [_fekete_schepers(distinct, counts, capacity, k) for k in _FEKETE_SCHEPERS]
     if options.max_documents_per_row:

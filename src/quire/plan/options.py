@@ -49,7 +49,8 @@ class PlanOptions:
             value = getattr(self, name)
             if value is None and name in _MAY_BE_NONE:
                 continue
-            most = None if name == "seed" else LARGEST
+            # Of the two, any number has a meaning: a row may hold more than there is.
+            most = None if name in ("capacity", "seed") else LARGEST
             object.__setattr__(self, name, require_integer(name, value, least, most))
         if not isinstance(self.shuffle, bool):
             raise InvalidOption(f"shuffle is {self.shuffle!r} but must be True or False")
