@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="needs the kernel's count of a process's memory"
 )
 MEBIBYTE = 1 << 20
-SLACK = 16 * MEBIBYTE
-"""Eight times the corpus is 14 MB of text and 56 MB of tokens more."""
+SLACK = 28 * MEBIBYTE
+"""Eight times the corpus is 14 MB of text and 56 MB of tokens more; what allocators keep is less."""
 MEASURED = """
 import json, sys
 from pathlib import Path
