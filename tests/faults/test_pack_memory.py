@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 )
 MEBIBYTE = 1 << 20
 SLACK = 28 * MEBIBYTE
-"""Eight times the corpus is 14 MB of text and 56 MB of tokens more; what allocators keep is less."""
+"""Eight times the corpus is 14 MB of text and 56 MB of tokens more; allocators keep less."""
 MEASURED = """
 import json, sys
 from pathlib import Path
