@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
 import shlex
 import subprocess
@@ -11,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.terminal import shown_in_terminal
 
 QUIRE = [sys.executable, "-m", "quire"]
 
@@ -27,25 +27,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def in_terminal(*arguments: str) -> str:
-    """What a person sees: the command runs on a pseudo-terminal."""
-    leader, follower = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
-    process = subprocess.Popen(
-        [*QUIRE, *arguments], stdout=follower, stderr=follower, env=environment
-    )
-    os.close(follower)
-    seen = b""
-    while True:
-        try:
-            part = os.read(leader, 4096)
-        except OSError:  # the other side is closed
-            break
-        if not part:
-            break
-        seen += part
-    os.close(leader)
-    assert process.wait() == 0
-    return seen.decode()
+    return shown_in_terminal([*QUIRE, *arguments])
 
 
 def demo(corpus: Path, out: Path) -> list[str]:

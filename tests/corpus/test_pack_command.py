@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
 
 import pytest
 
 from tests.corpus.command import command, run
 from tests.corpus.corpora import hashes, jsonl, pack, texts
+from tests.terminal import shown_in_terminal
 
 
 @pytest.fixture
@@ -86,28 +84,8 @@ def test_56_control_characters_in_names_are_escaped(tmp_path):
 
 
 def test_in_a_terminal_there_is_a_live_line(tmp_path, corpus):
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        command(
-            *arguments(corpus, tmp_path / "out", "--partition-size", "300", "--max-bad-records", 1)
-        ),
-        stdout=follower,
-        stderr=follower,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"},
-    )
-    os.close(follower)
-    seen = b""
-    while True:
-        try:
-            part = os.read(leader, 4096)
-        except OSError:
-            break
-        if not part:
-            break
-        seen += part
-    os.close(leader)
-    assert process.wait() == 0
-    shown = seen.decode()
+    more = ("--partition-size", "300", "--max-bad-records", 1)
+    shown = shown_in_terminal(command(*arguments(corpus, tmp_path / "out", *more)), columns=120)
     assert "tokens/s" in shown
     assert "% full" in shown
     assert "is complete" in shown

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.terminal import shown_in_terminal
 
 import quire
 from quire.errors import InvalidBoundaries, InvalidOption
@@ -40,26 +40,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def in_terminal(*arguments: object) -> str:
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "quire", "inspect", *map(str, arguments)],
-        stdout=follower,
-        stderr=follower,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"},
-    )
-    os.close(follower)
-    seen = b""
-    while True:
-        try:
-            part = os.read(leader, 4096)
-        except OSError:
-            break
-        if not part:
-            break
-        seen += part
-    os.close(leader)
-    assert process.wait() == 0
-    return seen.decode()
+    return shown_in_terminal([sys.executable, "-m", "quire", "inspect", *arguments])
 
 
 def test_the_header_is_the_one_that_forgathers_users_know(tmp_path):
