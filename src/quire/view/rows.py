@@ -1,26 +1,17 @@
-"""Rows to look at, from whatever holds packed rows."""
+"""Packed rows as they are looked at, checked one by one."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
-import yaml  # type: ignore[import-untyped]
 
-from quire.boundaries import check_starts, starts_from_segment_ids
-from quire.documents import as_tokenizer
-from quire.errors import CorruptFile, InvalidBoundaries, InvalidOption, missing_dependency
-
-if TYPE_CHECKING:
-    from quire.stream import StreamConfig
+from quire.boundaries import check_starts
+from quire.errors import InvalidBoundaries, InvalidOption
 
 Ints = npt.NDArray[np.int64]
 Decode = Callable[[list[int]], str]
@@ -59,33 +50,6 @@ class Rows:
         stop = None if count is None else start + count
         for number, row in islice(enumerate(self.rows), start, stop):
             yield _view(number, row)
-
-
-def open_rows(
-    path: Path,
-    tokenizer: str | None = None,
-    *,
-    plan: str | None = None,
-    variables: Mapping[str, Any] | None = None,
-) -> Rows:
-    """The rows of a packed dataset, a saved dataset, a file of rows, a stream or a recipe.
-
-    ``plan`` names a plan of an index-only output, ``variables`` are those of a recipe.
-    """
-    given = None if tokenizer is None else _decoder(tokenizer)
-    if not path.exists():
-        raise InvalidOption(f"{path} does not exist; name a folder, a file or a recipe")
-    if path.is_dir():
-        return _folder(path, given, plan)
-    if path.suffix in (".yaml", ".yml"):
-        return _yaml(path, given, variables or {})
-    opener = _FILES.get(path.suffix)
-    if opener is None:
-        raise InvalidOption(
-            f"{path} is no file of rows: {path.suffix or 'no suffix'!r} is none of "
-            f"{', '.join(sorted(_FILES))}, .yaml"
-        )
-    return opener(path, given)
 
 
 def _view(number: int, row: Mapping[str, Any]) -> RowView:
@@ -134,162 +98,3 @@ def _starts(number: int, given: Any, length: int) -> Ints:  # noqa: ANN401 - as 
         # The check knows of one row alone, and calls it 0.
         said = str(error).replace("row 0", f"row {number}", 1)
         raise InvalidBoundaries(said) from None
-
-
-def _folder(path: Path, decode: Decode | None, plan: str | None) -> Rows:
-    if (path / "manifest.json").is_file():
-        return _packed(path, decode, plan)
-    if (path / "dataset_info.json").is_file() or (path / "dataset_dict.json").is_file():
-        return _saved(path, decode)
-    raise InvalidOption(
-        f"{path} has neither a manifest.json (quire pack) nor a dataset_info.json (save_to_disk): "
-        "it is unfinished, or holds no packed rows"
-    )
-
-
-def _packed(path: Path, decode: Decode | None, plan: str | None) -> Rows:
-    from quire.dataset.packed import PackedDataset
-
-    dataset = PackedDataset(path, plan=plan)
-    tokenizer = dataset.manifest.get("tokenizer") or {}
-    if decode is None and tokenizer.get("kind") == "byte":
-        decode = _decoder("byte")
-    return Rows(
-        kind="packed dataset",
-        rows=dataset,
-        decode=decode,
-        num_rows=len(dataset),
-        capacity=dataset.max_length,
-    )
-
-
-def _saved(path: Path, decode: Decode | None) -> Rows:
-    try:
-        from datasets import Dataset, load_from_disk
-    except ModuleNotFoundError:
-        raise missing_dependency("datasets", "a folder of save_to_disk", "hf") from None
-    dataset = load_from_disk(str(path))
-    if not isinstance(dataset, Dataset):
-        names = ", ".join(dataset)
-        raise InvalidOption(f"{path} holds several splits; name the folder of one of: {names}")
-    return Rows(kind="saved dataset", rows=dataset, decode=decode, num_rows=len(dataset))
-
-
-def _parquet(path: Path, decode: Decode | None) -> Rows:
-    def rows() -> Iterator[dict[str, Any]]:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=64):
-                yield from batch.to_pylist()
-
-    try:
-        num_rows = pq.read_metadata(path).num_rows
-    except (OSError, pa.ArrowException) as error:
-        raise CorruptFile(f"{path} is no parquet file: {error}") from error
-    return Rows(kind="parquet file", rows=rows(), decode=decode, num_rows=num_rows)
-
-
-def _arrow(path: Path, decode: Decode | None) -> Rows:
-    try:
-        source = pa.memory_map(str(path))
-        try:
-            table = pa.ipc.open_file(source).read_all()
-        except pa.ArrowInvalid:
-            source.seek(0)
-            table = pa.ipc.open_stream(source).read_all()
-    except (OSError, pa.ArrowException) as error:
-        raise CorruptFile(f"{path} is no Arrow file: {error}") from error
-    rows = (row for batch in table.to_batches(max_chunksize=64) for row in batch.to_pylist())
-    return Rows(kind="Arrow file", rows=rows, decode=decode, num_rows=table.num_rows)
-
-
-def _json_lines(path: Path, decode: Decode | None) -> Rows:
-    def rows() -> Iterator[dict[str, Any]]:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines):
-                yield _record(path, number, line)
-
-    return Rows(kind="jsonl file", rows=rows(), decode=decode)
-
-
-def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise CorruptFile(f"{path}: line {number + 1} is no JSON: {error}") from error
-    if not isinstance(record, dict):
-        raise CorruptFile(f"{path}: line {number + 1} is a {type(record).__name__}, not an object")
-    return record
-
-
-def _yaml(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> Rows:
-    """A stream's config if it reads as one, otherwise a recipe."""
-    try:
-        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        plain = None  # recipes have lines and tags that plain YAML has not
-    if isinstance(plain, dict) and {"data", "train"} <= plain.keys():
-        return _stream(path, decode)
-    return _recipe(path, decode, variables)
-
-
-def _stream(path: Path, decode: Decode | None) -> Rows:
-    from quire.config import load_options
-    from quire.stream import StreamConfig
-
-    config = load_options(StreamConfig, path)
-    if decode is None:
-        from quire.stream.vocabulary import open_tokenizer
-
-        decode = getattr(open_tokenizer(config), "decode", None)
-    size = config.train.seq_len
-    return Rows(kind="stream", rows=_stream_rows(config), decode=decode, capacity=size)
-
-
-def _stream_rows(config: StreamConfig) -> Iterator[dict[str, Any]]:
-    from quire.stream import open_stream
-
-    with open_stream(config) as stream:
-        for batch in stream:
-            arrays = batch.to_dict()
-            segments = batch.segment_ids.reshape(-1, batch.segment_ids.shape[-1])
-            tokens = batch.input_ids.reshape(segments.shape)
-            for ids, own in zip(tokens, segments, strict=True):
-                length = int((own > 0).sum())
-                if length:  # a row of padding fills the last batch
-                    starts, _ = starts_from_segment_ids(own[:length])
-                    yield {**arrays, "input_ids": ids[:length], "document_starts": starts}
-
-
-def _recipe(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> Rows:
-    from quire.recipes import load_recipe
-
-    targets = load_recipe(path, variables)
-    if "train_dataset" not in targets:
-        raise InvalidOption(
-            f"{path} has the targets {', '.join(map(str, targets))[:200]} but no train_dataset to "
-            "show; name a recipe that has one"
-        )
-    dataset = targets["train_dataset"]
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__iter__")):
-        raise InvalidOption(
-            f"{path}: train_dataset is a {type(dataset).__name__} but must hold rows; let it be a "
-            "dataset, or a call that returns one"
-        )
-    if decode is None and "tokenizer" in targets:
-        decode = getattr(as_tokenizer(targets["tokenizer"]), "decode", None)
-    return Rows(kind="recipe", rows=dataset, decode=decode, num_rows=len(dataset))
-
-
-def _decoder(tokenizer: str) -> Decode:
-    decode = getattr(as_tokenizer(tokenizer), "decode", None)
-    if decode is None:
-        raise InvalidOption(f"the tokenizer {tokenizer!r} cannot turn tokens into text")
-    found: Decode = decode
-    return found
-
-
-_FILES: dict[str, Callable[[Path, Decode | None], Rows]] = {
-    ".parquet": _parquet,
-    ".arrow": _arrow,
-    ".jsonl": _json_lines,
-}
