@@ -13,28 +13,12 @@ from quire.errors import InvalidState, SourceError
 from quire.stream import latest_state, open_stream
 from quire.stream.dealing import DealtBatches
 from quire.stream.places import Part, Place
-from tests.stream.inputs import (
-    LENGTHS,
-    ListSource,
-    Numbers,
-    config,
-    key,
-    shards_of,
-    take,
-    unique_documents,
-)
-
-SHARDS = shards_of(unique_documents(LENGTHS), 3)
-MODES = {
-    "sequential": {},
-    "bin": {"packing_buffer_docs": 5},
-    "online": {"packing_buffer_docs": 6},
-}
+from tests.stream.adapters import MODES, SHARDS, arguments
+from tests.stream.inputs import ListSource, Numbers, config, key, take
 
 
 def opener(source=None, **data):
-    options = config(**{"shuffle_buffer_size": 4, "repeat": False, **data})
-    return lambda: open_stream(options, source=source or ListSource(SHARDS), tokenizer=Numbers())
+    return lambda: open_stream(**arguments(source, **data))
 
 
 def through_bytes(state):
