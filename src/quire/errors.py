@@ -65,6 +65,13 @@ class SourceChanged(SourceError):
     """A source gives other documents than it gave before."""
 
 
+class StorageError(QuireError, OSError):
+    """A store cannot be reached, or refuses what was asked of it.
+
+    The message has two lines: the place and the problem, then the remedy.
+    """
+
+
 class OutputError(QuireError):
     """An output cannot be written, is in use, or belongs to other options or inputs."""
 

@@ -8,13 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from quire.storage import Named, RemotePath
+
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+def whole_file(path: Named) -> Iterator[Path]:
     """A temporary path beside the given one, which takes its name when the block ends well.
 
-    Synced before and after the rename, so that a crash leaves the old file or the new one.
+    Synced before and after the rename, so that a crash leaves the old file or the new one. What is
+    meant for a store is written on the local disk, and goes there as one object.
     """
+    if isinstance(path, RemotePath):
+        with path.written_whole() as local:
+            yield local
+        return
     target = Path(path)
     # Several machines may write to one folder, where a process's number is not its own.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")

@@ -1,0 +1,49 @@
+"""Places to read and write: local paths as `pathlib` has them, and stores by URI.
+
+Nothing here imports pyarrow or fsspec before a store is asked for something.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from quire.errors import InvalidOption
+from quire.storage.local_copies import local_copy, sweep_scratch
+from quire.storage.location import is_uri, require_unflattened
+from quire.storage.remote import RemotePath
+
+__all__ = ["AnyPath", "Named", "RemotePath", "as_path", "local_copy", "sweep_scratch"]
+
+AnyPath: TypeAlias = Path | RemotePath
+Named: TypeAlias = str | os.PathLike[str] | RemotePath
+"""What a user may give for a place."""
+
+
+def as_path(named: Named) -> AnyPath:
+    """The place that is named: a `Path`, or a `RemotePath` where it is a URI.
+
+    >>> as_path("corpus/a.jsonl"), str(as_path("s3://key:secret@bucket/corpus?region=eu-west-1"))
+    (PosixPath('corpus/a.jsonl'), 's3://bucket/corpus')
+    """
+    if isinstance(named, RemotePath):
+        return named
+    require_unflattened(named)
+    text = os.fspath(named)
+    if not is_uri(text):
+        return Path(named)
+    if text.lower().startswith(("file://", "local://")):
+        return _local(text)
+    return RemotePath.of(text)
+
+
+def _local(uri: str) -> Path:
+    parts = urlsplit(uri)
+    if parts.netloc not in ("", "localhost"):
+        raise InvalidOption(
+            f"{parts.scheme}:// names the host {parts.netloc!r}\n"
+            f"write {parts.scheme}:///FOLDER, with three slashes, or a local path"
+        )
+    return Path(unquote(parts.path))

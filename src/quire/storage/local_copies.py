@@ -1,0 +1,58 @@
+"""Files of a store on the local disk, for as long as a block runs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quire.storage.remote import RemotePath
+
+_PREFIX = "quire-transfer-"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A new folder in the system's temporary one, gone behind the block.
+
+    It is locked as long as its process lives, so that `sweep_scratch` knows those of the dead.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def sweep_scratch() -> None:
+    """Take away what killed processes of this user left in the temporary folder."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(descriptor).st_uid != os.getuid():
+                    continue
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+@contextmanager
+def local_copy(path: Path | RemotePath) -> Iterator[Path]:
+    """The file on the local disk: itself, or a copy that is gone behind the block."""
+    if isinstance(path, Path):
+        yield path
+        return
+    with scratch_folder() as folder:
+        path.download(folder / path.name)
+        yield folder / path.name

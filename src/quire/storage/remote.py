@@ -1,0 +1,201 @@
+"""`RemotePath`: a path in a store, with those methods of `pathlib.Path` that quire uses."""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from quire.errors import InvalidOption
+from quire.storage.local_copies import scratch_folder
+from quire.storage.location import Location, parse
+from quire.storage.problems import told
+from quire.storage.stores import file_system, path_in, puts_whole
+from quire.storage.transfers import ReadingFile, put_whole
+
+_BUFFER = 8 << 20
+"""Bytes of a request where a file is read from its beginning to its end."""
+
+
+class Status(NamedTuple):
+    """What a store says of a file."""
+
+    st_size: int
+    st_mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePath:
+    """A file or folder in a store. As text it is a URI without secrets or options."""
+
+    location: Location = field(repr=False)
+    inside: str
+    """The path below the store's root."""
+
+    @classmethod
+    def of(cls, uri: str) -> RemotePath:
+        """The path that a URI names."""
+        return cls(*parse(uri))
+
+    def __str__(self) -> str:
+        return f"{self.location.shown}/{self.inside}".rstrip("/")
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(self.location, f"{self.inside}/{name}".strip("/"))
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return PurePosixPath(self.inside).name
+
+    @property
+    def suffix(self) -> str:
+        """What the name ends with, behind its last dot."""
+        return PurePosixPath(self.inside).suffix
+
+    @property
+    def parent(self) -> RemotePath:
+        """The folder that it stands in."""
+        return RemotePath(self.location, self.inside.rpartition("/")[0])
+
+    def relative_to(self, other: RemotePath) -> PurePosixPath:
+        """The path below another one."""
+        return PurePosixPath(self.inside).relative_to(other.inside)
+
+    @property
+    def file_system(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """The `pyarrow.fs.FileSystem` of the store."""
+        with self._told():
+            return file_system(self.location)
+
+    @property
+    def key(self) -> str:
+        """The path as the file system knows it."""
+        with self._told():
+            return path_in(self.location, self.inside)
+
+    def exists(self) -> bool:
+        """Whether there is a file or a folder."""
+        return bool(self._info().type.name != "NotFound")
+
+    def is_file(self) -> bool:
+        """Whether there is a file."""
+        return bool(self._info().type.name == "File")
+
+    def is_dir(self) -> bool:
+        """Whether there is a folder: in object stores, something below this name."""
+        return bool(self._info().type.name == "Directory")
+
+    def is_symlink(self) -> bool:
+        """Never: stores have no links."""
+        return False
+
+    def stat(self) -> Status:
+        """Size and time of the last change."""
+        info = self._info()
+        if info.type.name != "File":
+            raise FileNotFoundError(2, "No such file", str(self))
+        return Status(int(info.size), int(info.mtime_ns or 0))
+
+    def iterdir(self) -> Iterator[RemotePath]:
+        """All that stands directly below."""
+        return iter(self._below(recursive=False))
+
+    def rglob(self, pattern: str) -> Iterator[RemotePath]:
+        """All that stands below, at any depth, and whose name matches."""
+        found = self._below(recursive=True)
+        return (path for path in found if fnmatch.fnmatchcase(path.name, pattern))
+
+    def glob(self, pattern: str) -> Iterator[RemotePath]:
+        """What stands directly below, and whose name matches."""
+        found = self._below(recursive=False)
+        return (path for path in found if fnmatch.fnmatchcase(path.name, pattern))
+
+    def sizes(self) -> dict[str, int]:
+        """The size of every file directly below, by name: one request for a thousand."""
+        return {PurePosixPath(i.path).name: i.size for i in self._infos(False) if i.is_file}
+
+    def open(self, mode: str = "rb") -> BinaryIO:
+        """The file, to be read from anywhere; requests go out as it is read."""
+        if mode != "rb":
+            raise InvalidOption(f"{self} is written whole or not at all, not opened as {mode!r}")
+        return cast(BinaryIO, io.BufferedReader(ReadingFile(self.arrow_file, self._told), _BUFFER))
+
+    def arrow_file(self) -> Any:  # noqa: ANN401
+        """The file as Arrow reads it: only those ranges that are asked for."""
+        with self._told():
+            return self.file_system.open_input_file(self.key)
+
+    def read_bytes(self) -> bytes:
+        """The whole file."""
+        with self.open() as file:
+            return file.read()
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """The whole file as text."""
+        return self.read_bytes().decode(encoding)
+
+    def mkdir(self, *, parents: bool = True, exist_ok: bool = True) -> None:
+        """Nothing: in an object store a folder is the start of names, elsewhere uploads make it."""
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Take the file away."""
+        with suppress(FileNotFoundError) if missing_ok else self._told(), self._told():
+            self.file_system.delete_file(self.key)
+
+    def remove_folder(self) -> None:
+        """Take the folder away, with all that is in it."""
+        with suppress(FileNotFoundError), self._told():
+            self.file_system.delete_dir(self.key)
+
+    @contextmanager
+    def written_whole(self) -> Iterator[Path]:
+        """A local path, whose file is there under this name when the block ends well."""
+        with scratch_folder() as folder:
+            local = folder / self.name
+            yield local
+            self._upload(local)
+
+    def download(self, target: Path) -> None:
+        """Copy the file to a local path."""
+        with self.open() as source, target.open("wb") as sink:
+            shutil.copyfileobj(source, sink, _BUFFER)
+
+    def _upload(self, local: Path) -> None:
+        with self._told():
+            if puts_whole(self.location):
+                put_whole(self.location, local, self.key)
+                return
+            beside = self.parent / f".{self.name}.{local.parent.name}.tmp"
+            self.file_system.create_dir(self.parent.key)
+            try:
+                put_whole(self.location, local, beside.key)
+                self.file_system.move(beside.key, self.key)
+            except BaseException:
+                with suppress(Exception):
+                    beside.unlink(missing_ok=True)
+                raise
+
+    def _told(self) -> Any:  # noqa: ANN401
+        return told(self.location, str(self))
+
+    def _info(self) -> Any:  # noqa: ANN401
+        with self._told():
+            return self.file_system.get_file_info(self.key)
+
+    def _infos(self, recursive: bool) -> list[Any]:
+        from pyarrow import fs
+
+        with self._told():
+            selector = fs.FileSelector(self.key, allow_not_found=True, recursive=recursive)
+            return list(self.file_system.get_file_info(selector))
+
+    def _below(self, recursive: bool) -> list[RemotePath]:
+        mine, infos = self.key.strip("/"), self._infos(recursive)
+        names = (info.path.strip("/").removeprefix(mine).strip("/") for info in infos)
+        return [self / name for name in sorted(names) if name]
