@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
+from quire.dataset.corpus.local_engine import LocalEngine
 from quire.dataset.corpus.partition_job import PartitionJob, Report
 from quire.dataset.corpus.partitions import Partition
+from quire.dataset.corpus.ray_engine import RayEngine
+from quire.errors import InvalidOption, unknown_name
+
+ENGINES = ("local", "ray")
 
 
 class Engine(Protocol):
@@ -15,5 +21,28 @@ class Engine(Protocol):
     Whatever an engine does, it may do again: a shard that is committed twice has the same bytes.
     """
 
+    def started(self) -> AbstractContextManager[None]:
+        """A block in which it can run; raises, before anything is written, if it never could."""
+
     def run(self, job: PartitionJob, partitions: Sequence[Partition], report: Report) -> None:
         """Return when all partitions are committed, or raise the first error."""
+
+
+def choose_engine(engine: Engine | str | None, workers: int | None) -> Engine:
+    """The engine of that name, or the given one as it is.
+
+    >>> choose_engine("local", 2)
+    LocalEngine(workers=2)
+    """
+    if engine is None or engine == "local":
+        return LocalEngine(workers=1 if workers is None else workers)
+    if engine == "ray":
+        return RayEngine(workers=workers)
+    if isinstance(engine, str):
+        raise unknown_name("engine", engine, ENGINES)
+    if workers is not None:
+        raise InvalidOption(
+            f"workers={workers} is given beside {type(engine).__name__}, which has workers of its "
+            "own; leave one of them out"
+        )
+    return engine

@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -32,6 +33,10 @@ class LocalEngine:
 
     def __post_init__(self) -> None:
         require_integer("workers", self.workers, 1)
+
+    def started(self) -> AbstractContextManager[None]:
+        """A block that needs nothing."""
+        return nullcontext()
 
     def run(self, job: PartitionJob, partitions: Sequence[Partition], report: Report) -> None:
         """Return when all partitions are committed, or raise the first error."""

@@ -12,10 +12,9 @@ from typing import Any
 from quire.dataset.corpus.columns import resolve_columns
 from quire.dataset.corpus.commits import Commit, finished, read_commits
 from quire.dataset.corpus.encoding import make_encoder
-from quire.dataset.corpus.engine import Engine
+from quire.dataset.corpus.engine import Engine, choose_engine
 from quire.dataset.corpus.index import DocumentIndex, plan_name, write_plan
 from quire.dataset.corpus.inputs import find_inputs
-from quire.dataset.corpus.local_engine import LocalEngine
 from quire.dataset.corpus.manifest import (
     make_header,
     make_index_manifest,
@@ -61,8 +60,8 @@ def pack_corpus(
     out: str | os.PathLike[str],
     tokenizer: TokenizerLike | None = None,
     *,
-    workers: int = 1,
-    engine: Engine | None = None,
+    workers: int | None = None,
+    engine: Engine | str | None = None,
     resume: bool = False,
     max_bad_records: int = 0,
     on_start: Callable[[Start], None] | None = None,
@@ -76,7 +75,8 @@ def pack_corpus(
     their rows are written instead of rows, and `replan` gives other rows. The bytes depend on the
     inputs, the tokenizer and the options alone, not on workers, engine or interruptions. Memory: a
     few times ``partition_size`` for each worker. More than one worker are started as new processes,
-    so a script needs ``if __name__ == "__main__"``.
+    so a script needs ``if __name__ == "__main__"``. With ``engine="ray"`` (or a `RayEngine`)
+    partitions are tasks of a Ray cluster; ``workers`` is then how many run at a time.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -86,8 +86,9 @@ def pack_corpus(
     (1, 2)
     """
     run = _Run(inputs, Path(out), tokenizer, _options(options), max_bad_records, on_progress)
+    chosen = choose_engine(engine, workers)
     with opened_output(run.out, resume=resume) as work:
-        return run.finish(work, engine or LocalEngine(workers=workers), on_start)
+        return run.finish(work, chosen, on_start)
 
 
 def _options(named: dict[str, Any]) -> CorpusOptions:
@@ -134,8 +135,15 @@ class _Run:
         )
         if (self.out / MANIFEST).exists():
             return self._already_complete(work, header)
-        with errors_of_writing(self.out):
-            self._begin(work, header)
+        with engine.started():
+            with errors_of_writing(self.out):
+                self._begin(work, header)
+            self._pack(job, engine, on_start)
+        return self._seal(work, job, header)
+
+    def _pack(
+        self, job: PartitionJob, engine: Engine, on_start: Callable[[Start], None] | None
+    ) -> None:
         self._require_budget(job)
         done = finished(self._commits.values())
         partitions = make_partitions(job.files, job.options, job.columns)
@@ -146,7 +154,6 @@ class _Run:
         if left:
             engine.run(replace(job, committed=frozenset(self._commits)), left, self._hear)
         self._require_all(job, partitions)
-        return self._seal(work, job, header)
 
     def _job(self, work: Path) -> PartitionJob:
         require_apart(list(self._named), self.out)
