@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from quire.cli import engine_options as engines
 from quire.cli import input_options as given
 
 if TYPE_CHECKING:
@@ -59,7 +60,11 @@ def pack(
             "replan then gives other rows in seconds.",
         ),
     ] = False,
-    workers: Annotated[int, typer.Option(help="Processes.")] = 1,
+    workers: engines.Workers = None,
+    engine: engines.EngineName = "local",
+    ray_address: engines.RayAddress = None,
+    task_cpus: engines.TaskCpus = None,
+    task_memory: engines.TaskMemory = None,
     partition_size: Annotated[
         str, typer.Option(help="Text that is packed together: 64M, 1G, …")
     ] = "256M",
@@ -82,13 +87,14 @@ def pack(
     from quire.cli.pack_progress import PackProgress
     from quire.dataset.corpus import pack_corpus
 
+    chosen = engines.engine_of(engine, workers, ray_address, task_cpus, task_memory)
     shown_length = None if index_only else max_length  # rows are planned at the end
     with stopping(out), _warnings_as_lines(), PackProgress(shown_length) as display:
         result = pack_corpus(
             inputs,
             out,
             tokenizer,
-            workers=workers,
+            engine=chosen,
             resume=resume,
             max_bad_records=max_bad_records,
             on_start=display.start,

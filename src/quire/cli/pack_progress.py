@@ -46,6 +46,7 @@ class PackProgress:
     def start(self, start: Start) -> None:
         """Begin to show; resumed partitions are said once."""
         self._total = max(1, start.num_bytes)
+        self._started = self._spoken = time.monotonic()  # a cluster may have taken its time
         if start.resumed:
             self._say(f"resuming: {start.resumed} of {start.partitions} partitions stand")
         if sys.stderr.isatty():

@@ -84,7 +84,7 @@ def _require_answer(address: str | None) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
     except (OSError, OverflowError) as error:
-        raise _no_cluster(address, str(error)) from error
+        raise _no_cluster(address, getattr(error, "strerror", None) or str(error)) from error
 
 
 def _no_cluster(address: str | None, reason: str) -> InvalidOption:
