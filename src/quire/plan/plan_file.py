@@ -44,7 +44,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     table = plan_table(plan).replace_schema_metadata({_KEY: json.dumps(about, sort_keys=True)})
     with (
         whole_file(path) as temporary,
-        pa.OSFile(str(temporary), "wb") as sink,
+        temporary.open("wb") as sink,
         pa.ipc.new_file(sink, table.schema) as writer,
     ):
         writer.write_table(table)

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from quire.errors import InvalidState
+from quire.errors import InvalidState, OutputError
 from quire.files import whole_file
+from quire.stream.leftovers import leftovers_swept
 from quire.stream.migration import migrated
 
 FORMAT = "quire.stream"
@@ -62,8 +63,14 @@ def opened(state: object) -> State:
 def save_state(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state that `get_state` gave; the file appears whole or not at all."""
     text = _canonical(opened(state))
-    with whole_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    try:
+        with leftovers_swept(path), whole_file(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"the state cannot be saved as {os.fspath(path)}: {error.strerror or error}; a state "
+            "that was there stays: mend the cause, then save again"
+        ) from error
 
 
 def load_state(path: str | os.PathLike[str]) -> State:

@@ -177,7 +177,7 @@ def _write(file: Path, found: CorpusLengths) -> None:
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
-    with pa.ipc.new_file(str(path), table.schema) as writer:
+    with path.open("wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
 
 

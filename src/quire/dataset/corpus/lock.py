@@ -27,10 +27,12 @@ def writer_lock(folder: Path, out: Path) -> Iterator[None]:
             os.close(workers)
         yield
     finally:
-        for name in ("workers", "writer"):
-            (folder / name).unlink(missing_ok=True)
-        _remove_if_empty(folder)
-        os.close(descriptor)
+        try:
+            for name in ("workers", "writer"):
+                (folder / name).unlink(missing_ok=True)
+            _remove_if_empty(folder)
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

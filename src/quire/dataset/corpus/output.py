@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,29 @@ def opened_output(out: Path, *, resume: bool) -> Iterator[Path]:
         out.mkdir(parents=True, exist_ok=True)
         _require_writable(out)
     try:
-        with writer_lock(out / WORK, out):
-            sweep(out)
-            try:
-                yield out / WORK
-            finally:
-                sweep(out)  # workers that were stopped leave what they were writing
+        with _taken(out):
+            yield out / WORK
     finally:
-        if not there and out.exists() and not any(out.iterdir()):
-            out.rmdir()
+        with errors_of_writing(out):
+            if not there and out.exists() and not any(out.iterdir()):
+                out.rmdir()
+
+
+@contextmanager
+def _taken(out: Path) -> Iterator[None]:
+    """The block alone may write to the output, which holds no temporary file before and behind it.
+
+    The errors of the block itself, which reads inputs too, are not taken for those of the output.
+    """
+    with errors_of_writing(out), ExitStack() as locks:
+        locks.enter_context(writer_lock(out / WORK, out))
+        sweep(out)
+        held = locks.pop_all()
+    try:
+        yield
+    finally:
+        with errors_of_writing(out), held:
+            sweep(out)  # workers that were stopped leave what they were writing
 
 
 @contextmanager

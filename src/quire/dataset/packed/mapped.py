@@ -55,6 +55,8 @@ def _is_current(folder: Path, shards: Sequence[Mapping[str, Any]]) -> bool:
 
 def _build(path: Path, shards: Sequence[Mapping[str, Any]], folder: Path) -> None:
     (folder / _INDEX).unlink(missing_ok=True)
+    for left in folder.glob(".*.tmp"):  # of a process that died while it held the lock
+        left.unlink()
     sizes = [_convert(path / s["file"], str(s["sha256"]), folder / _mapped_name(s)) for s in shards]
     index = {"version": _VERSION, "sha256": [s["sha256"] for s in shards], "sizes": sizes}
     with whole_file(folder / _INDEX) as temporary:
@@ -68,7 +70,8 @@ def _convert(shard: Path, sha256: str, target: Path) -> int:
         with (
             whole_file(target) as temporary,
             pq.ParquetFile(shard) as source,
-            pa.ipc.new_file(temporary, source.schema_arrow) as writer,
+            temporary.open("wb") as sink,
+            pa.ipc.new_file(sink, source.schema_arrow) as writer,
         ):
             for number in range(source.metadata.num_row_groups):
                 writer.write_table(source.read_row_group(number).combine_chunks())
