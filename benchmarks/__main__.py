@@ -12,6 +12,7 @@ from pathlib import Path
 
 ALL = (
     "planner",
+    "scale",
     "online",
     "tight",
     "vectors",

@@ -25,9 +25,15 @@ def first_fit(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
     """Rows by first-fit decreasing."""
     histogram = Histogram.of(sizes)
     cap = options.max_documents_per_row or len(sizes)
-    index = _OldestRows(capacity, len(sizes))
-    runs, num_rows = deal_all(histogram.sizes, histogram.counts, capacity, cap, index)
+    runs, num_rows = first_fit_runs(histogram.sizes, histogram.counts, capacity, cap)
     return rows_from_runs(histogram.order, runs, num_rows)
+
+
+def first_fit_runs(
+    sizes: list[int], counts: list[int], capacity: int, cap: int
+) -> tuple[list[int], int]:
+    """Runs over the decreasing order, and the number of rows."""
+    return deal_all(sizes, counts, capacity, cap, _OldestRows(capacity, sum(counts)))
 
 
 class _OldestRows:

@@ -9,16 +9,18 @@ from typing import TypeAlias
 import numpy as np
 
 from quire.errors import InvalidOption, StrategyError, unknown_name
-from quire.plan.best_fit import best_fit
+from quire.plan import stretches
+from quire.plan.best_fit import best_fit, best_fit_runs
 from quire.plan.fill import close_gaps, wrap
 from quire.plan.finish import finish
-from quire.plan.first_fit import first_fit
+from quire.plan.first_fit import first_fit, first_fit_runs
 from quire.plan.fragments import Fragments, apply_overlong, whole_documents
 from quire.plan.greedy import greedy
 from quire.plan.lengths import BoolArray, IntArray, Lengths, as_lengths
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Plan
 from quire.plan.rows import Rows
+from quire.plan.stretches import Deal, LaidOut
 
 RowNumbers: TypeAlias = Callable[[IntArray, int, PlanOptions], "IntArray | list[int]"]
 """What `register_strategy` takes: sizes, capacity and options in, a row number per size out."""
@@ -36,6 +38,8 @@ class Strategy:
     """Rows hold documents in input order; ``fill`` then cuts at row ends instead of moving."""
     wants_order: bool = True
     """Gets fragments in document order; the decreasing strategies need an order for ties alone."""
+    deal: Deal | None = None
+    """Tells the number of rows from the histogram: very many documents go stretch by stretch."""
     wraps: bool = False
     """Cuts documents at every row's end, whatever the policy."""
 
@@ -47,8 +51,8 @@ def _tight(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
 
 
 _STRATEGIES: dict[str, Strategy] = {
-    "best_fit": Strategy(place=best_fit, wants_order=False),
-    "first_fit": Strategy(place=first_fit, wants_order=False),
+    "best_fit": Strategy(place=best_fit, wants_order=False, deal=best_fit_runs),
+    "first_fit": Strategy(place=first_fit, wants_order=False, deal=first_fit_runs),
     "greedy": Strategy(place=greedy, keeps_order=True),
     "tight": Strategy(place=_tight, wants_order=False),
     "wrapped": Strategy(place=greedy, keeps_order=True, wraps=True),
@@ -145,8 +149,21 @@ def plan_documents(
     """
     chosen = _strategy(options.strategy)
     lengths = as_lengths(lengths)
+    if supervised is None and (stretched := _stretched(lengths, chosen, options)):
+        return finish(lengths, *stretched, options)
     in_rows, offsets, unsupervised = _lay_out(lengths, chosen, options, supervised)
     return finish(lengths, in_rows, offsets, options, (unsupervised, "unsupervised"))
+
+
+def _stretched(lengths: IntArray, strategy: Strategy, options: PlanOptions) -> LaidOut | None:
+    """The rows of very many documents, where the strategy has a way for them."""
+    if strategy.deal is None or options.overlong == "fill" or len(lengths) <= stretches.MANY:
+        return None
+
+    def lay_out(part: IntArray) -> LaidOut:
+        return _lay_out(part, strategy, options, None)[:2]
+
+    return stretches.lay_out_stretches(lengths, options, lay_out, strategy.place, strategy.deal)
 
 
 def _strategy(name: str) -> Strategy:

@@ -1,0 +1,132 @@
+"""Very many documents are planned a stretch at a time; here a stretch is short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire import make_plan
+from quire.plan import stretches
+from quire.plan.plan import Plan
+from quire.plan.rows import Rows
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_stretches() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stretches, "STRETCH", 8)
+        patch.setattr(stretches, "MANY", 16)
+        patch.setattr(stretches, "LEAF", 2)
+        yield
+
+
+def as_one(lengths: list[int], capacity: int, **options: object) -> Plan:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stretches, "MANY", len(lengths))
+        return make_plan(lengths, capacity, **options)
+
+
+def documents_of(plan: Plan) -> list[list[int]]:
+    return [[fragment.document for fragment in row] for row in plan]
+
+
+def test_the_emptiest_row_of_every_stretch_is_placed_again() -> None:
+    # Leaves of two go to three stretches in turn: 6 9 9 9 9 9, then 9 9 4 9 9 9, then 9 9 9 4 4.
+    lengths = [6, 9, 9, 9, 9, 9, 9, 9, 4, 9, 9, 4, 9, 9, 9, 9, 4]
+    # Alone, they would end with the rows [6], [4] and [4, 4].
+    assert documents_of(make_plan(lengths, capacity=10)) == [
+        *([1], [6], [7], [12], [13]),
+        *([2], [3], [9], [14], [15]),
+        *([4], [5], [10]),
+        *([0, 8], [11, 16]),
+    ]
+
+
+def test_rows_placed_again_stay_as_they_were_if_that_gains_nothing() -> None:
+    plan = make_plan([9] * 17, capacity=10)
+    assert sorted(documents_of(plan)) == [[document] for document in range(17)]
+
+
+def test_up_to_many_documents_are_planned_as_one() -> None:
+    lengths = [6, 4] * 8
+    assert make_plan(lengths, capacity=10) == as_one(lengths, capacity=10)
+
+
+def test_documents_in_order_of_length_fill_their_rows() -> None:
+    lengths = [6] * 24 + [4] * 24
+    plan = make_plan(lengths, capacity=10)
+    assert plan.num_rows == 24
+    assert plan != as_one(lengths, capacity=10)  # it was stretched
+
+
+def test_stretches_that_do_worse_give_way_to_the_whole() -> None:
+    # Of three stretches one gets all the 6s: leaves of two, in turn.
+    lengths = [6, 6, 4, 4, 1, 1] * 4
+    whole = as_one(lengths, capacity=10)
+    assert make_plan(lengths, capacity=10) == whole
+
+
+def test_a_stretch_without_a_token_leaves_no_row() -> None:
+    plan = make_plan([0] * 8 + [3] * 8 + [0] * 8, capacity=6)
+    assert plan.num_rows == 4
+    assert plan.ledger.documents.dropped["empty"] == 16
+
+
+def test_documents_in_order_and_supervised_ones_are_not_stretched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*arguments: object) -> Rows:
+        raise AssertionError("stretched")
+
+    monkeypatch.setattr(stretches, "lay_out_stretches", refuse)
+    for options in ({"strategy": "greedy"}, {"strategy": "wrapped"}, {"overlong": "fill"}):
+        assert make_plan([5] * 40, 10, **options).num_rows == 20
+    with pytest.raises(AssertionError, match="stretched"):
+        make_plan([5] * 40, 10)
+
+
+POLICIES = ("split", "truncate", "truncate_left", "drop")
+
+
+@given(
+    lengths=st.lists(st.integers(0, 30), min_size=17, max_size=60),
+    strategy=st.sampled_from(["best_fit", "first_fit"]),
+    overlong=st.sampled_from(POLICIES),
+    prefix=st.integers(0, 2),
+    align=st.sampled_from([1, 2, 4]),
+    stride=st.integers(0, 3),
+    cap=st.none() | st.integers(1, 4),
+    shuffle=st.booleans(),
+)
+@settings(deadline=None)
+def test_stretches_hold_the_same_fragments_and_account_for_them_alike(
+    lengths: list[int], cap: int | None, **options: object
+) -> None:
+    options |= {"max_documents_per_row": cap}
+    stretched, whole = (plan(lengths, 16, **options) for plan in (make_plan, as_one))
+    assert fragments_of(stretched) == fragments_of(whole)
+    assert stretched.ledger.documents == whole.ledger.documents
+    assert stretched.ledger.tokens.emitted == whole.ledger.tokens.emitted
+    assert stretched.ledger.tokens.dropped == whole.ledger.tokens.dropped
+    assert stretched.num_rows <= whole.num_rows + 1
+    assert make_plan(lengths, 16, **options) == stretched
+
+
+def fragments_of(plan: Plan) -> list[tuple[int, ...]]:
+    columns = (plan.documents, plan.starts, plan.stops)
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@pytest.mark.parametrize("mean", [4.7, 6.3, 7.0])
+def test_rows_are_as_few_as_those_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch, mean: float
+) -> None:
+    monkeypatch.setattr(stretches, "STRETCH", 10_000)
+    lengths = np.random.default_rng(0).lognormal(mean, 0.8, 200_000).astype(int) + 1
+    stretched, whole = make_plan(lengths, 4096), as_one(lengths, 4096)
+    assert stretched != whole
+    assert stretched.num_rows - whole.num_rows <= whole.num_rows // 1000 + 1
