@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quire
+from quire.errors import InvalidOption
 from quire.plan.pattern_search import Work
 from quire.plan.vector_bound import vector_bound
 from quire.plan.vector_fit import fit_vectors
@@ -181,6 +182,14 @@ def test_without_scipy_full_effort_is_best_fit_and_says_so(monkeypatch, caplog):
         "pack_vectors(effort='full') without scipy gives best-fit alone; for the pattern program: "
         "pip install 'quire[solver]'"
     ]
+
+
+def test_less_work_never_breaks_a_budget_and_none_is_best_fit():
+    sizes = np.random.default_rng(3).integers(1, 40, (120, 2))
+    rows = [check(pack_vectors(sizes, [90, 90], work=work), sizes, [90, 90]) for work in (0, 10**6)]
+    assert rows[1] <= rows[0] <= naive_best_fit(sizes, [90, 90])
+    with pytest.raises(InvalidOption, match="work is -1"):
+        pack_vectors(sizes, [90, 90], work=-1)
 
 
 # Real documents.

@@ -249,7 +249,7 @@ def test_a_tampered_state_with_a_valid_checksum_is_refused(changes):
 def test_a_newer_version_says_upgrade():
     """Fault 29."""
     dataset = packed(ByNumber(samples(LENGTHS)))
-    state = resealed(after(dataset, 2), version=2)
+    state = resealed(after(dataset, 2), version=3)
     with pytest.raises(InvalidState, match="upgrade quire"):
         dataset.load_state_dict(state)
 

@@ -50,7 +50,7 @@ _PLACING_STEPS = 50
 """What best-fit costs for each size, in the unit of `Work`."""
 
 
-def tight(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
+def tight(sizes: IntArray, capacity: int, options: PlanOptions, *, budget: int = BUDGET) -> Rows:
     """Rows by the pattern program, or by best-fit where that needs no more."""
     require_solver()
     histogram = Histogram.of(sizes)
@@ -62,6 +62,7 @@ def tight(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
         np.array(histogram.counts, dtype=np.int64),
         capacity,
         options.max_documents_per_row,
+        budget=budget,
     )
     if patterns.num_rows < num_rows:
         runs, num_rows = patterns.runs(), patterns.num_rows

@@ -7,12 +7,14 @@
    filled, and best-fit completes them.
 
 "fast" costs documents × open rows: a few milliseconds for a buffer of some hundred. "full" adds a
-budget of counted work, about ten seconds of one processor at most. The clock has no say in either.
+budget of counted work, some ten seconds of one processor at most, or as much less as ``work`` is
+smaller. The clock has no say in either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -37,7 +39,8 @@ from quire.plan.vector_single import (
 from quire.plan.vector_sizes import Vectors, VectorSizes, essential, read_vectors
 
 EFFORTS = ("fast", "full")
-_TRIES = {"fast": 16, "full": 512}
+_FEW_TRIES, _TRIES = 16, 512
+"""How often rows are packed anew: with effort "fast", and with all the work of "full"."""
 
 
 def pack_vectors(
@@ -47,11 +50,13 @@ def pack_vectors(
     max_items: int | None = None,
     seed: int = 0,
     effort: Literal["fast", "full"] = "full",
+    work: int = BUDGET,
 ) -> IntArray:
     """The row of every document, such that no row exceeds any of the budgets.
 
     Rows are numbered by their first document. A document may have size 0 in some dimensions, not
-    in all. Without scipy, "full" is "fast" with more tries, and the log says so.
+    in all. Without scipy, "full" is "fast" with more tries, and the log says so. ``work`` is what
+    the pattern program of "full" may cost; many small plans share what one large one would have.
 
     >>> pack_vectors([[6, 1], [5, 2], [4, 3], [5, 2]], budgets=[10, 4])
     array([0, 1, 0, 1])
@@ -59,39 +64,48 @@ def pack_vectors(
     if effort not in EFFORTS:
         raise unknown_name("effort", effort, EFFORTS)
     seed = require_integer("seed", seed, least=0)
+    work = require_integer("work", work, least=0)
     everything = read_vectors(sizes, budgets, max_items)
     vectors = essential(everything)
     # Documents that take up nothing that matters fit anywhere.
     row_of = np.zeros(len(everything), dtype=np.int64)
     real = np.flatnonzero(vectors.sizes.any(axis=1))
     if len(real):
-        row_of[real] = pack(vectors.only(real), effort, seed)
+        row_of[real] = pack(vectors.only(real), effort, seed, work)
     return _numbered_by_first_document(row_of)
 
 
-def pack(vectors: Vectors, effort: str, seed: int) -> IntArray:
+def pack(vectors: Vectors, effort: str, seed: int, work: int = BUDGET) -> IntArray:
     """The row of every document, from dimensions that matter and documents that take up some."""
     bound = simple_bound(vectors)
-    best, _ = min(_plans(vectors, bound, effort), key=lambda plan: plan[1])
-    return improve(vectors, best, bound, _TRIES[effort], seed)
+    best, _ = min(_plans(vectors, bound, effort, work), key=lambda plan: plan[1])
+    return improve(vectors, best, bound, _num_tries(effort, work), seed)
 
 
-def _plans(vectors: Vectors, bound: int, effort: str) -> Iterator[tuple[IntArray, int]]:
+def _num_tries(effort: str, work: int) -> int:
+    share = min(work, BUDGET) if effort == "full" else 0
+    return _FEW_TRIES + (_TRIES - _FEW_TRIES) * share // BUDGET
+
+
+def _plans(vectors: Vectors, bound: int, effort: str, work: int) -> Iterator[tuple[IntArray, int]]:
     """Plans, each with its number of rows, until one needs no more than the bound."""
-    for plan in _all_plans(vectors, effort):
+    for plan in _all_plans(vectors, effort, work):
         yield plan
         if plan[1] <= bound:
             return
 
 
-def _all_plans(vectors: Vectors, effort: str) -> Iterator[tuple[IntArray, int]]:
+def _all_plans(vectors: Vectors, effort: str, work: int) -> Iterator[tuple[IntArray, int]]:
     single = one_dimension(vectors)
     if single is not None:
         yield _single_plan(single, best_fit)
     else:
         yield from _fits(vectors)
     if effort == "full" and solver_is_there("pack_vectors(effort='full')", "best-fit"):
-        yield pattern_rows(vectors, Work(BUDGET)) if single is None else _single_plan(single, tight)
+        if single is None:
+            yield pattern_rows(vectors, Work(work))
+        else:
+            yield _single_plan(single, partial(tight, budget=work))
 
 
 def _fits(vectors: Vectors) -> Iterator[tuple[IntArray, int]]:

@@ -42,6 +42,11 @@ class Budgets:
         return ("tokens", *wanted)
 
     @property
+    def several(self) -> bool:
+        """Whether anything but tokens has a limit."""
+        return len(self.names) > 1 or self.documents is not None
+
+    @property
     def limits(self) -> tuple[int, ...]:
         """The most of each that is measured."""
         return tuple(getattr(self, name) for name in self.names)
@@ -51,12 +56,13 @@ class Budgets:
         """What a caller gives so that packs are known before samples are read.
 
         >>> Budgets(tokens=8).lengths_needed, Budgets(tokens=8, images=2).lengths_needed
-        ("lengths=, or a column 'length'", "lengths={'tokens': ..., 'images': ...}")
+        ("lengths=, or a column 'length'", "lengths={'tokens': ..., 'images': ...}, or columns \
+'length' and 'image_grid_thw'")
         """
         if len(self.names) == 1:
             return "lengths=, or a column 'length'"
         columns = ", ".join(f"{name!r}: ..." for name in self.names)
-        return f"lengths={{{columns}}}"
+        return f"lengths={{{columns}}}, or columns 'length' and 'image_grid_thw'"
 
     def oversized(self, sizes: IntArray) -> BoolArray:
         """Which samples can share a pack with no other: as long as a pack, or over a limit.

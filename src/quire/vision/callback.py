@@ -14,7 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from quire.errors import InvalidState
 from quire.files import whole_file
 from quire.vision.resumed_weights import require_weights_of
-from quire.vision.state import require_same_terms
+from quire.vision.state import later_terms, read_count, require_same_terms
 from quire.vision.telemetry import PackingTelemetry, aggregate_metrics
 from quire.vision.token_accuracy import TokenAccuracy
 from quire.vision.training_packs import TrainingPacks, is_sized
@@ -22,7 +22,7 @@ from quire.vision.training_packs import TrainingPacks, is_sized
 logger = logging.getLogger("quire.vision")
 STATE_NAME = "quire_vision.json"
 """Beside the Trainer's own files in a checkpoint."""
-_FORMAT, _VERSION = "quire.vision.training", 1
+_FORMAT, _VERSION = "quire.vision.training", 2
 
 
 class PackingCallback(TrainerCallback):
@@ -71,10 +71,17 @@ class PackingCallback(TrainerCallback):
         if isinstance(model, torch.nn.Module):
             require_weights_of(model, path.parent)
         if path.exists():
-            require_same_terms(_read_terms(path), self._terms())
+            self._require_same_packs(path)
         else:
             logger.warning("no %s: whether data and options are the same is not checked", path)
         self._packs.go_on_behind(*_place(args, state, len(self._packs.packed)))
+
+    def _require_same_packs(self, path: Path) -> None:
+        """Raise if the packs of the epoch in which a checkpoint was written would be others now."""
+        plain = _read_checkpoint(path)
+        epoch = read_count("epoch", plain.get("epoch"))
+        self._packs.packed.set_epoch(epoch)
+        require_same_terms(plain.get("terms"), self._terms())
 
     def on_epoch_begin(
         self,
@@ -181,7 +188,7 @@ def _state_path(args: TrainingArguments, state: TrainerState) -> Path:
     return Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / STATE_NAME
 
 
-def _read_terms(path: Path) -> object:
+def _read_checkpoint(path: Path) -> dict[str, Any]:
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -189,9 +196,11 @@ def _read_terms(path: Path) -> object:
     found = plain.get("format") if isinstance(plain, dict) else type(plain).__name__
     if found != _FORMAT:
         raise InvalidState(f"{path} has the format {found!r}, not {_FORMAT!r}")
+    if plain.get("version") == 1:
+        return {**plain, "terms": later_terms(plain.get("terms"))}
     if plain.get("version") != _VERSION:
         raise InvalidState(
-            f"{path} has version {plain.get('version')!r}, but this quire reads {_VERSION}; "
+            f"{path} has version {plain.get('version')!r}, but this quire reads up to {_VERSION}; "
             "upgrade quire"
         )
-    return plain.get("terms")
+    return dict(plain)

@@ -39,6 +39,8 @@ class CarryOver:
     budgets: Budgets
     min_fill: float
     buffer: int
+    search_steps: int = 0
+    """Steps of search for each sample, see `group_rows`."""
     positions: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     sizes: IntArray = field(default_factory=lambda: np.zeros((0, 1), dtype=np.int64))
     carries: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -97,7 +99,7 @@ class CarryOver:
         units = [*together, *([place] for place in new.tolist())]
         sizes = np.concatenate([self._sums(together), self.sizes[new]])
         counts = np.array([len(unit) for unit in units]) if together else None
-        groups = group_rows(sizes, self.budgets, counts)
+        groups = group_rows(sizes, self.budgets, counts, self.search_steps)
         matched = [[place for item in group for place in units[item]] for group in groups]
         return matched, [[place] for place in np.flatnonzero(alone).tolist()]
 

@@ -18,6 +18,7 @@ from quire.vision.ranks import Share
 from quire.vision.reading import deals_to_workers, has_positions, open_samples
 from quire.vision.samples import SampleReader
 from quire.vision.schedule import Schedule, plan_epoch, with_num_packs
+from quire.vision.scope import WholeEpoch, is_whole
 from quire.vision.streamed import StreamedPacks
 from quire.vision.telemetry import PackingTelemetry
 from quire.vision.torch_base import worker_share
@@ -53,12 +54,21 @@ class Epoch:
         return known_sizes(packing.dataset, packing.lengths, packing.reader)
 
     @cached_property
+    def whole(self) -> WholeEpoch | None:
+        """How the epoch is grouped as a whole; None where it is grouped buffer by buffer."""
+        packing, sizes = self._packing, self.sizes
+        by_number = has_positions(packing.dataset)
+        if not is_whole(packing.options.packing_scope, packing.budgets, sizes, by_number):
+            return None
+        return WholeEpoch(seed=packing.options.seed, epoch=self.number)
+
+    @cached_property
     def schedule(self) -> Schedule | None:
         """All packs of the rank, if they can be planned."""
-        packing = self._packing
-        if self.sizes is None:
+        packing, sizes, whole = self._packing, self.sizes, self.whole
+        if sizes is None:
             return None
-        schedule = plan_epoch(self.sizes, packing.rank, packing.options, packing.budgets)
+        schedule = plan_epoch(sizes, packing.rank, packing.options, packing.budgets, whole)
         if packing.num_packs is None:
             return schedule
         return with_num_packs(schedule, packing.num_packs, packing.rank.index)
@@ -113,13 +123,16 @@ class Epoch:
 
     def terms(self) -> dict[str, Any]:
         """What must be the same when a state is continued."""
-        packing, dataset = self._packing, self._packing.dataset
+        packing, dataset, whole = self._packing, self._packing.dataset, self.whole
         names = [p.name for p in fields(packing.options) if p.name.startswith("packing_")]
         # Not the private one of `datasets`: it is random where a function could not be hashed.
         found = getattr(dataset, "fingerprint", None)
         return {
             **{name: getattr(packing.options, name) for name in names},
             "packing_length": packing.budgets.tokens,
+            "packing_scope": "buffer" if whole is None else "epoch",
+            "seed": None if whole is None else whole.seed,
+            "plan": None if self.schedule is None else self.schedule.fingerprint,
             "matching": MATCHING_VERSION,
             "world_size": packing.rank.count,
             "num_packs": packing.num_packs,

@@ -11,7 +11,7 @@ import numpy as np
 from quire.errors import InvalidDocument, InvalidLengths, InvalidOption, unknown_name
 from quire.plan.lengths import IntArray, Lengths, as_lengths
 from quire.vision.reading import has_positions
-from quire.vision.samples import SampleReader
+from quire.vision.samples import MEDIA, SampleReader
 
 KnownLengths: TypeAlias = "Lengths | Mapping[str, Lengths]"
 """Tokens of every sample, or also its ``images`` and ``patches``, by name."""
@@ -26,11 +26,24 @@ def known_sizes(dataset: Any, given: KnownLengths | None, reader: SampleReader) 
         return sizes
     if isinstance(dataset, list | tuple):
         return _sizes_in_memory(dataset, reader)
-    names = getattr(dataset, "column_names", None)
-    has_column = isinstance(names, Sequence) and "length" in names and has_positions(dataset)
-    if not has_column or reader.measure is not None or len(reader.names) > 1:
+    if reader.measure is not None or not has_positions(dataset):
         return None
-    return _matched(dataset, _given_sizes(np.asarray(dataset["length"]), reader.names))
+    return _sizes_of_columns(dataset, getattr(dataset, "column_names", None), reader)
+
+
+def _sizes_of_columns(dataset: Any, names: object, reader: SampleReader) -> IntArray | None:  # noqa: ANN401
+    """Sizes from lengths and grids, if grids tell of all images; pixels are large, and not read."""
+    if not isinstance(names, Sequence) or "length" not in names:
+        return None
+    if len(reader.names) == 1:
+        return _matched(dataset, _given_sizes(np.asarray(dataset["length"]), reader.names))
+    grids = [f"{kind}_grid_thw" for kind, _ in MEDIA if f"{kind}_grid_thw" in names]
+    without_grid = [p for kind, p in MEDIA if p in names and f"{kind}_grid_thw" not in names]
+    if not grids or without_grid:
+        return None
+    columns = {name: dataset[name] for name in ("length", *grids)}
+    rows = zip(*columns.values(), strict=True)
+    return _sizes_in_memory([dict(zip(columns, row, strict=True)) for row in rows], reader)
 
 
 def sizes_hash(sizes: IntArray) -> str:

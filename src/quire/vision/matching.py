@@ -1,6 +1,7 @@
 """Which samples of a buffer stand in a pack together: best-fit decreasing, and its version.
 
-Where images, patches or samples have budgets beside tokens, it is `quire.plan.vectors` that groups.
+Where images, patches or samples have budgets beside tokens, or a whole epoch is grouped at once, it
+is `quire.plan.vectors` that groups.
 
 The packages that others use for this changed their heuristic between releases, and with it every
 pack; ours is this project's own planner, and `MATCHING_VERSION` is part of a saved state.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -55,28 +56,33 @@ def calculate_matched_group(
 
 
 def group_rows(
-    sizes: IntArray, budgets: Budgets, num_documents: IntArray | None = None
+    sizes: IntArray,
+    budgets: Budgets,
+    num_documents: IntArray | None = None,
+    search_steps: int = 0,
 ) -> list[list[int]]:
     """The items of every group, in the order in which the groups were opened.
 
     ``sizes`` has a row for each item and a column for each of ``budgets.names``; an item is one
-    sample, or ``num_documents`` of them that stay together.
+    sample, or ``num_documents`` of them that stay together. With ``search_steps`` for each item
+    the pattern program looks for fewer groups than best-fit makes.
     """
     if not len(sizes):
         return []
-    rows = _rows(sizes, budgets, num_documents)
+    rows = _rows(sizes, budgets, num_documents, search_steps * len(sizes))
     items: list[int] = rows.fragments.tolist()
     ends: list[int] = rows.offsets.tolist()
     return [items[first:end] for first, end in pairwise(ends)]
 
 
-def _rows(sizes: IntArray, budgets: Budgets, num_documents: IntArray | None) -> Rows:
+def _rows(sizes: IntArray, budgets: Budgets, num_documents: IntArray | None, work: int) -> Rows:
     cap = budgets.documents
-    if len(budgets.names) == 1 and (cap is None or num_documents is None):
+    if not work and len(budgets.names) == 1 and (cap is None or num_documents is None):
         options = PlanOptions(capacity=budgets.tokens, max_documents_per_row=cap)
         return best_fit(sizes[:, 0], budgets.tokens, options)
     limits = budgets.limits
     if cap is not None:  # one more thing, of which every sample takes one
         each = np.ones(len(sizes), dtype=np.int64) if num_documents is None else num_documents
         sizes, limits = np.column_stack([sizes, each]), (*limits, cap)
-    return Rows.of_row_numbers(pack_vectors(sizes, limits, effort="fast"))
+    effort: Literal["fast", "full"] = "full" if work else "fast"
+    return Rows.of_row_numbers(pack_vectors(sizes, limits, effort=effort, work=work))

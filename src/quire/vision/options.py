@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
 
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, unknown_name
 from quire.plan.lengths import MOST_TOKENS
 from quire.plan.options import require_integer
+
+Scope: TypeAlias = Literal["auto", "buffer", "epoch"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,13 +28,17 @@ class VisionPackingOptions:
     packing_length: int | None = None
     """The most tokens in a pack; null takes the template's ``max_length``."""
     packing_buffer: int = 512
-    """Samples that are grouped together."""
+    """Samples that are grouped together, where they are grouped by the buffer."""
     packing_min_fill_ratio: float = 0.65
     """Groups that are emptier wait for the next buffer, twice at most."""
     packing_drop_last: bool = True
     """Whether the epoch's last group is dropped, and counted, when it is emptier than that."""
     packing_allow_single_long: bool = True
     """Whether a sample of ``packing_length`` tokens or more is a pack of its own, or is skipped."""
+    packing_scope: Scope = "auto"
+    """What is grouped together: a ``buffer``, or the whole ``epoch`` of a rank, which needs known
+    lengths and samples by number; ``auto`` is the epoch where that is so and a pack has several
+    limits, else the buffer."""
     packing_max_images: int | None = None
     """The most images and videos in a pack."""
     packing_max_patches: int | None = None
@@ -45,7 +52,7 @@ class VisionPackingOptions:
     max_bad_records: int = 0
     """Malformed samples of an epoch that may be left out and counted before one is an error."""
     seed: int = 0
-    """For `FusionDataset`, which is given it: decides the order of fused datasets."""
+    """Decides the order of packs where a whole epoch is grouped; `FusionDataset` takes its own."""
 
     def __post_init__(self) -> None:
         for name in _FLAGS:
@@ -55,6 +62,8 @@ class VisionPackingOptions:
             value = getattr(self, name)
             if value is not None or name not in _MAY_BE_NONE:
                 object.__setattr__(self, name, require_integer(name, value, least))
+        if self.packing_scope not in get_args(Scope):
+            raise unknown_name("packing_scope", self.packing_scope, get_args(Scope))
         ratio = _ratio(self.packing_min_fill_ratio)
         object.__setattr__(self, "packing_min_fill_ratio", ratio)
 

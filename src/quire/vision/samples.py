@@ -19,7 +19,8 @@ Sample: TypeAlias = Mapping[str, Any]
 Measure: TypeAlias = Callable[[Any], Mapping[str, int]]
 """Says of a sample how many ``tokens``, ``images`` or ``patches`` it has, or some of them."""
 
-_MEDIA = (("image", "pixel_values"), ("video", "pixel_values_videos"))
+MEDIA = (("image", "pixel_values"), ("video", "pixel_values_videos"))
+"""Kinds, each with the field of its pixels; ``<kind>_grid_thw`` says how they are laid out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +52,7 @@ class SampleReader:
             ids, labels = (_flat_length(name, sample[name]) for name in ("input_ids", "labels"))
             if ids != labels:
                 raise InvalidDocument(f"has {ids} input_ids and {labels} labels")
-        for kind, pixels in _MEDIA:
+        for kind, pixels in MEDIA:
             self._check_media(sample, kind, pixels)
 
     def _check_media(self, sample: Sample, kind: str, pixels: str) -> None:
@@ -107,7 +108,7 @@ def length_of(sample: Sample) -> int:
 def count_images(sample: Sample) -> int:
     """Images and videos of a sample: rows of its grids, or else of images that are not cut up."""
     total = 0
-    for kind, pixels in _MEDIA:
+    for kind, pixels in MEDIA:
         grids, rows = _num_rows(sample, f"{kind}_grid_thw"), _num_rows(sample, pixels)
         if grids is not None:
             total += grids
@@ -123,7 +124,7 @@ def count_patches(sample: Sample) -> int:
     28
     """
     total = 0
-    for kind, pixels in _MEDIA:
+    for kind, pixels in MEDIA:
         rows = _num_rows(sample, pixels)
         total += rows if rows is not None else _patches_of_grid(sample, f"{kind}_grid_thw") or 0
     return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from quire.vision.budgets import Budgets
 from quire.vision.carry_over import CarryOver, Group, Positions
 from quire.vision.options import VisionPackingOptions
 from quire.vision.ranks import Share, equal_packs, split_to
+from quire.vision.scope import WholeEpoch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,20 +24,31 @@ class Schedule:
     dropped: list[tuple[str, int]]
     sizes: IntArray
     """Of all samples, by position."""
+    fingerprint: str | None = None
+    """Of all ranks' packs, where a whole epoch was grouped: another solver may group otherwise."""
 
 
 def plan_epoch(
-    sizes: IntArray, share: Share, options: VisionPackingOptions, budgets: Budgets
+    sizes: IntArray,
+    share: Share,
+    options: VisionPackingOptions,
+    budgets: Budgets,
+    whole: WholeEpoch | None = None,
 ) -> Schedule:
-    """The packs of a rank: as many as any other rank has."""
+    """The packs of a rank: as many as any other rank has.
+
+    Buffer by buffer, or by ``whole`` in windows that are as large as an epoch mostly is.
+    """
     ranks = [
-        _plan_rank(sizes, Share(index=rank, count=share.count), options, budgets)
+        _plan_rank(sizes, Share(index=rank, count=share.count), options, budgets, whole)
         for rank in range(share.count)
     ]
     equal = equal_packs([packs for packs, _ in ranks], sizes[:, 0], drop=options.packing_drop_last)
     surplus = [position for group in equal.surplus[share.index] for position in group.positions]
     dropped = [*ranks[share.index][1], *(("rank_equalize", position) for position in surplus)]
-    return Schedule(packs=equal.packs[share.index], dropped=dropped, sizes=sizes)
+    fingerprint = None if whole is None else _fingerprint([packs for packs, _ in ranks])
+    packs = equal.packs[share.index]
+    return Schedule(packs=packs, dropped=dropped, sizes=sizes, fingerprint=fingerprint)
 
 
 def with_num_packs(schedule: Schedule, wanted: int, rank: int = 0) -> Schedule:
@@ -52,11 +65,17 @@ def with_num_packs(schedule: Schedule, wanted: int, rank: int = 0) -> Schedule:
 
 
 def _plan_rank(
-    sizes: IntArray, share: Share, options: VisionPackingOptions, budgets: Budgets
+    sizes: IntArray,
+    share: Share,
+    options: VisionPackingOptions,
+    budgets: Budgets,
+    whole: WholeEpoch | None,
 ) -> tuple[list[Group], list[tuple[str, int]]]:
     positions = np.arange(share.index, len(sizes), share.count, dtype=np.int64)
     kept, dropped = _without_unusable(positions, sizes, options, budgets)
-    carry = CarryOver(budgets, options.packing_min_fill_ratio, options.packing_buffer)
+    buffer = options.packing_buffer if whole is None else whole.window
+    steps = 0 if whole is None else whole.search_steps(len(sizes))
+    carry = CarryOver(budgets, options.packing_min_fill_ratio, buffer, steps)
     packs: list[Group] = []
     while len(kept) >= carry.room:  # what does not fill a buffer is the epoch's end
         chunk, kept = kept[: carry.room], kept[carry.room :]
@@ -66,7 +85,17 @@ def _plan_rank(
     last, underfilled = carry.finish(drop_last=options.packing_drop_last)
     if underfilled is not None:
         dropped += [("drop_last", position) for position in underfilled.positions]
-    return packs + last, dropped
+    packs += last
+    return packs if whole is None else whole.in_drawn_order(packs, share.index), dropped
+
+
+def _fingerprint(ranks: list[list[Group]]) -> str:
+    digest = hashlib.sha256()
+    for packs in ranks:
+        for group in packs:
+            digest.update(np.array([*group.positions, -1], dtype="<i8").tobytes())
+        digest.update(b"rank")
+    return digest.hexdigest()[:32]
 
 
 def _without_unusable(

@@ -10,11 +10,13 @@ from typing import Any, TypeAlias
 from quire.errors import InvalidState
 
 FORMAT = "quire.vision"
-VERSION = 1
+VERSION = 2
 State: TypeAlias = dict[str, Any]
 _FIELDS = frozenset(
     {"format", "version", "epoch", "terms", "share", "place", "account", "packs", "checksum"}
 )
+
+_SEAL = ("format", "version", "checksum")
 
 
 def sealed(body: Mapping[str, Any]) -> State:
@@ -47,7 +49,19 @@ def opened(state: object) -> State:
             f"the state has the fields {sorted(state)} but must have {sorted(_FIELDS)}; use a "
             "state as state_dict() gave it"
         )
-    return dict(state)
+    return dict(state) if version == VERSION else _of_version_1(state)
+
+
+def later_terms(terms: object) -> object:
+    """Terms of version 1 with what version 2 tells beside it: all was grouped by the buffer."""
+    if not isinstance(terms, Mapping):
+        return terms
+    return {**terms, "packing_scope": "buffer", "seed": None, "plan": None}
+
+
+def _of_version_1(state: Mapping[str, Any]) -> State:
+    body = {name: value for name, value in state.items() if name not in _SEAL}
+    return sealed({**body, "terms": later_terms(body["terms"])})
 
 
 def require_same_terms(saved: object, here: Mapping[str, Any]) -> None:

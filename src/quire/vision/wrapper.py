@@ -15,7 +15,7 @@ from quire.vision.budgets import Budgets
 from quire.vision.delivery import logger
 from quire.vision.epochs import Epoch, Packing, Packs
 from quire.vision.lengths import KnownLengths
-from quire.vision.options import VisionPackingOptions
+from quire.vision.options import Scope, VisionPackingOptions
 from quire.vision.planned import PlannedPacks
 from quire.vision.ranks import Share
 from quire.vision.reading import has_positions, require_readable
@@ -30,7 +30,8 @@ class PackedVLDataset(IterableBase):
     """One rank's packs: lists of samples of at most ``packing_length`` tokens, as they came.
 
     ``dataset`` gives encoded samples, by number or in order. Where all lengths are known
-    (``lengths``, or a column ``length``), `len` is exact and every rank has as many packs.
+    (``lengths``, or a column ``length``), `len` is exact and every rank has as many packs; packs
+    with limits beside tokens are then planned for the whole epoch at once (``packing_scope``).
     Iterating starts the epoch anew, or goes on behind a loaded state. ``measure`` says how many
     tokens, images or patches a sample has, where it does not say so itself.
 
@@ -48,6 +49,7 @@ class PackedVLDataset(IterableBase):
         template: Any = None,  # noqa: ANN401 - ms-swift's, or another object with these names
         packing_length: int | None = None,
         packing_buffer: int = 512,
+        packing_scope: Scope = "auto",
         packing_min_fill_ratio: float = 0.65,
         packing_drop_last: bool = True,
         packing_allow_single_long: bool = True,
@@ -56,6 +58,7 @@ class PackedVLDataset(IterableBase):
         packing_max_documents: int | None = None,
         global_max_length: int | None = None,
         max_bad_records: int = 0,
+        seed: int = 0,
         lengths: KnownLengths | None = None,
         measure: Measure | None = None,
         image_token_id: int | None = None,
@@ -98,7 +101,7 @@ class PackedVLDataset(IterableBase):
         **others: Any,  # noqa: ANN401 - the keywords that are no options
     ) -> PackedVLDataset:
         """The dataset with its options in one piece; ``others`` are template, lengths, rank, …"""
-        left_out = ("packing", "eval_packing", "seed")
+        left_out = ("packing", "eval_packing")
         plain = {p.name: getattr(options, p.name) for p in fields(options)}
         return cls(dataset, **{n: v for n, v in plain.items() if n not in left_out}, **others)
 
