@@ -22,6 +22,7 @@ _ERRORS = 3
 """How often, where it raises what may go away: an error of the disk, or one that is not ours."""
 _MOST_FAILURES = 20
 """Partitions that may fail before nothing new is begun: it is the corpus, or the disk."""
+_NO_IMPORT = "The remote function failed to import on the worker"
 _SECONDS_TO_WAIT, _SECONDS_TO_STOP, _SECONDS_BETWEEN_COUNTS = 1.0, 30.0, 5.0
 
 
@@ -125,7 +126,8 @@ class Tasks:
 
     def _raised(self, attempt: _Attempt, error: Any, report: Report) -> None:  # noqa: ANN401
         cause = getattr(error, "cause", error)
-        if isinstance(cause, self._ray.exceptions.RaySystemError):
+        is_of_the_node = isinstance(cause, self._ray.exceptions.RaySystemError)
+        if is_of_the_node or str(cause).startswith(_NO_IMPORT):
             cause = _cannot_import(cause)
         known = _known(cause, attempt.partition)
         known.add_note(f"In a task of Ray:\n{error}")
@@ -166,9 +168,10 @@ class Tasks:
 
 
 def _cannot_import(cause: Exception) -> WorkerError:
+    errors = [line for line in str(cause).splitlines() if "Error: " in line or "error: " in line]
     return WorkerError(
-        f"a node of the Ray cluster cannot run quire: {_first_line(cause)}\ninstall the same "
-        "packages on every node as here, then resume"
+        f"a node of the Ray cluster cannot run quire: {(errors or [_first_line(cause)])[-1]}\n"
+        "install the same packages on every node as here, then resume"
     )
 
 

@@ -1,0 +1,44 @@
+"""A driver of its own, to be killed: `python -m tests.cluster.driver ADDRESS INPUT OUT MARKS`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from quire.dataset.corpus.ray_engine import RayEngine
+from tests.cluster.corpora import Corpus
+from tests.cluster.jobs import FaultyEngine, TellsItsProcess
+from tests.cluster.nodes import ROOT
+
+
+def main(address: str, folder: str, out: str, marks: str) -> None:
+    engine = FaultyEngine(
+        fault=TellsItsProcess, marks=Path(marks), engine=RayEngine(address=address)
+    )
+    Corpus(folder=Path(folder)).pack(Path(out), engine=engine, resume=True)
+
+
+def kill_a_driver(address: str, folder: Path, out: Path, marks: Path, new_shards: int) -> bool:
+    """Start a driver, kill it when so many shards are new; whether it was killed before its end."""
+    words = [sys.executable, "-m", "tests.cluster.driver", address, folder, out, marks]
+    driver = subprocess.Popen(list(map(str, words)), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    enough = _num_shards(out) + new_shards
+    deadline = time.monotonic() + 120
+    while driver.poll() is None and _num_shards(out) < enough and time.monotonic() < deadline:
+        time.sleep(0.02)
+    was_running = driver.poll() is None
+    driver.kill()
+    error = driver.communicate(timeout=30)[1]
+    assert time.monotonic() < deadline, f"no progress in two minutes: {error}"
+    assert was_running or driver.returncode == 0, error
+    return was_running
+
+
+def _num_shards(out: Path) -> int:
+    return len(list(out.glob("data/*.parquet")))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,115 @@
+"""Jobs that fail on purpose, run by Ray in the place of the real one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from quire.dataset.corpus.partition_job import PartitionJob, Report
+from quire.dataset.corpus.partitions import Partition
+from quire.dataset.corpus.ray_engine import RayEngine
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultyJob(PartitionJob):
+    """The real job, and a folder in which all nodes can leave marks."""
+
+    marks: Path
+
+    def mark_once(self, name: str) -> bool:
+        """Whether this is the first time that the name is marked, on any node."""
+        try:
+            (self.marks / name).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+class DiesBehindItsCommit(FaultyJob):
+    """Kills its process when all is committed and the driver knows nothing, once on each node."""
+
+    def __call__(self, partition: Partition, report: Report) -> None:
+        import ray
+
+        if self.mark_once(ray.get_runtime_context().get_node_id()):
+            super().__call__(partition, lambda _: None)
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().__call__(partition, report)
+
+
+class TellsItsProcess(FaultyJob):
+    """Leaves the number of its process where a killer can find it, and takes its time."""
+
+    def __call__(self, partition: Partition, report: Report) -> None:
+        mark = self.marks / f"{os.getpid()}.pid"
+        mark.touch()
+        try:
+            time.sleep(0.1)
+            super().__call__(partition, report)
+            time.sleep(0.1)
+        finally:
+            mark.unlink(missing_ok=True)
+
+
+class WaitsToBeHeard(FaultyJob):
+    """Goes on only when the driver has heard its first word."""
+
+    def __call__(self, partition: Partition, report: Report) -> None:
+        def say(progress: Any) -> None:
+            report(progress)
+            deadline = time.monotonic() + 60
+            while not (self.marks / "heard").exists():
+                if time.monotonic() > deadline:
+                    raise TimeoutError("nobody heard")
+                time.sleep(0.02)
+
+        super().__call__(partition, say)
+
+
+class FailsOnSome(FaultyJob):
+    """Raises on partitions 2 and 5, until there is a mark that says mended."""
+
+    def __call__(self, partition: Partition, report: Report) -> None:
+        (self.marks / f"{partition.number}-{time.monotonic_ns()}").touch()
+        if partition.number in (2, 5) and not (self.marks / "mended").exists():
+            raise ValueError("this partition is cursed")
+        super().__call__(partition, report)
+
+
+class FailsAlways(FaultyJob):
+    """Raises on every partition."""
+
+    def __call__(self, partition: Partition, report: Report) -> None:
+        self.mark_once(str(partition.number))
+        raise ValueError("all is cursed")
+
+
+class DiesAlways(FaultyJob):
+    """Takes its worker along on partition 1."""
+
+    def __call__(self, partition: Partition, report: Report) -> None:
+        if partition.number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().__call__(partition, report)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultyEngine:
+    """A Ray engine that runs the faulty form of a job."""
+
+    fault: type[FaultyJob]
+    marks: Path
+    engine: RayEngine
+
+    def started(self) -> AbstractContextManager[None]:
+        return self.engine.started()
+
+    def run(self, job: PartitionJob, partitions: Any, report: Report) -> None:
+        self.marks.mkdir(exist_ok=True)
+        known = {field.name: getattr(job, field.name) for field in fields(PartitionJob)}
+        self.engine.run(self.fault(**known, marks=self.marks), partitions, report)
