@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 
@@ -91,3 +93,20 @@ def test_numpy_integers_become_plain_ones():
     options = VisionPackingOptions(packing_length=numpy.int64(8), seed=numpy.uint8(3))
     assert type(options.packing_length) is type(options.seed) is int
     assert build_options(VisionPackingOptions, options) is options
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers"])
+@pytest.mark.parametrize("name", ["configure_training", "PackingCallback", "VisionTraining"])
+def test_what_needs_a_package_that_is_missing_says_how_to_install_it(package, name):
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "import quire.vision\n"
+        "from quire.errors import MissingDependency\n"
+        f"try: quire.vision.{name}\n"
+        "except MissingDependency as missing: print(missing)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == (
+        f"quire.vision.{name} needs {package}, which is not installed; run: pip install "
+        "'quire[hf,torch]'"
+    )

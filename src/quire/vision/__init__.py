@@ -8,6 +8,7 @@ Nothing here needs torch before it is used with torch.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from quire.errors import missing_dependency
 from quire.vision.options import VisionConfig, VisionPackingOptions
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _LAZY = {
 }
 """Names and their modules, which are imported when they are first asked for."""
 
+_OPTIONAL = ("safetensors", "torch", "transformers")
+
 __all__ = [
     "FusionDataset",
     "PackedVLDataset",
@@ -52,7 +55,13 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'quire.vision' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    try:
+        module = import_module(_LAZY[name])
+    except ModuleNotFoundError as missing:
+        if missing.name not in _OPTIONAL:
+            raise
+        raise missing_dependency(missing.name, f"quire.vision.{name}", "hf,torch") from None
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:
