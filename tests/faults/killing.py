@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.corpus.corpora import hashes, jsonl, texts
+from tests.faults.command_lines import command_line
 
 DIE = """
 import os, signal
@@ -84,6 +86,16 @@ class KillLoop:
             yield self.kills.total()
             if self.kills.total() >= kills and len(self.chains) == len(FORMS):
                 return
+
+    def counts(self) -> dict[str, object]:
+        """What was done so far; an output that is not as undisturbed raises, and is not counted."""
+        return {
+            "engine": "local",
+            "kills": dict(self.kills),
+            "kills_in_all": self.kills.total(),
+            "outputs": dict(self.chains),
+            "byte_equal_in_all": self.chains.total(),
+        }
 
     def _chain(self, out: Path, expected: dict[str, str], arguments) -> None:
         while self._is_killed(out, arguments()):
@@ -169,12 +181,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="Write the counts there.")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         loop = KillLoop(Path(folder), arguments.seed)
         for kills in loop.run(arguments.kills):
             print(f"{kills} kills, {loop.chains.total()} outputs as undisturbed", flush=True)
-    print(f"kills: {dict(loop.kills)}; whole outputs: {dict(loop.chains)}")
+    text = json.dumps({"command": command_line("tests.faults.killing"), **loop.counts()}, indent=1)
+    print(text)
+    if arguments.json:
+        arguments.json.write_text(text + "\n")
 
 
 if __name__ == "__main__":

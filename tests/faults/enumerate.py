@@ -1,0 +1,69 @@
+"""Every file operation of every work, disturbed in every way; then run again and compared.
+
+`python -m tests.faults.enumerate --json FILE` does all of it; the tests do every n-th point. Each
+point is a process of its own, forked from this one so that it starts at once; some runs are those
+of the installed command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.faults.command_lines import command_line
+from tests.faults.points import Counts, Enumeration
+from tests.faults.real_command import DisturbedCommand
+from tests.faults.works import all_works
+
+
+def count_all(folder: Path, only: str = "", every: int = 1) -> Counts:
+    """The counts over all works, or over those whose names hold a word."""
+    counts = Counts()
+    for number, work in enumerate(all_works(folder)):
+        if only in work.name:
+            for _ in Enumeration(work, folder / str(number), counts).run(every, start=number):
+                pass
+    return counts
+
+
+def count_commands(folder: Path, count: int) -> dict[str, object]:
+    """How often the installed command was disturbed; all came out as undisturbed, or it raises."""
+    folder.mkdir()
+    command = DisturbedCommand(folder)
+    for _ in command.run(count):
+        pass
+    return {
+        "operations": command.num_operations,
+        "faults_tried": dict(command.tried),
+        "faults_tried_in_all": command.tried.total(),
+        "byte_equal_in_all": command.tried.total(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="Write the counts there.")
+    parser.add_argument("--every", type=int, default=1, help="Try every n-th point.")
+    parser.add_argument("--only", default="", help="A word in the names of works.")
+    parser.add_argument("--commands", type=int, default=60, help="Runs of the installed command.")
+    arguments = parser.parse_args()
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        counts = count_all(Path(folder), arguments.only, arguments.every)
+        found: dict[str, object] = {"command": command_line("tests.faults.enumerate")}
+        found |= counts.to_dict()
+        if arguments.commands:
+            found["installed_command"] = count_commands(Path(folder) / "real", arguments.commands)
+    text = json.dumps(found, indent=1) + "\n"
+    if arguments.json:
+        arguments.json.write_text(text)
+    print(text, end="")
+    sys.exit(bool(counts.failures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""What is disturbed: packing, planning again, opening rows, saving a state; each is run again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from quire.dataset.corpus import replan
+from quire.dataset.packed import PackedDataset
+from quire.stream import load_state, save_state
+from quire.stream.state import sealed
+from quire.verify.output import verify_output
+from tests.corpus.corpora import jsonl, pack, texts
+
+PARTITION = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Something that writes to a disk, and that is done again when it was disturbed."""
+
+    name: str
+    prepare: Callable[[Path], object]
+    """What stands there before."""
+    run: Callable[[Path], object]
+    prove: Callable[[Path], object]
+    """Raise unless the result is whole, by its own account."""
+    is_cache: bool = False
+    """Whether losing it costs time alone."""
+
+
+def all_works(folder: Path) -> list[Work]:
+    """Works over one small corpus with a bad record, which stands in the folder."""
+    corpus = jsonl(folder / "corpus.jsonl", [*texts(22), {"text": None}, *texts(8, seed=1)])
+
+    def rows(disk: Path) -> None:
+        pack(corpus, disk / "out", **_TERMS)
+
+    def index(disk: Path) -> None:
+        pack(corpus, disk / "out", index_only=True, **_TERMS)
+
+    def plan_again(disk: Path) -> None:
+        replan(disk / "out", max_length=64, strategy="wrapped")
+
+    def half_packed(disk: Path) -> None:
+        killed(lambda: rows(disk), disk, after="shard-00001-000.parquet.json")
+
+    def sealed_but_not_cleared(disk: Path) -> None:
+        killed(lambda: index(disk), disk, after="manifest.json")
+
+    return [
+        Work(name="pack", prepare=_nothing, run=rows, prove=_verify),
+        Work(name="pack --index-only", prepare=_nothing, run=index, prove=_verify),
+        Work(name="resume", prepare=half_packed, run=rows, prove=_verify),
+        Work(
+            name="resume what is sealed", prepare=sealed_but_not_cleared, run=index, prove=_verify
+        ),
+        Work(name="replan", prepare=index, run=plan_again, prove=_verify),
+        Work(name="open rows", prepare=rows, run=_read_all, prove=_read_all, is_cache=True),
+        Work(name="save a state", prepare=_save(3), run=_save(8), prove=_load),
+    ]
+
+
+_TERMS = {"partition_size": PARTITION, "max_bad_records": 1, "resume": True}
+_STATE = "state.json"
+
+
+def killed(act: Callable[[], object], disk: Path, *, after: str) -> None:
+    """Do it in a process that dies when it has put a file with this name into its place."""
+    process = os.fork()
+    if not process:
+        real = os.replace
+
+        def replace(path, to) -> None:
+            real(path, to)
+            if Path(to).name == after:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        os.replace = replace
+        act()
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    (disk / "out" / "data" / ".shard-00009-000.parquet.0123456789ab.tmp").write_bytes(b"half")
+
+
+def _nothing(disk: Path) -> None:
+    """An empty disk."""
+
+
+def _verify(disk: Path) -> None:
+    report = verify_output(disk / "out")
+    assert report.ok, report.problems
+
+
+def _read_all(disk: Path) -> None:
+    dataset = PackedDataset(disk / "out")
+    assert sum(len(row["input_ids"]) for row in dataset) == dataset.manifest["tokens"]
+
+
+def _save(step: int) -> Callable[[Path], None]:
+    state = sealed({"step": step, "options": {}, "tokenizer": {}, "streams": ["x" * 20_000] * step})
+    return lambda disk: save_state(state, disk / _STATE)
+
+
+def _load(disk: Path) -> None:
+    assert load_state(disk / _STATE)["step"] == 8
