@@ -12,6 +12,7 @@ from rich.console import Console
 
 from quire.cli import input_options as given
 from quire.cli.plan_display import print_json, print_table
+from quire.cli.plan_estimate import print_estimate
 from quire.errors import InvalidOption, MissingDependency
 
 if TYPE_CHECKING:
@@ -25,8 +26,12 @@ def plan(
     *,
     tokenizer: given.TokenizerName = None,
     max_length: Annotated[
-        str, typer.Option(help="Places in a row; several with commas: 2048,4096,8192.")
-    ] = "2048,4096,8192",
+        str | None,
+        typer.Option(
+            help="Places in a row; several with commas.",
+            show_default="2048,4096,8192; with --estimate 4096",
+        ),
+    ] = None,
     strategy: Annotated[
         list[str] | None, typer.Option(help="A strategy; may be repeated. All by default.")
     ] = None,
@@ -50,6 +55,22 @@ def plan(
     cache: Annotated[
         bool, typer.Option(help="Keep the lengths, so that the next call takes no time.")
     ] = True,
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="Tell what packing would take, from a sample."),
+    ] = False,
+    documents: Annotated[
+        int | None, typer.Option(help="With --estimate: of so many documents like these.")
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option(help="With --estimate: of so many tokens like these.")
+    ] = None,
+    workers: Annotated[
+        str, typer.Option(help="With --estimate: numbers of workers, with commas.")
+    ] = "1,8,64",
+    partition_size: Annotated[
+        str, typer.Option(help="With --estimate: text that is packed together.")
+    ] = "256M",
     as_json: Annotated[bool, typer.Option("--json", help="Write the table as JSON.")] = False,
 ) -> None:
     """Compare strategies and lengths before packing: rows, fill, cuts, losses, cost; and advise.
@@ -58,12 +79,20 @@ def plan(
     quire below $XDG_CACHE_HOME), and nothing else is written. Rows are counted as if the whole
     corpus were one partition.
 
+    With --estimate, some megabytes are packed and thrown away, and a table tells for each number of
+    workers: partitions, memory, rows and hours of the whole, or of a corpus of so many documents or
+    tokens like these.
+
     Example: quire plan corpus/ --tokenizer byte --max-length 2048,4096,8192
+
+    Example: quire plan corpus/ --tokenizer byte --estimate --tokens 1000000000000 --workers 64,512
     """
     from quire.dataset.corpus.options import CorpusOptions, parse_size
     from quire.plan.comparison import recommend
 
-    lengths_asked = _numbers(max_length)
+    lengths_asked = _numbers(
+        "--max-length", max_length or ("4096" if estimate else "2048,4096,8192")
+    )
     options = CorpusOptions(
         max_length=lengths_asked[0],
         text_key=text_key,
@@ -77,7 +106,22 @@ def plan(
         add_eos=add_eos,
         truncate_at=truncate_at,
         max_record_bytes=parse_size(max_record_bytes),
+        partition_size=parse_size(partition_size),
     )
+    if estimate:
+        print_estimate(
+            inputs,
+            tokenizer,
+            _single(options, lengths_asked, strategy, overlong),
+            workers=_numbers("--workers", workers),
+            documents=documents,
+            tokens=tokens,
+            max_bad_records=max_bad_records,
+            as_json=as_json,
+        )
+        return
+    if documents is not None or tokens is not None:
+        raise InvalidOption("--documents and --tokens size an estimate; add --estimate")
     corpus = _counted(inputs, tokenizer, options, _cache_dir() if cache else None, max_bad_records)
     found, notes = _candidates(
         corpus, options, lengths_asked, strategy, overlong or ["split"], batch_size
@@ -95,14 +139,39 @@ def plan(
         print_table(corpus, found, chosen, [*reasons, *notes], batch_size)
 
 
-def _numbers(text: str) -> list[int]:
+def _numbers(option: str, text: str) -> list[int]:
     try:
         numbers = sorted({int(part) for part in text.split(",")})
     except ValueError:
         raise InvalidOption(
-            f"--max-length is {text!r} but must be a number, or some with commas: 2048,4096"
+            f"{option} is {text!r} but must be a number, or some with commas: 2048,4096"
         ) from None
     return numbers
+
+
+def _single(
+    options: CorpusOptions,
+    lengths: Sequence[int],
+    strategies: Sequence[str] | None,
+    policies: Sequence[str] | None,
+) -> CorpusOptions:
+    """The options of the one way of packing that is asked for."""
+    from dataclasses import replace
+
+    for name, values in (
+        ("--max-length", lengths),
+        ("--strategy", strategies or ()),
+        ("--overlong", policies or ()),
+    ):
+        if len(values) > 1:
+            said = ", ".join(map(str, values))
+            raise InvalidOption(
+                f"an estimate is of one way to pack, but {name} is {said}; give one"
+            )
+    strategy = strategies[0] if strategies else options.strategy
+    return replace(
+        options, strategy=strategy, overlong=policies[0] if policies else options.overlong
+    )
 
 
 def _cache_dir() -> Path:

@@ -1,0 +1,117 @@
+"""`quire plan --estimate`: what packing would take on so many workers, from a sample."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from quire.dataset.corpus.estimate import Estimate
+    from quire.dataset.corpus.options import CorpusOptions
+    from quire.dataset.corpus.sample import Sample
+
+SAMPLE_BYTES = 16 << 20
+
+
+def print_estimate(
+    inputs: Sequence[str],
+    tokenizer: str | None,
+    options: CorpusOptions,
+    *,
+    workers: Sequence[int],
+    documents: int | None,
+    tokens: int | None,
+    max_bad_records: int,
+    as_json: bool,
+) -> None:
+    """Pack a sample, and tell what the whole would take with each number of workers."""
+    from quire.dataset.corpus.estimate import estimate
+    from quire.dataset.corpus.sample import pack_sample
+
+    with Console(stderr=True).status("packing a sample"):
+        sample = pack_sample(
+            inputs, tokenizer, options, size=SAMPLE_BYTES, max_bad_records=max_bad_records
+        )
+    size = {"documents": documents, "tokens": tokens, "partition_size": options.partition_size}
+    found = [estimate(sample, workers=count, **size) for count in workers]  # type: ignore[arg-type]
+    if as_json:
+        plain = {"sample": asdict(sample), "estimates": [one.to_dict() for one in found]}
+        typer.echo(json.dumps(plain))
+    else:
+        _show(sample, found, options)
+
+
+def _show(sample: Sample, found: Sequence[Estimate], options: CorpusOptions) -> None:
+    console = Console(width=max(120, Console().width))
+    whole = found[0]
+    for line in (
+        f"sample: {sample.documents:,} documents, {sample.tokens:,} tokens, "
+        f"{_size(sample.num_bytes)} of text, {sample.tokens / sample.seconds:,.0f} tokens/s",
+        f"the whole: {whole.documents:,} documents, {whole.tokens:,} tokens, "
+        f"{_size(whole.num_bytes)} of text",
+    ):
+        console.print(line, highlight=False, soft_wrap=True)
+    console.print(_table(found))
+    console.print(
+        f"rows of {options.max_length:,} by {options.strategy}; memory: the peak of one worker at "
+        f"a partition of {_size(min(options.partition_size, whole.num_bytes))}; time: the sample "
+        "was packed by one worker with one thread on this machine, and workers are taken not to "
+        "slow each other down; the manifest and a cluster's start come on top.",
+        style="dim",
+        soft_wrap=True,
+    )
+    if whole.partitions < found[-1].workers:
+        console.print(
+            f"{found[-1].workers} workers have only {whole.partitions} partitions to share; lower "
+            "--partition-size to keep all of them busy",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _table(found: Sequence[Estimate]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    names = ("workers", "partitions", "rows", "full", "memory a worker", "memory in all", "time")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in found:
+        table.add_row(
+            f"{one.workers:,}",
+            f"{one.partitions:,}",
+            f"{one.rows:,}",
+            f"{one.utilization:.2%}",
+            _size(one.memory_per_worker),
+            _size(one.memory_per_worker * one.busy_workers),
+            _time(one.hours),
+        )
+    return table
+
+
+def _size(num_bytes: float) -> str:
+    """Bytes, in the unit that suits.
+
+    >>> _size(2_500_000)
+    '2.5 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:,.1f} TB"
+
+
+def _time(hours: float) -> str:
+    """Hours, minutes or seconds.
+
+    >>> _time(0.5), _time(30), _time(0.001)
+    ('30 min', '30.0 h', '4 s')
+    """
+    if hours >= 1:
+        return f"{hours:,.1f} h"
+    return f"{60 * hours:.0f} min" if hours >= 1 / 30 else f"{3600 * hours:.0f} s"

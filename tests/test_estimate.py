@@ -1,0 +1,146 @@
+"""`quire plan --estimate`: what packing would take, from a sample."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire.dataset.corpus.estimate import estimate
+from quire.dataset.corpus.options import CorpusOptions
+from quire.dataset.corpus.sample import Sample, pack_sample
+from quire.errors import InvalidOption
+
+SAMPLE = Sample(
+    num_bytes=1_000,
+    documents=10,
+    tokens=250,
+    rows=5,
+    utilization=0.5,
+    seconds=2.0,
+    peak_memory=7_000,
+    warm_bytes=200,
+    warm_memory=3_000,
+    total_bytes=4_000,
+)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("estimate") / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"text": "x" * (7 * i % 90)}) + "\n" for i in range(2_000)))
+    return path
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "quire", "plan", *map(str, arguments), "--tokenizer=byte"]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_the_whole_is_the_corpus_of_the_sample() -> None:
+    whole = estimate(SAMPLE, partition_size=500, workers=3)
+    assert (whole.num_bytes, whole.documents, whole.tokens, whole.rows) == (4_000, 40, 1_000, 20)
+    assert whole.partitions == 8
+    assert whole.hours * 3600 == pytest.approx(3.0)  # 8 s in three rounds of 8 partitions
+    assert whole.memory_per_worker == 7_000  # what was seen, though a partition is smaller
+
+
+def test_the_whole_is_so_many_tokens_or_documents() -> None:
+    by_tokens = estimate(SAMPLE, partition_size=2_000, workers=1, tokens=2_500)
+    assert by_tokens == estimate(SAMPLE, partition_size=2_000, workers=1, documents=100)
+    assert (by_tokens.rows, by_tokens.partitions) == (50, 5)
+    assert by_tokens.memory_per_worker == 7_000 + 5 * 1_000  # 5 bytes for each of 1,000 more
+    assert by_tokens.hours * 3600 == pytest.approx(20.0)
+
+
+def test_workers_without_a_partition_save_no_time_and_hold_no_memory() -> None:
+    few = estimate(SAMPLE, partition_size=2_000, workers=2)
+    many = estimate(SAMPLE, partition_size=2_000, workers=200)
+    assert many.hours == few.hours
+    assert many.busy_workers == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ({"documents": 5, "tokens": 5}, "give one of the two"),
+        ({"documents": 0}, "documents is 0"),
+        ({"tokens": -1}, "tokens is -1"),
+        ({"tokens": 10**9, "partition_size": 10}, "more than 100000; raise it"),
+    ],
+)
+def test_a_size_that_makes_no_sense_is_refused(size: dict[str, int], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        estimate(SAMPLE, workers=1, **{"partition_size": 2_000, **size})
+
+
+def test_a_sample_of_everything_tells_what_packing_then_gives(corpus: Path, tmp_path: Path) -> None:
+    packed = quire.pack_corpus([corpus], tmp_path / "packed", "byte", max_length=256)
+    sample = pack_sample([corpus], "byte", CorpusOptions(max_length=256), size=1 << 20)
+    assert sample.rows == packed.num_rows
+    assert sample.tokens == packed.ledger.tokens.emitted + packed.ledger.tokens.special
+    assert sample.documents == 2_000
+    assert sample.num_bytes == sample.total_bytes == corpus.stat().st_size
+    assert sample.utilization == pytest.approx(packed.utilization, abs=1e-4)
+    assert 0 < sample.warm_memory <= sample.peak_memory
+    assert sample.warm_bytes < sample.num_bytes
+
+
+def test_a_part_of_the_corpus_stands_for_the_whole(corpus: Path, tmp_path: Path) -> None:
+    packed = quire.pack_corpus([corpus], tmp_path / "packed", "byte", max_length=256)
+    options = CorpusOptions(max_length=256, partition_size=20_000)
+    sample = pack_sample([corpus], "byte", options, size=20_000)
+    assert 10_000 <= sample.num_bytes <= 25_000
+    whole = estimate(sample, partition_size=20_000, workers=1)
+    assert whole.rows == pytest.approx(packed.num_rows, rel=0.05)
+    assert whole.documents == pytest.approx(2_000, rel=0.05)
+
+
+def test_the_table_has_a_line_for_each_number_of_workers(corpus: Path) -> None:
+    done = run(corpus, "--estimate", "--workers=1,64", "--tokens=1000000000", "--max-length=256")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("sample: 2,000 documents")
+    assert "1,000,000,000 tokens" in lines[1]
+    assert [line.split()[0] for line in lines[3:5]] == ["1", "64"]
+    assert "lower --partition-size" in done.stdout
+
+
+def test_json_holds_the_sample_and_the_estimates(corpus: Path) -> None:
+    done = run(corpus, "--estimate", "--workers=2", "--max-length=256", "--json")
+    said = json.loads(done.stdout)
+    assert said["sample"]["documents"] == said["estimates"][0]["documents"] == 2_000
+    assert said["estimates"][0]["workers"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--estimate", "--max-length=2,3"], "--max-length is 2, 3; give one"),
+        (["--estimate", "--strategy=greedy", "--strategy=tight"], "--strategy is greedy, tight"),
+        (["--tokens=5"], "add --estimate"),
+        (["--estimate", "--workers=two"], "--workers is 'two'"),
+        (["--estimate", "--workers=0"], "workers is 0"),
+    ],
+)
+def test_mistakes_are_named(corpus: Path, arguments: list[str], message: str) -> None:
+    done = run(corpus, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_in_the_sample_is_that_of_packing(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"text": 3}\n')
+    done = run(bad, "--estimate")
+    assert done.returncode == 2
+    assert "record 0" in done.stderr
+    assert "Traceback" not in done.stderr
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text('{"text": ""}\n')
+    assert "nothing to estimate" in run(empty, "--estimate", "--no-add-eos").stderr
