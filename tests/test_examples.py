@@ -96,6 +96,21 @@ def test_a_run_that_is_left_and_resumed_in_a_new_process_trains_the_same_bits(ru
         assert "documents in the first microbatch: isolated" in whole
 
 
+def test_a_corpus_is_packed_on_a_ray_cluster_and_every_document_is_there():
+    done = subprocess.run(  # Ray is not to stay connected behind it
+        [sys.executable, str(EXAMPLES / "ray_cluster.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    shards = re.findall(r"shard-\d+-\d+.parquet: (\d+) rows", done.stdout)
+    tasks, rows = re.search(r"(\d+) tasks gave (\d+) rows", done.stdout).groups()
+    assert len(shards) == int(tasks) > 3
+    assert sum(map(int, shards)) == int(rows)
+    assert re.search(r"\d\d+ documents read again: all there", done.stdout)
+
+
 def test_an_example_runs_as_a_script_of_its_own():
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "pytorch_loop.py")],
