@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import BinaryIO, NamedTuple
+
+from quire.storage import AnyPath
 
 _BLOCK = 1 << 22
 
@@ -53,12 +54,14 @@ def _rest_of_line(stream: BinaryIO) -> int:
     return passed
 
 
-def line_starts(path: Path, targets: Sequence[int]) -> list[tuple[int, int]]:
+def line_starts(path: AnyPath, targets: Sequence[int]) -> list[tuple[int, int]]:
     """(offset, line number) of the first line that starts at or behind each ascending target.
 
     Reads the file once, at the speed of the disk.
     """
-    found = []
+    found: list[tuple[int, int]] = []
+    if not targets:
+        return found
     offset = number = 0
     with path.open("rb") as stream:
         for target in targets:

@@ -11,11 +11,22 @@ from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from quire.errors import InvalidOption
+from quire.storage.concurrency import each
 from quire.storage.local_copies import local_copy, sweep_scratch
 from quire.storage.location import is_uri, require_unflattened
+from quire.storage.matching import matching
 from quire.storage.remote import RemotePath
 
-__all__ = ["AnyPath", "Named", "RemotePath", "as_path", "local_copy", "sweep_scratch"]
+__all__ = [
+    "AnyPath",
+    "Named",
+    "RemotePath",
+    "as_path",
+    "each",
+    "local_copy",
+    "matching",
+    "sweep_scratch",
+]
 
 AnyPath: TypeAlias = Path | RemotePath
 Named: TypeAlias = str | os.PathLike[str] | RemotePath

@@ -18,12 +18,12 @@ _PREFIX = "quire-transfer-"
 
 
 @contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A new folder in the system's temporary one, gone behind the block.
+def scratch_folder(within: Path | None = None) -> Iterator[Path]:
+    """A new folder, in the system's temporary one unless it is said where, gone behind the block.
 
     It is locked as long as its process lives, so that `sweep_scratch` knows those of the dead.
     """
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -33,9 +33,9 @@ def scratch_folder() -> Iterator[Path]:
         os.close(descriptor)
 
 
-def sweep_scratch() -> None:
-    """Take away what killed processes of this user left in the temporary folder."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+def sweep_scratch(within: Path | None = None) -> None:
+    """Take away what killed processes of this user left there."""
+    for folder in (within or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
@@ -48,11 +48,11 @@ def sweep_scratch() -> None:
 
 
 @contextmanager
-def local_copy(path: Path | RemotePath) -> Iterator[Path]:
+def local_copy(path: Path | RemotePath, within: Path | None = None) -> Iterator[Path]:
     """The file on the local disk: itself, or a copy that is gone behind the block."""
     if isinstance(path, Path):
         yield path
         return
-    with scratch_folder() as folder:
+    with scratch_folder(within) as folder:
         path.download(folder / path.name)
         yield folder / path.name

@@ -7,15 +7,15 @@ import io
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from quire.errors import InvalidOption
 from quire.storage.local_copies import scratch_folder
 from quire.storage.location import Location, parse
-from quire.storage.problems import told
-from quire.storage.stores import file_system, path_in, puts_whole
+from quire.storage.problems import is_of_store, storage_error, told
+from quire.storage.stores import NATIVE, file_system, path_in, puts_whole
 from quire.storage.transfers import ReadingFile, put_whole
 
 _BUFFER = 8 << 20
@@ -29,11 +29,11 @@ class Status(NamedTuple):
     st_mtime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RemotePath:
     """A file or folder in a store. As text it is a URI without secrets or options."""
 
-    location: Location = field(repr=False)
+    location: Location
     inside: str
     """The path below the store's root."""
 
@@ -41,6 +41,9 @@ class RemotePath:
     def of(cls, uri: str) -> RemotePath:
         """The path that a URI names."""
         return cls(*parse(uri))
+
+    def __repr__(self) -> str:
+        return f"RemotePath({str(self)!r})"
 
     def __str__(self) -> str:
         return f"{self.location.shown}/{self.inside}".rstrip("/")
@@ -63,6 +66,10 @@ class RemotePath:
         """The folder that it stands in."""
         return RemotePath(self.location, self.inside.rpartition("/")[0])
 
+    def as_posix(self) -> str:
+        """The path below the store's root."""
+        return self.inside
+
     def relative_to(self, other: RemotePath) -> PurePosixPath:
         """The path below another one."""
         return PurePosixPath(self.inside).relative_to(other.inside)
@@ -78,6 +85,11 @@ class RemotePath:
         """The path as the file system knows it."""
         with self._told():
             return path_in(self.location, self.inside)
+
+    @property
+    def has_temporary_files(self) -> bool:
+        """Whether a file is written beside its place first, and then renamed."""
+        return not puts_whole(self.location)
 
     def exists(self) -> bool:
         """Whether there is a file or a folder."""
@@ -116,6 +128,28 @@ class RemotePath:
         found = self._below(recursive=False)
         return (path for path in found if fnmatch.fnmatchcase(path.name, pattern))
 
+    def listed(self) -> tuple[list[RemotePath], list[RemotePath]]:
+        """Folders and files directly below."""
+        infos = sorted(self._infos(recursive=False), key=lambda info: str(info.path))
+        named = [(info.is_file, self / PurePosixPath(info.path).name) for info in infos]
+        return [path for file, path in named if not file], [path for file, path in named if file]
+
+    def files_below(self) -> list[RemotePath]:
+        """All files below, at any depth: one listing, no question for each."""
+        return self._below(recursive=True, files_only=True)
+
+    def require_bucket(self) -> None:
+        """Raise where not even the bucket exists, of which a missing file tells nothing."""
+        root = RemotePath(self.location, "")
+        if self.location.scheme in NATIVE and not root.exists():
+            missing = OSError(f"bucket '{self.location.root}' not found")
+            raise storage_error(self.location, str(self), missing)
+
+    def raise_if_of_store(self, error: BaseException) -> None:
+        """Raise what a store did while Arrow read from it; let damaged files be."""
+        if is_of_store(error):
+            raise storage_error(self.location, str(self), error) from error
+
     def sizes(self) -> dict[str, int]:
         """The size of every file directly below, by name: one request for a thousand."""
         return {PurePosixPath(i.path).name: i.size for i in self._infos(False) if i.is_file}
@@ -125,6 +159,10 @@ class RemotePath:
         if mode != "rb":
             raise InvalidOption(f"{self} is written whole or not at all, not opened as {mode!r}")
         return cast(BinaryIO, io.BufferedReader(ReadingFile(self.arrow_file, self._told), _BUFFER))
+
+    def open_ranges(self) -> BinaryIO:
+        """The file, to be read here and there: every read is a request of just these bytes."""
+        return cast(BinaryIO, ReadingFile(self.arrow_file, self._told))
 
     def arrow_file(self) -> Any:  # noqa: ANN401
         """The file as Arrow reads it: only those ranges that are asked for."""
@@ -195,7 +233,8 @@ class RemotePath:
             selector = fs.FileSelector(self.key, allow_not_found=True, recursive=recursive)
             return list(self.file_system.get_file_info(selector))
 
-    def _below(self, recursive: bool) -> list[RemotePath]:
-        mine, infos = self.key.strip("/"), self._infos(recursive)
+    def _below(self, recursive: bool, files_only: bool = False) -> list[RemotePath]:
+        mine = self.key.strip("/")
+        infos = [info for info in self._infos(recursive) if info.is_file or not files_only]
         names = (info.path.strip("/").removeprefix(mine).strip("/") for info in infos)
         return [self / name for name in sorted(names) if name]

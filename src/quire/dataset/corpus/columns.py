@@ -15,6 +15,7 @@ from quire.documents.json_records import RecordProblem, parse_record, without_bo
 from quire.documents.lines import read_lines
 from quire.documents.list_columns import PER_TOKEN, TOKENS
 from quire.errors import InvalidDocument, InvalidOption, unknown_name
+from quire.storage import RemotePath, each
 
 _TABLES = ("parquet", "arrow")
 _SAMPLE = 100
@@ -27,7 +28,9 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
     Other than with `pack_dataset`, which sees all records, only the well-known per-token columns
     are taken unasked.
     """
-    schemas = {file: table_schema(file) for file in files if file.kind in _TABLES}
+    tables = [file for file in files if file.kind in _TABLES]
+    in_stores = any(isinstance(file.path, RemotePath) for file in tables)
+    schemas = dict(zip(tables, each(table_schema, tables, at_once=in_stores), strict=True))
     for file, schema in schemas.items():
         _require_distinct(file, schema)
     if not options.pretokenized:

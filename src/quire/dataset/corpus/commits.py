@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from quire.dataset.corpus.output import DATA
 from quire.dataset.corpus.readers.batches import BadRecord
@@ -14,6 +13,7 @@ from quire.dataset.corpus.shards import shard_name
 from quire.errors import QuireError
 from quire.files import whole_file
 from quire.ledger import Ledger
+from quire.storage import AnyPath, RemotePath, each
 
 _BLOCK = 1 << 22
 
@@ -45,26 +45,35 @@ class Commit:
         return f"{DATA}/{self.name}"
 
 
-def write_commit(folder: Path, commit: Commit) -> None:
+def write_commit(folder: AnyPath, commit: Commit) -> None:
     """Put the commit beside the others; the shard must stand already."""
     plain = asdict(commit) | {"ledger": commit.ledger.to_dict()}
     with whole_file(folder / f"{commit.name}.json") as temporary:
         temporary.write_text(json.dumps(plain, sort_keys=True), encoding="utf-8")
 
 
-def read_commits(folder: Path, out: Path) -> list[Commit]:
+def read_commits(folder: AnyPath, out: AnyPath) -> list[Commit]:
     """All commits whose shards stand with the bytes that were committed, in input order.
 
-    What does not hold is taken away, to be done again.
+    What does not hold is taken away, to be done again. In a store a shard is not read again for
+    that: it appeared whole, before its commit, so one of the right size is the one committed.
     """
     held = []
-    for file in sorted(folder.glob("shard-*.json")):
-        commit = _read(file)
-        if commit is not None and sha256_of(out / commit.file) == commit.sha256:
+    files: list[AnyPath] = sorted(folder.glob("shard-*.json"), key=str)
+    sizes = (out / DATA).sizes() if isinstance(out, RemotePath) else None
+    read = each(_read, files, at_once=sizes is not None)
+    for file, commit in zip(files, read, strict=True):
+        if commit is not None and _stands(commit, out, sizes):
             held.append(commit)
         else:
             file.unlink()
     return held
+
+
+def _stands(commit: Commit, out: AnyPath, sizes: Mapping[str, int] | None) -> bool:
+    if sizes is not None:
+        return sizes.get(commit.name) == commit.size
+    return sha256_of(out / commit.file) == commit.sha256
 
 
 def finished(commits: Iterable[Commit]) -> set[int]:
@@ -78,7 +87,7 @@ def finished(commits: Iterable[Commit]) -> set[int]:
     return {number for number, end in ends.items() if pieces[number] == set(range(end + 1))}
 
 
-def sha256_of(path: Path) -> str | None:
+def sha256_of(path: AnyPath) -> str | None:
     """SHA-256 of a file; None if there is none."""
     digest = hashlib.sha256()
     try:
@@ -90,7 +99,7 @@ def sha256_of(path: Path) -> str | None:
     return digest.hexdigest()
 
 
-def _read(file: Path) -> Commit | None:
+def _read(file: AnyPath) -> Commit | None:
     try:
         plain = json.loads(file.read_text(encoding="utf-8"))
         bad = tuple(BadRecord(**record) for record in plain.pop("bad"))

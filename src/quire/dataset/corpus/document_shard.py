@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from quire.dataset.corpus.contents import DOCUMENT_ID, LENGTH
 from quire.documents import Documents
 from quire.errors import CorruptFile
 from quire.ledger import Ledger
+from quire.storage import AnyPath, RemotePath
 
 IntArray = npt.NDArray[np.int64]
 
@@ -26,13 +26,13 @@ IntArray = npt.NDArray[np.int64]
 class DocumentShard:
     """A shard of documents, as far as planning needs to know it."""
 
-    path: Path
+    path: AnyPath
     documents: int
     tokens: int
     ledger: Ledger
 
     @classmethod
-    def of_manifest(cls, out: Path, entry: Mapping[str, Any]) -> DocumentShard:
+    def of_manifest(cls, out: AnyPath, entry: Mapping[str, Any]) -> DocumentShard:
         """The shard that an entry of the manifest names."""
         return cls(
             path=out / entry["file"],
@@ -42,7 +42,7 @@ class DocumentShard:
         )
 
     @classmethod
-    def of_commit(cls, out: Path, commit: Commit) -> DocumentShard:
+    def of_commit(cls, out: AnyPath, commit: Commit) -> DocumentShard:
         """The shard that was committed."""
         return cls(
             path=out / commit.file,
@@ -79,6 +79,9 @@ class DocumentShard:
 
     def _read(self, name: str) -> pa.Table:
         try:
-            return pq.read_table(self.path, columns=[name], partitioning=None)
+            source = self.path.arrow_file() if isinstance(self.path, RemotePath) else self.path
+            return pq.read_table(source, columns=[name], partitioning=None)
         except (OSError, pa.ArrowException) as error:
+            if isinstance(self.path, RemotePath):
+                self.path.raise_if_of_store(error)
             raise CorruptFile(f"{self.path} cannot be read: {error}; pack it again") from error

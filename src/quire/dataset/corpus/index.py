@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import Plan, plan_documents
 from quire.plan.fragments import Fragments
 from quire.plan.strategies import Supervised
+from quire.storage import AnyPath, RemotePath
 
 IntArray = npt.NDArray[np.int64]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
@@ -45,7 +45,7 @@ class DocumentIndex:
     """The names of the inputs."""
 
     @classmethod
-    def of_manifest(cls, out: Path, manifest: Mapping[str, Any]) -> DocumentIndex:
+    def of_manifest(cls, out: AnyPath, manifest: Mapping[str, Any]) -> DocumentIndex:
         """The index of a complete output."""
         about = manifest["documents"]
         return cls(
@@ -58,7 +58,7 @@ class DocumentIndex:
 
     @classmethod
     def of_commits(
-        cls, out: Path, commits: Sequence[Commit], files: Sequence[InputFile], empty: Documents
+        cls, out: AnyPath, commits: Sequence[Commit], files: Sequence[InputFile], empty: Documents
     ) -> DocumentIndex:
         """The index of what was committed; ``empty`` are no documents, but of the same kind."""
         at = empty.prefix_at
@@ -153,20 +153,29 @@ def plan_name(options: CorpusOptions, named: str | None = None) -> str:
 
 
 def write_plan(
-    out: Path, name: str, index: DocumentIndex, options: CorpusOptions
+    out: AnyPath, name: str, index: DocumentIndex, options: CorpusOptions
 ) -> dict[str, Any]:
     """Plan, put the plan there whole; its entry in the manifest."""
     plan = index.plan(options)
     (out / PLANS).mkdir(exist_ok=True)
     file = f"{PLANS}/{name}.arrow"
-    plan.save(out / file)
+    sha256, size = _save(plan, out / file)
     return {
         "name": name,
         "file": file,
-        "sha256": sha256_of(out / file),
-        "bytes": (out / file).stat().st_size,
+        "sha256": sha256,
+        "bytes": size,
         "options": options.row_options(),
         "rows": plan.num_rows,
         "tokens": int(plan.row_lengths.sum(dtype=np.int64)),
         "ledger": index.ledger(plan).to_dict(),
     }
+
+
+def _save(plan: Plan, path: AnyPath) -> tuple[str | None, int]:
+    """SHA-256 and size of the plan, which is there whole when this returns."""
+    if isinstance(path, RemotePath):
+        with path.written_whole() as local:
+            return _save(plan, local)
+    plan.save(path)
+    return sha256_of(path), path.stat().st_size

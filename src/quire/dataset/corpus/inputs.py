@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from quire.errors import CorruptFile, InvalidOption, SourceChanged
+from quire.errors import CorruptFile, InvalidOption, SourceChanged, StorageError
+from quire.storage import AnyPath, Named, RemotePath, as_path, each, matching
 
 KINDS = {
     ".jsonl": "jsonl",
@@ -33,7 +34,7 @@ class InputFile:
     """One file of the corpus."""
 
     number: int
-    path: Path
+    path: AnyPath
     name: str
     """Below what the user named: the same wherever the corpus stands."""
     kind: str
@@ -51,6 +52,8 @@ class InputFile:
         """Raise if the file is not what it was when the work was planned."""
         try:
             now = self.path.stat()
+        except StorageError:
+            raise
         except OSError as error:
             raise SourceChanged(f"{self.path} can no longer be read: {error.strerror}") from error
         if (now.st_size, now.st_mtime_ns) != (self.size, self.changed_at):
@@ -69,47 +72,64 @@ class InputFile:
         }
 
 
-def find_inputs(named: Sequence[str | os.PathLike[str]]) -> tuple[InputFile, ...]:
+def find_inputs(named: Sequence[Named]) -> tuple[InputFile, ...]:
     """All files behind files, globs, folders and saved datasets: in the order that they are named.
 
     Inside a glob or a folder, by name. A file that would come twice is an error.
     """
-    if isinstance(named, str | os.PathLike):
+    if isinstance(named, str | os.PathLike | RemotePath):
         raise InvalidOption(f"inputs is one path, {named!r}, but must be a list of paths")
-    found = [pair for one in named for pair in _behind(os.fspath(one))]
+    found = [pair for one in named for pair in _behind(one)]
     if not found:
         raise InvalidOption("there is no input; name files, globs or folders")
-    seen: dict[tuple[int, int], Path] = {}
+    seen: dict[object, AnyPath] = {}
     for path, _ in found:
-        identity = (path.stat().st_dev, path.stat().st_ino)
+        identity = _identity(path)
         if identity in seen:
             raise InvalidOption(
                 f"{path} and {seen[identity]} are the same file, whose documents would come "
                 "twice; name it once"
             )
         seen[identity] = path
-    return tuple(_input_file(number, *pair) for number, pair in enumerate(found))
+    in_stores = any(isinstance(path, RemotePath) for path, _ in found)
+    numbered = ((number, *pair) for number, pair in enumerate(found))
+    return tuple(each(lambda known: _input_file(*known), numbered, at_once=in_stores))
 
 
-def _behind(named: str) -> Iterator[tuple[Path, str]]:
+def _identity(path: AnyPath) -> object:
+    if isinstance(path, RemotePath):
+        return str(path)
+    return path.stat().st_dev, path.stat().st_ino
+
+
+def _behind(named: Named) -> Iterator[tuple[AnyPath, str]]:
     """(path, name) of every file behind one argument."""
-    path = Path(named)
+    path = as_path(named)
+    text = str(named) if isinstance(path, Path) else str(path)
     if path.is_dir():
         yield from _in_folder(path)
     elif path.exists():
         yield path, path.name
-    elif glob.has_magic(named):
-        yield from _matching(named)
+    elif glob.has_magic(text):
+        yield from _matching(path, text)
     else:
-        raise InvalidOption(f"there is no file or folder {named}")
+        if isinstance(path, RemotePath):
+            path.require_bucket()
+        raise InvalidOption(f"there is no file or folder {text}")
 
 
-def _matching(pattern: str) -> Iterator[tuple[Path, str]]:
-    root = Path(*_until_magic(Path(pattern).parts))
-    paths = [Path(p) for p in glob.glob(pattern, recursive=True)]  # noqa: PTH207 - absolute too
-    files = {_name(path, root): path for path in paths if path.is_file()}
+def _matching(pattern: AnyPath, text: str) -> Iterator[tuple[AnyPath, str]]:
+    root: AnyPath
+    found: Sequence[AnyPath]
+    if isinstance(pattern, RemotePath):
+        root, found = matching(pattern)
+    else:
+        root = Path(*_until_magic(pattern.parts))
+        paths = [Path(p) for p in glob.glob(text, recursive=True)]  # noqa: PTH207 - absolute too
+        found = [path for path in paths if path.is_file()]
+    files = {_name(path, root): path for path in found}
     if not files:
-        raise InvalidOption(f"no file matches {pattern!r}")
+        raise InvalidOption(f"no file matches {text!r}")
     yield from ((files[name], name) for name in sorted(files))
 
 
@@ -120,27 +140,34 @@ def _until_magic(parts: tuple[str, ...]) -> Iterator[str]:
         yield part
 
 
-def _in_folder(folder: Path) -> Iterator[tuple[Path, str]]:
+def _in_folder(folder: AnyPath) -> Iterator[tuple[AnyPath, str]]:
     if (folder / "dataset_dict.json").is_file():
         raise InvalidOption(f"{folder} holds the splits of a dataset; name the folder of one")
     if (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file():
         yield from _saved_dataset(folder)
         return
-    paths = {_name(path, folder): path for path in folder.rglob("*")}
-    for name, path in paths.items():
-        if path.is_symlink() and path.is_dir() and not _is_hidden(name):
-            raise InvalidOption(
-                f"{path} is a link to a folder, which is not followed: name the folder itself as "
-                "an input beside, or take the link away"
-            )
-    files = {name: path for name, path in paths.items() if path.is_file()}
+    files = {_name(path, folder): path for path in _files_below(folder)}
     known = [name for name, path in files.items() if _kind(path) and not _is_hidden(name)]
     if not known:
         raise InvalidOption(f"{folder} holds no file that ends with {', '.join(KINDS)}")
     yield from ((files[name], name) for name in sorted(known))
 
 
-def _saved_dataset(folder: Path) -> Iterator[tuple[Path, str]]:
+def _files_below(folder: AnyPath) -> Iterator[AnyPath]:
+    if isinstance(folder, RemotePath):
+        yield from folder.files_below()
+        return
+    for path in folder.rglob("*"):
+        if path.is_symlink() and path.is_dir() and not _is_hidden(_name(path, folder)):
+            raise InvalidOption(
+                f"{path} is a link to a folder, which is not followed: name the folder itself as "
+                "an input beside, or take the link away"
+            )
+        if path.is_file():
+            yield path
+
+
+def _saved_dataset(folder: AnyPath) -> Iterator[tuple[AnyPath, str]]:
     """The Arrow files of `Dataset.save_to_disk`, in the order of its rows."""
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
@@ -153,27 +180,29 @@ def _saved_dataset(folder: Path) -> Iterator[tuple[Path, str]]:
         yield folder / name, name
 
 
-def _name(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix()
+def _name(path: AnyPath, root: AnyPath) -> str:
+    return path.relative_to(root).as_posix()  # type: ignore[arg-type] # of the same kind
 
 
 def _is_hidden(name: str) -> bool:
     return any(part.startswith((".", "_")) for part in name.split("/"))
 
 
-def _kind(path: Path) -> str | None:
+def _kind(path: AnyPath) -> str | None:
     name = path.name.lower()
     return next((kind for suffix, kind in KINDS.items() if name.endswith(suffix)), None)
 
 
-def _input_file(number: int, path: Path, name: str) -> InputFile:
+def _input_file(number: int, path: AnyPath, name: str) -> InputFile:
     kind = _kind(path)
     if kind is None:
         raise InvalidOption(f"{path} is of no known kind; known are {', '.join(KINDS)}")
-    if not path.is_file():
+    if not isinstance(path, RemotePath) and not path.is_file():
         raise InvalidOption(f"{path} is no regular file")
     try:
-        fingerprint, stat = _fingerprint(path)
+        fingerprint, size, changed_at = _fingerprint(path)
+    except StorageError:
+        raise
     except OSError as error:
         raise InvalidOption(f"{path} cannot be read: {error.strerror}") from error
     return InputFile(
@@ -181,20 +210,29 @@ def _input_file(number: int, path: Path, name: str) -> InputFile:
         path=path,
         name=name,
         kind=kind,
-        size=stat.st_size,
+        size=size,
         fingerprint=fingerprint,
-        changed_at=stat.st_mtime_ns,
+        changed_at=changed_at,
     )
 
 
-def _fingerprint(path: Path) -> tuple[str, os.stat_result]:
+def _fingerprint(path: AnyPath) -> tuple[str, int, int]:
+    """The fingerprint, the size and the time of the last change."""
+    if isinstance(path, RemotePath):
+        with path.open_ranges() as ranges:
+            now = path.stat()
+            return _digest(ranges, now.st_size), now.st_size, now.st_mtime_ns
     with path.open("rb") as file:
         stat = os.fstat(file.fileno())
-        digest = hashlib.sha256(str(stat.st_size).encode())
-        if stat.st_size <= _BLOCK * _NUM_BLOCKS:
-            digest.update(file.read())
-        else:
-            for block in range(_NUM_BLOCKS):
-                file.seek((stat.st_size - _BLOCK) * block // (_NUM_BLOCKS - 1))
-                digest.update(file.read(_BLOCK))
-    return digest.hexdigest(), stat
+        return _digest(file, stat.st_size), stat.st_size, stat.st_mtime_ns
+
+
+def _digest(file: BinaryIO, size: int) -> str:
+    digest = hashlib.sha256(str(size).encode())
+    if size <= _BLOCK * _NUM_BLOCKS:
+        digest.update(file.read())
+    else:
+        for block in range(_NUM_BLOCKS):
+            file.seek((size - _BLOCK) * block // (_NUM_BLOCKS - 1))
+            digest.update(file.read(_BLOCK))
+    return digest.hexdigest()

@@ -9,15 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quire.errors import OutputError
+from quire.storage import AnyPath, RemotePath
 
 
 @contextmanager
-def writer_lock(folder: Path, out: Path) -> Iterator[None]:
+def writer_lock(folder: AnyPath, out: AnyPath) -> Iterator[None]:
     """Nobody else writes to the output while the block runs; the folder is gone behind it if empty.
 
     Workers of a writer that was killed are waited for: they see its death at once, and must not
-    leave a file behind that nobody takes away.
+    leave a file behind that nobody takes away. A store has no locks.
     """
+    if isinstance(folder, RemotePath):
+        yield
+        return
     descriptor = _locked(folder / "writer", out)
     try:
         workers = os.open(folder / "workers", os.O_RDWR | os.O_CREAT, 0o644)
@@ -36,8 +40,11 @@ def writer_lock(folder: Path, out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def worker_lock(folder: Path) -> Iterator[None]:
+def worker_lock(folder: AnyPath) -> Iterator[None]:
     """Held by every worker process as long as it may write."""
+    if isinstance(folder, RemotePath):
+        yield
+        return
     descriptor = os.open(folder / "workers", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -46,7 +53,7 @@ def worker_lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _locked(path: Path, out: Path) -> int:
+def _locked(path: Path, out: AnyPath) -> int:
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

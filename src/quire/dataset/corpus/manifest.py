@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +13,10 @@ import quire
 from quire.dataset.corpus.commits import Commit
 from quire.dataset.corpus.inputs import FINGERPRINT, InputFile
 from quire.dataset.corpus.options import CorpusOptions
-from quire.errors import CorruptFile, OutputError
+from quire.errors import CorruptFile, OutputError, StorageError
 from quire.files import whole_file
 from quire.ledger import Ledger
+from quire.storage import AnyPath
 
 VERSION = 1
 PACKED, INDEXED = "quire.packed", "quire.indexed"
@@ -46,7 +46,7 @@ def make_header(
     }
 
 
-def require_same(out: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def require_same(out: AnyPath, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raise, with the fields that differ, unless both headers say the same."""
     differing = list(differences(there, json.loads(json.dumps(here))))
     if differing:
@@ -71,7 +71,7 @@ def differences(there: Any, here: Any, path: str = "") -> Iterator[str]:  # noqa
 
 
 def write_bad_records(
-    out: Path, commits: Sequence[Commit], files: Sequence[InputFile]
+    out: AnyPath, commits: Sequence[Commit], files: Sequence[InputFile]
 ) -> dict[str, object]:
     """List all bad records, if there are any, by position and reason; what the manifest says."""
     lines = [
@@ -141,16 +141,18 @@ def _shard(commit: Commit, records: str = "rows") -> dict[str, object]:
     }
 
 
-def write_json(path: Path, plain: Mapping[str, Any]) -> None:
+def write_json(path: AnyPath, plain: Mapping[str, Any]) -> None:
     """Put the file there whole, with sorted keys."""
     with whole_file(path) as temporary:
         temporary.write_text(json.dumps(plain, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: AnyPath) -> dict[str, Any]:
     """The object in the file."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
+    except StorageError:
+        raise
     except (ValueError, OSError, RecursionError) as error:
         raise CorruptFile(f"{path} cannot be read: {error}") from error
     if not isinstance(plain, dict):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from quire.dataset.corpus.lock import writer_lock
-from quire.errors import InvalidOption, OutputError
+from quire.errors import InvalidOption, OutputError, StorageError
+from quire.files import make_folder
+from quire.storage import AnyPath, Named, RemotePath, as_path, sweep_scratch
 
 MANIFEST = "manifest.json"
 PLANS = "plans"
@@ -22,12 +24,23 @@ DATA = "data"
 
 
 @contextmanager
-def opened_output(out: Path, *, resume: bool) -> Iterator[Path]:
-    """The work folder of an output that is ours to write until the block ends."""
+def opened_output(out: AnyPath, *, resume: bool) -> Iterator[AnyPath]:
+    """The work folder of an output that is ours to write until the block ends.
+
+    In a store there is no lock, and none is needed: what is committed twice has the same bytes, and
+    another run under other terms is refused by the terms that stand there.
+    """
+    if isinstance(out, RemotePath):
+        with errors_of_writing(out):
+            sweep_scratch()
+            _require_free(out, sorted(path.name for path in out.iterdir()), resume)
+            sweep(out)
+        yield out / WORK
+        return
     with errors_of_writing(out):
         there = sorted(path.name for path in out.iterdir()) if out.exists() else []
         _require_free(out, there, resume)
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         _require_writable(out)
     try:
         with _taken(out):
@@ -56,10 +69,15 @@ def _taken(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def errors_of_writing(out: Path) -> Iterator[None]:
-    """Errors of the disk as errors that say what to do."""
+def errors_of_writing(out: AnyPath) -> Iterator[None]:
+    """Errors of the disk, or of the store, as errors that say what to do."""
     try:
         yield
+    except StorageError as error:
+        problem, _, remedy = str(error).partition("\n")
+        raise OutputError(
+            f"{problem}; what is committed stays\n{remedy}; to continue, resume"
+        ) from error.__cause__
     except OSError as error:
         raise OutputError(
             f"{out} cannot be written: {error.strerror or error}; what is committed stays: mend "
@@ -67,21 +85,30 @@ def errors_of_writing(out: Path) -> Iterator[None]:
         ) from error
 
 
-def require_apart(named: list[str | os.PathLike[str]], out: Path) -> None:
+def require_apart(named: Sequence[Named], out: AnyPath) -> None:
     """Raise if the output lies inside an input: it would be its own input on the next run."""
-    for one in named:
-        folder = Path(one)
-        if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
+    for one in () if isinstance(named, RemotePath) else named:  # refused where inputs are found
+        folder = as_path(one)
+        if _lies_inside(out, folder):
             raise InvalidOption(f"the output {out} lies inside the input {folder}; move it out")
 
 
-def clear_work(work: Path) -> None:
+def _lies_inside(out: AnyPath, folder: AnyPath) -> bool:
+    if isinstance(out, RemotePath) or isinstance(folder, RemotePath):
+        return f"{out}/".startswith(f"{folder}/")
+    return folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
+
+
+def clear_work(work: AnyPath) -> None:
     """Take away what only an unfinished output needs."""
+    if isinstance(work, RemotePath):
+        work.remove_folder()
+        return
     for path in work.glob("*.json"):
         path.unlink()
 
 
-def _require_free(out: Path, there: list[str], resume: bool) -> None:
+def _require_free(out: AnyPath, there: list[str], resume: bool) -> None:
     if not there:
         return
     if not resume:
@@ -102,14 +129,19 @@ def _require_writable(out: Path) -> None:
         raise OutputError(f"{out} is read-only for this user; choose another output")
 
 
-def sweep(out: Path) -> None:
-    """Take away temporary files that a killed writer left; the lock says that it is dead."""
+def sweep(out: AnyPath) -> None:
+    """Take away temporary files that a killed writer left; the lock says that it is dead.
+
+    In object stores there are none.
+    """
+    if isinstance(out, RemotePath) and not out.has_temporary_files:
+        return
     for folder in (out, out / WORK, out / DATA, out / PLANS):
         for path in folder.glob(".*.tmp"):
             path.unlink()
 
 
-def sweep_plans(out: Path, manifest: Mapping[str, Any]) -> None:
+def sweep_plans(out: AnyPath, manifest: Mapping[str, Any]) -> None:
     """Take away plans that a killed writer had not put into the manifest yet."""
     known = {entry["file"] for entry in manifest["plans"]}
     for path in (out / PLANS).glob("*.arrow"):

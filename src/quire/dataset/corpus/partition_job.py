@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from quire.dataset.corpus.commits import Commit, write_commit
 from quire.dataset.corpus.contents import Contents, packed_rows, whole_documents
@@ -19,6 +18,7 @@ from quire.dataset.corpus.shards import shard_name, write_shard
 from quire.documents import TokenizerLike
 from quire.errors import InvalidDocument
 from quire.ledger import Ledger, Tally
+from quire.storage import AnyPath
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,8 +39,8 @@ Report = Callable[[Progress], None]
 class PartitionJob:
     """All that a worker needs to know; called with a partition, it leaves committed shards."""
 
-    out: Path
-    work: Path
+    out: AnyPath
+    work: AnyPath
     """Where commits are written."""
     files: tuple[InputFile, ...]
     options: CorpusOptions

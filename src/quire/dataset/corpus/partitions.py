@@ -12,6 +12,7 @@ from quire.dataset.corpus.readers.batches import Span
 from quire.dataset.corpus.readers.tables import table_chunks, wanted_names
 from quire.documents.lines import line_starts
 from quire.errors import InvalidOption
+from quire.storage import RemotePath, each
 
 _SHRUNK = 4
 """How many times larger the text of a compressed file is taken to be, before it is read."""
@@ -41,8 +42,9 @@ def make_partitions(
     """The partitions of the corpus, in input order."""
     groups: list[list[Span]] = [[]]
     held = 0
-    for file in files:
-        for span in _spans(file, options, columns):
+    in_stores = any(isinstance(file.path, RemotePath) for file in files)
+    for spans in each(lambda file: [*_spans(file, options, columns)], files, at_once=in_stores):
+        for span in spans:
             if groups[-1] and held + span.size > options.partition_size:
                 groups.append([])
                 held = 0
@@ -53,7 +55,7 @@ def make_partitions(
             f"partition_size={options.partition_size} cuts the corpus into {len(groups)} "
             f"partitions, more than {MAX_PARTITIONS}; raise it"
         )
-    return [Partition(number=n, spans=tuple(spans)) for n, spans in enumerate(groups)]
+    return [Partition(number=n, spans=tuple(group)) for n, group in enumerate(groups)]
 
 
 def _spans(file: InputFile, options: CorpusOptions, columns: Mapping[str, str]) -> Iterator[Span]:

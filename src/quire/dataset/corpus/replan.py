@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 from quire.dataset.corpus.index import DocumentIndex, plan_name, write_plan
@@ -15,10 +13,11 @@ from quire.dataset.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.dataset.corpus.output import MANIFEST, WORK, errors_of_writing, sweep, sweep_plans
 from quire.dataset.corpus.result import PackResult
 from quire.errors import CorruptFile, InvalidOption, OutputError, unknown_name
+from quire.storage import AnyPath, Named, as_path
 
 
 def replan(
-    path: str | os.PathLike[str],
+    path: Named,
     *,
     name: str | None = None,
     **changes: Any,  # noqa: ANN401 - declared once, at CorpusOptions
@@ -32,6 +31,7 @@ def replan(
     is left as it is. Memory: the lengths and the plan.
 
     >>> import tempfile, quire
+    >>> from pathlib import Path
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "a.jsonl").write_text('{"text": "abc"}\\n{"text": "de"}\\n')
     >>> out = folder / "packed"
@@ -40,7 +40,7 @@ def replan(
     >>> packed.plan, packed.num_rows, again.plan, again.num_rows
     ('best_fit-8', 2, 'best_fit-16', 1)
     """
-    out = Path(path)
+    out = as_path(path)
     _indexed_manifest(out)  # before a lock is made in a folder that is none of ours
     with errors_of_writing(out), writer_lock(out / WORK, out):
         sweep(out)
@@ -58,7 +58,7 @@ def replan(
     return PackResult(path=out, manifest=manifest, plan=chosen)
 
 
-def _indexed_manifest(out: Path) -> dict[str, Any]:
+def _indexed_manifest(out: AnyPath) -> dict[str, Any]:
     if not (out / MANIFEST).is_file():
         raise InvalidOption(f"{out} has no {MANIFEST}: it is unfinished, or no output of quire")
     manifest = read_json(out / MANIFEST)
@@ -84,7 +84,7 @@ def _changed(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> CorpusOpt
     return replace(CorpusOptions(**{**plain, "columns": columns}), **changes)
 
 
-def _require_same_rows(out: Path, there: Mapping[str, Any], options: CorpusOptions) -> None:
+def _require_same_rows(out: AnyPath, there: Mapping[str, Any], options: CorpusOptions) -> None:
     differing = list(differences(there["options"], options.row_options()))
     if differing:
         raise OutputError(

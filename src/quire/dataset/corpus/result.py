@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from quire.ledger import Ledger
+from quire.storage import AnyPath
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackResult:
     """What stands on disk now."""
 
-    path: Path
+    path: AnyPath
     manifest: Mapping[str, Any]
     plan: str | None = None
     """The name of the plan, where documents and plans stand apart (``index_only``)."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from quire.dataset.corpus.columns import resolve_columns
@@ -42,6 +40,7 @@ from quire.dataset.corpus.tokenizer import load_tokenizer, tokenizer_fingerprint
 from quire.documents import TokenizerLike
 from quire.errors import WorkerError, unknown_name
 from quire.plan.options import require_integer
+from quire.storage import AnyPath, Named, RemotePath, as_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +55,8 @@ class Start:
 
 
 def pack_corpus(
-    inputs: Sequence[str | os.PathLike[str]],
-    out: str | os.PathLike[str],
+    inputs: Sequence[Named],
+    out: Named,
     tokenizer: TokenizerLike | None = None,
     *,
     workers: int | None = None,
@@ -70,7 +69,8 @@ def pack_corpus(
 ) -> PackResult:
     """The corpus packed into parquet shards with a manifest; options are those of `CorpusOptions`.
 
-    ``inputs`` are files, globs, folders and saved datasets. With ``resume``, an unfinished output
+    ``inputs`` are files, globs, folders and saved datasets; they and ``out`` may be local paths or
+    URIs (s3://, gs://, hf://, what fsspec knows). With ``resume``, an unfinished output
     is continued, and a finished one is left as it is. With ``index_only``, documents and a plan of
     their rows are written instead of rows, and `replan` gives other rows. The bytes depend on the
     inputs, the tokenizer and the options alone, not on workers, engine or interruptions. Memory: a
@@ -79,13 +79,14 @@ def pack_corpus(
     partitions are tasks of a Ray cluster; ``workers`` is then how many run at a time.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "a.jsonl").write_text('{"text": "abc"}\\n{"text": "de"}\\n')
     >>> result = pack_corpus([folder / "a.jsonl"], folder / "packed", "byte", max_length=10)
     >>> result.num_rows, result.ledger.documents.emitted
     (1, 2)
     """
-    run = _Run(inputs, Path(out), tokenizer, _options(options), max_bad_records, on_progress)
+    run = _Run(inputs, as_path(out), tokenizer, _options(options), max_bad_records, on_progress)
     chosen = choose_engine(engine, workers)
     with opened_output(run.out, resume=resume) as work:
         return run.finish(work, chosen, on_start)
@@ -109,8 +110,8 @@ class _Run:
 
     def __init__(
         self,
-        inputs: Sequence[str | os.PathLike[str]],
-        out: Path,
+        inputs: Sequence[Named],
+        out: AnyPath,
         tokenizer: TokenizerLike | None,
         options: CorpusOptions,
         max_bad_records: int,
@@ -123,7 +124,7 @@ class _Run:
         self._commits: dict[tuple[int, int], Commit] = {}
 
     def finish(
-        self, work: Path, engine: Engine, on_start: Callable[[Start], None] | None
+        self, work: AnyPath, engine: Engine, on_start: Callable[[Start], None] | None
     ) -> PackResult:
         """Do what is left to do."""
         job = self._job(work)
@@ -155,8 +156,8 @@ class _Run:
             engine.run(replace(job, committed=frozenset(self._commits)), left, self._hear)
         self._require_all(job, partitions)
 
-    def _job(self, work: Path) -> PartitionJob:
-        require_apart(list(self._named), self.out)
+    def _job(self, work: AnyPath) -> PartitionJob:
+        require_apart(self._named, self.out)
         files = find_inputs(self._named)
         return PartitionJob(
             out=self.out,
@@ -168,15 +169,16 @@ class _Run:
             max_bad_records=self._budget,
         )
 
-    def _already_complete(self, work: Path, header: dict[str, Any]) -> PackResult:
+    def _already_complete(self, work: AnyPath, header: dict[str, Any]) -> PackResult:
         manifest = read_json(self.out / MANIFEST)
         require_same(self.out, {key: manifest.get(key) for key in header}, header)
-        clear_work(work)
-        if self._options.index_only:
-            sweep_plans(self.out, manifest)
+        with errors_of_writing(self.out):
+            clear_work(work)
+            if self._options.index_only:
+                sweep_plans(self.out, manifest)
         return self._result(manifest, was_complete=True)
 
-    def _begin(self, work: Path, header: dict[str, Any]) -> None:
+    def _begin(self, work: AnyPath, header: dict[str, Any]) -> None:
         if (work / RUN).exists():
             require_same(self.out, read_json(work / RUN), header)
             held = read_commits(work, self.out)
@@ -209,9 +211,10 @@ class _Run:
     def _ordered(self) -> list[Commit]:
         return [self._commits[key] for key in sorted(self._commits)]
 
-    def _seal(self, work: Path, job: PartitionJob, header: dict[str, Any]) -> PackResult:
+    def _seal(self, work: AnyPath, job: PartitionJob, header: dict[str, Any]) -> PackResult:
         commits = self._ordered()
         with errors_of_writing(self.out):
+            self._require_still_ours(work, header)
             bad = write_bad_records(self.out, commits, job.files)
             manifest = self._manifest(job, header, bad)
             write_json(self.out / MANIFEST, manifest)
@@ -219,6 +222,13 @@ class _Run:
         if not manifest["rows"]:
             warnings.warn(f"{self.out} holds no row: no document had a token", stacklevel=4)
         return self._result(manifest)
+
+    def _require_still_ours(self, work: AnyPath, header: dict[str, Any]) -> None:
+        """In a store nothing keeps others away: raise if they began under other terms since."""
+        if isinstance(work, RemotePath):
+            run, whole = work / RUN, self.out / MANIFEST
+            there = read_json(run if run.exists() or not whole.exists() else whole)
+            require_same(self.out, {key: there.get(key) for key in header}, header)
 
     def _manifest(
         self, job: PartitionJob, header: dict[str, Any], bad: dict[str, object]

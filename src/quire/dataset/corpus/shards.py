@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from quire.documents.list_columns import TOKENS
 from quire.files import whole_file
+from quire.storage import AnyPath
 
 _GROUP_PLACES = 1 << 22
 """Places in a row group: small enough to be read one at a time, large enough to compress."""
@@ -37,7 +38,7 @@ def shard_schema(columns: Mapping[str, str], keep_source: bool) -> pa.Schema:
     return pa.schema({name: pa.list_(kind) for name, kind in kinds.items()})
 
 
-def write_shard(path: Path, rows: pa.Table, capacity: int) -> tuple[str, int]:
+def write_shard(path: AnyPath, rows: pa.Table, capacity: int) -> tuple[str, int]:
     """SHA-256 and size of the shard, which is there whole when this returns."""
     with whole_file(path) as temporary, _HashingFile(temporary) as file:
         pq.write_table(

@@ -10,7 +10,8 @@ from typing import IO, Any, BinaryIO, cast
 import pyarrow as pa
 
 from quire.dataset.corpus.inputs import InputFile
-from quire.errors import CorruptFile
+from quire.errors import CorruptFile, StorageError
+from quire.storage import AnyPath, RemotePath
 
 MAX_EXPANSION = 250
 """Text shrinks to a tenth or a twentieth; what shrinks to less than this is made to fill a disk."""
@@ -21,10 +22,17 @@ def open_stream(file: InputFile) -> BinaryIO:
     """The bytes of a file, decompressed where its kind says so."""
     file.require_unchanged()
     if file.kind == "jsonl.gz":
-        return _buffered(gzip.open(file.path), file)
+        local = file.path.open() if isinstance(file.path, RemotePath) else file.path
+        return _buffered(gzip.open(local), file)
     if file.kind == "jsonl.zst":
-        return _buffered(pa.input_stream(str(file.path), compression="zstd"), file)
+        return _buffered(_zstd(file.path), file)
     return file.path.open("rb")
+
+
+def _zstd(path: AnyPath) -> object:
+    if isinstance(path, RemotePath):
+        return pa.CompressedInputStream(pa.PythonFile(path.open(), mode="r"), "zstd")
+    return pa.input_stream(str(path), compression="zstd")
 
 
 def require_bounded(file: InputFile, expanded: int) -> None:
@@ -50,6 +58,8 @@ class _Bounded(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
         try:
             data = self._stream.read(len(buffer))
+        except StorageError:
+            raise
         except (EOFError, zlib.error, OSError, pa.ArrowException) as error:
             raise CorruptFile(
                 f"{self._file.path} is damaged behind byte {self._expanded} of its text: {error}; "

@@ -13,6 +13,7 @@ from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.batches import BadRecord, Batch, Span
 from quire.dataset.corpus.readers.expansion import require_bounded
 from quire.errors import CorruptFile
+from quire.storage import AnyPath, RemotePath
 
 _ROWS = 1024
 """Rows decoded at once."""
@@ -149,16 +150,28 @@ def _opened(
     file.require_unchanged()
     try:
         if file.kind == "parquet":
-            with pq.ParquetFile(file.path, page_checksum_verification=True) as table:
+            with _parquet(file.path) as table:
                 yield table
             return
-        with pa.memory_map(str(file.path)) as source:
+        with _arrow_source(file.path) as source:
             is_file = file.size >= 6 and source.read(6) == b"ARROW1"
             source.seek(0)
             with pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source) as reader:
                 yield reader
     except (pa.ArrowException, OSError) as error:
+        if isinstance(file.path, RemotePath):
+            file.path.raise_if_of_store(error)
         raise CorruptFile(f"{file.path} cannot be read as {file.kind}: {error}") from error
+
+
+def _parquet(path: AnyPath) -> pq.ParquetFile:
+    if isinstance(path, RemotePath):
+        return pq.ParquetFile(path.arrow_file(), page_checksum_verification=True, pre_buffer=True)
+    return pq.ParquetFile(path, page_checksum_verification=True)
+
+
+def _arrow_source(path: AnyPath) -> pa.NativeFile:
+    return path.arrow_file() if isinstance(path, RemotePath) else pa.memory_map(str(path))
 
 
 def _record_batches(
