@@ -5,27 +5,28 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import quire
-from quire.dataset.corpus.estimate import estimate
+from quire.dataset.corpus.estimate import TELLING, estimate
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.sample import Sample, pack_sample
 from quire.errors import InvalidOption
 
 SAMPLE = Sample(
-    num_bytes=1_000,
+    num_bytes=1_000 * TELLING,
     documents=10,
     tokens=250,
     rows=5,
     utilization=0.5,
     seconds=2.0,
-    peak_memory=7_000,
-    warm_bytes=200,
-    warm_memory=3_000,
-    total_bytes=4_000,
+    peak_memory=7_000 * TELLING,
+    warm_bytes=200 * TELLING,
+    warm_memory=3_000 * TELLING,
+    total_bytes=4_000 * TELLING,
 )
 
 
@@ -42,24 +43,34 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_whole_is_the_corpus_of_the_sample() -> None:
-    whole = estimate(SAMPLE, partition_size=500, workers=3)
-    assert (whole.num_bytes, whole.documents, whole.tokens, whole.rows) == (4_000, 40, 1_000, 20)
+    whole = estimate(SAMPLE, partition_size=500 * TELLING, workers=3)
+    assert whole.num_bytes == 4_000 * TELLING
+    assert (whole.documents, whole.tokens, whole.rows) == (40, 1_000, 20)
     assert whole.partitions == 8
     assert whole.hours * 3600 == pytest.approx(3.0)  # 8 s in three rounds of 8 partitions
-    assert whole.memory_per_worker == 7_000  # what was seen, though a partition is smaller
+    assert (
+        whole.memory_per_worker == 7_000 * TELLING
+    )  # what was seen, though a partition is smaller
 
 
 def test_the_whole_is_so_many_tokens_or_documents() -> None:
-    by_tokens = estimate(SAMPLE, partition_size=2_000, workers=1, tokens=2_500)
-    assert by_tokens == estimate(SAMPLE, partition_size=2_000, workers=1, documents=100)
+    by_tokens = estimate(SAMPLE, partition_size=2_000 * TELLING, workers=1, tokens=2_500)
+    assert by_tokens == estimate(SAMPLE, partition_size=2_000 * TELLING, workers=1, documents=100)
     assert (by_tokens.rows, by_tokens.partitions) == (50, 5)
-    assert by_tokens.memory_per_worker == 7_000 + 5 * 1_000  # 5 bytes for each of 1,000 more
+    # 5 bytes for each byte of text more
+    assert by_tokens.memory_per_worker == (7_000 + 5 * 1_000) * TELLING
     assert by_tokens.hours * 3600 == pytest.approx(20.0)
 
 
+def test_samples_that_hardly_differ_tell_nothing_of_memory() -> None:
+    alike = replace(SAMPLE, warm_bytes=SAMPLE.num_bytes - TELLING + 1)
+    assert estimate(alike, partition_size=2_000 * TELLING, workers=1).memory_per_worker is None
+    assert estimate(alike, partition_size=TELLING, workers=1).memory_per_worker is not None
+
+
 def test_workers_without_a_partition_save_no_time_and_hold_no_memory() -> None:
-    few = estimate(SAMPLE, partition_size=2_000, workers=2)
-    many = estimate(SAMPLE, partition_size=2_000, workers=200)
+    few = estimate(SAMPLE, partition_size=2_000 * TELLING, workers=2)
+    many = estimate(SAMPLE, partition_size=2_000 * TELLING, workers=200)
     assert many.hours == few.hours
     assert many.busy_workers == 2
 
@@ -75,7 +86,7 @@ def test_workers_without_a_partition_save_no_time_and_hold_no_memory() -> None:
 )
 def test_a_size_that_makes_no_sense_is_refused(size: dict[str, int], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
-        estimate(SAMPLE, workers=1, **{"partition_size": 2_000, **size})
+        estimate(SAMPLE, workers=1, **{"partition_size": 2_000 * TELLING, **size})
 
 
 def test_a_sample_of_everything_tells_what_packing_then_gives(corpus: Path, tmp_path: Path) -> None:
@@ -108,6 +119,8 @@ def test_the_table_has_a_line_for_each_number_of_workers(corpus: Path) -> None:
     assert "1,000,000,000 tokens" in lines[1]
     assert [line.split()[0] for line in lines[3:5]] == ["1", "64"]
     assert "lower --partition-size" in done.stdout
+    assert "?" in lines[3]
+    assert "too small to tell" in done.stdout
 
 
 def test_json_holds_the_sample_and_the_estimates(corpus: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -66,13 +66,19 @@ def _show(sample: Sample, found: Sequence[Estimate], options: CorpusOptions) -> 
         style="dim",
         soft_wrap=True,
     )
+    for line in _warnings(found):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _warnings(found: Sequence[Estimate]) -> Iterator[str]:
+    whole = found[0]
     if whole.partitions < found[-1].workers:
-        console.print(
+        yield (
             f"{found[-1].workers} workers have only {whole.partitions} partitions to share; lower "
-            "--partition-size to keep all of them busy",
-            highlight=False,
-            soft_wrap=True,
+            "--partition-size to keep all of them busy"
         )
+    if whole.memory_per_worker is None:
+        yield "memory: the sample is too small to tell; give a file of some megabytes"
 
 
 def _table(found: Sequence[Estimate]) -> Table:
@@ -86,11 +92,14 @@ def _table(found: Sequence[Estimate]) -> Table:
             f"{one.partitions:,}",
             f"{one.rows:,}",
             f"{one.utilization:.2%}",
-            _size(one.memory_per_worker),
-            _size(one.memory_per_worker * one.busy_workers),
+            *(_memory(one, times) for times in (1, one.busy_workers)),
             _time(one.hours),
         )
     return table
+
+
+def _memory(one: Estimate, times: int) -> str:
+    return "?" if one.memory_per_worker is None else _size(one.memory_per_worker * times)
 
 
 def _size(num_bytes: float) -> str:

@@ -10,6 +10,9 @@ from quire.dataset.corpus.sample import Sample
 from quire.errors import InvalidOption
 from quire.plan.options import require_integer
 
+TELLING = 1 << 20
+"""Two samples differ by so many bytes of text, or their memory tells nothing of a larger one's."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
@@ -23,8 +26,8 @@ class Estimate:
     """Text to be read."""
     rows: int
     utilization: float
-    memory_per_worker: int
-    """Bytes, at the largest partition."""
+    memory_per_worker: int | None
+    """Bytes, at the largest partition; None where the sample is too small to tell."""
     hours: float
     busy_workers: int
     """As many as there are partitions for."""
@@ -46,11 +49,12 @@ def estimate(
 
     The whole is the sample's own corpus, or one of so many documents or tokens.
 
-    >>> sample = Sample(num_bytes=4000, documents=10, tokens=1000, rows=10, utilization=0.98,
-    ...     seconds=2.0, peak_memory=8100, warm_bytes=500, warm_memory=1100, total_bytes=4000)
-    >>> whole = estimate(sample, partition_size=6000, workers=3, documents=100)
-    >>> whole.partitions, whole.rows, whole.memory_per_worker, round(3600 * whole.hours)
-    (7, 100, 12100, 9)
+    >>> sample = Sample(num_bytes=4 << 20, documents=10, tokens=1000, rows=10, utilization=0.98,
+    ...     seconds=2.0, peak_memory=28 << 20, warm_bytes=1 << 20, warm_memory=22 << 20,
+    ...     total_bytes=4 << 20)
+    >>> whole = estimate(sample, partition_size=6 << 20, workers=3, documents=100)
+    >>> whole.partitions, whole.rows, whole.memory_per_worker >> 20, round(3600 * whole.hours)
+    (7, 100, 32, 9)
     """
     require_integer("workers", workers, 1)
     times = _times(sample, documents, tokens)
@@ -76,11 +80,15 @@ def estimate(
     )
 
 
-def _memory(sample: Sample, partition_size: int) -> int:
+def _memory(sample: Sample, partition_size: int) -> int | None:
     """On the line through the two parts that were packed; more bytes of text never take less."""
-    more = max(1, sample.num_bytes - sample.warm_bytes)
+    if partition_size <= sample.num_bytes:
+        return sample.peak_memory
+    more = sample.num_bytes - sample.warm_bytes
+    if more < TELLING:
+        return None
     a_byte = (sample.peak_memory - sample.warm_memory) / more
-    return sample.peak_memory + max(0, math.ceil(a_byte * (partition_size - sample.num_bytes)))
+    return sample.peak_memory + math.ceil(a_byte * (partition_size - sample.num_bytes))
 
 
 def _times(sample: Sample, documents: int | None, tokens: int | None) -> float:

@@ -85,7 +85,7 @@ def _packed(
         columns=resolve_columns(files, options),
         max_bad_records=budget,
     )
-    size = min(size, options.partition_size)
+    size = min(size, options.partition_size, sum(file.size for file in files) or 1)
     warm, _ = _pack_start(job, max(1, size // _WARMING))
     warm_memory = _peak_memory()
     watched, total = _pack_start(job, size)
