@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_SEAL = ("format", "version", "checksum")
 
-
-def migrated(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a state of version 1; what is no state is left for its reader to refuse.
+def migrated(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a state of version 1 as version 2 has it; its reader refuses what is no state.
 
     Version 2 tells how few tokens the last fragment of a document may have. In version 1 that was
     always one, which could be EOS.
     """
-    body = {name: value for name, value in state.items() if name not in _SEAL}
-    if isinstance(body["streams"], Mapping):
-        body["streams"] = {name: _lane(lane) for name, lane in body["streams"].items()}
-    return body
+    streams = body["streams"]
+    if not isinstance(streams, Mapping):
+        return dict(body)
+    return {**body, "streams": {name: _lane(lane) for name, lane in streams.items()}}
 
 
 def _lane(lane: object) -> object:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from quire.errors import InvalidState, OutputError
 from quire.files import whole_file
+from quire.seals import Seal, canonical
 from quire.stream.leftovers import leftovers_swept
 from quire.stream.migration import migrated
 
@@ -24,45 +24,24 @@ VERSION = 2
 State: TypeAlias = dict[str, Any]
 Tokens: TypeAlias = npt.NDArray[np.int32]
 
+_SEAL = Seal(format=FORMAT, version=VERSION, owner="a quire stream")
 _FIELDS = ("format", "version", "step", "options", "tokenizer", "streams", "checksum")
 
 
 def sealed(body: Mapping[str, Any]) -> State:
     """The state with its format, version and checksum."""
-    state = {"format": FORMAT, "version": VERSION, **body}
-    return {**state, "checksum": _checksum(state)}
+    return _SEAL.sealed(body)
 
 
 def opened(state: object) -> State:
     """The state, if it is whole, in the form of this version."""
-    if not isinstance(state, Mapping):
-        raise InvalidState(f"a stream's state is a dict, not a {type(state).__name__}")
-    if state.get("format") != FORMAT:
-        raise InvalidState(
-            f"this is no state of a quire stream: its format is {state.get('format')!r}, not "
-            f"{FORMAT!r}"
-        )
-    version = state.get("version")
-    if not _is_int(version) or version < 1:
-        raise InvalidState(f"the state has version {version!r} but a version is an integer >= 1")
-    if version > VERSION:
-        raise InvalidState(
-            f"the state has version {version} but this quire reads versions up to {VERSION}; "
-            "upgrade quire"
-        )
-    plain = {key: value for key, value in state.items() if key != "checksum"}
-    if state.get("checksum") != _checksum(plain):
-        raise InvalidState(
-            f"the state's checksum is {state.get('checksum')!r} but its content has "
-            f"{_checksum(plain)!r}: it was damaged or changed; use an earlier state"
-        )
-    fields = read_fields("the state", state, _FIELDS)
-    return fields if version == VERSION else sealed(migrated(fields))
+    fields = read_fields("the state", _SEAL.opened(state), _FIELDS)
+    return fields if fields["version"] == VERSION else sealed(migrated(_SEAL.unsealed(fields)))
 
 
 def save_state(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state that `get_state` gave; the file appears whole or not at all."""
-    text = _canonical(opened(state))
+    text = canonical(opened(state))
     try:
         with leftovers_swept(path), whole_file(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
@@ -155,17 +134,6 @@ def tokens_from_json(what: str, plain: object, vocab_size: int) -> list[Tokens]:
         wrong = int(tokens.min()) if int(tokens.min()) < 0 else int(tokens.max())
         raise InvalidState(f"{what}: token id {wrong} is not one of the {vocab_size} ids from 0 on")
     return list(np.split(tokens, np.cumsum(lengths[:-1]))) if lengths else []
-
-
-def _checksum(plain: Mapping[str, Any]) -> str:
-    try:
-        return hashlib.sha256(_canonical(plain).encode("utf-8", "surrogatepass")).hexdigest()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidState(f"the state is not JSON: {error}") from error
-
-
-def _canonical(plain: Mapping[str, Any]) -> str:
-    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _is_int(value: object) -> TypeGuard[int]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from quire.errors import InvalidState
+from quire.seals import Seal
 
 FORMAT = "quire.vision"
 VERSION = 2
@@ -16,40 +15,25 @@ _FIELDS = frozenset(
     {"format", "version", "epoch", "terms", "share", "place", "account", "packs", "checksum"}
 )
 
-_SEAL = ("format", "version", "checksum")
+_SEAL = Seal(format=FORMAT, version=VERSION, owner="a packed dataset")
 
 
 def sealed(body: Mapping[str, Any]) -> State:
     """The state with its format, version and checksum."""
-    state = {"format": FORMAT, "version": VERSION, **body}
-    return {**state, "checksum": _checksum(state)}
+    return _SEAL.sealed(body)
 
 
 def opened(state: object) -> State:
-    """The state, if it is whole and this version can read it."""
-    if not isinstance(state, Mapping) or state.get("format") != FORMAT:
-        found = state.get("format") if isinstance(state, Mapping) else type(state).__name__
-        raise InvalidState(f"this is no state of a packed dataset: {found!r}, not {FORMAT!r}")
-    version = state.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise InvalidState(f"the state has version {version!r} but a version is an integer >= 1")
-    if version > VERSION:
+    """The state, if it is whole, in the form of this version."""
+    fields = _SEAL.opened(state)
+    if set(fields) != _FIELDS:
         raise InvalidState(
-            f"the state has version {version} but this quire reads versions up to {VERSION}; "
-            "upgrade quire"
-        )
-    plain = {key: value for key, value in state.items() if key != "checksum"}
-    if state.get("checksum") != (actual := _checksum(plain)):
-        raise InvalidState(
-            f"the state's checksum is {state.get('checksum')!r} but its content has {actual!r}: it "
-            "was damaged or changed; use an earlier state"
-        )
-    if set(state) != _FIELDS:
-        raise InvalidState(
-            f"the state has the fields {sorted(state)} but must have {sorted(_FIELDS)}; use a "
+            f"the state has the fields {sorted(fields)} but must have {sorted(_FIELDS)}; use a "
             "state as state_dict() gave it"
         )
-    return dict(state) if version == VERSION else _of_version_1(state)
+    if fields["version"] == VERSION:
+        return fields
+    return sealed({**_SEAL.unsealed(fields), "terms": later_terms(fields["terms"])})
 
 
 def later_terms(terms: object) -> object:
@@ -57,11 +41,6 @@ def later_terms(terms: object) -> object:
     if not isinstance(terms, Mapping):
         return terms
     return {**terms, "packing_scope": "buffer", "seed": None, "plan": None}
-
-
-def _of_version_1(state: Mapping[str, Any]) -> State:
-    body = {name: value for name, value in state.items() if name not in _SEAL}
-    return sealed({**body, "terms": later_terms(body["terms"])})
 
 
 def require_same_terms(saved: object, here: Mapping[str, Any]) -> None:
@@ -97,11 +76,3 @@ def read_rows(what: str, rows: object, width: int | None = None) -> list[list[An
         if width is not None and len(row) != width:
             raise InvalidState(f"the state's {what} has a row {row!r:.60} but rows have {width}")
     return rows
-
-
-def _checksum(plain: Mapping[str, Any]) -> str:
-    try:
-        text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidState(f"the state is not JSON: {error}") from error
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

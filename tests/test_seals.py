@@ -1,0 +1,62 @@
+"""Seals: what is whole opens, everything else is refused with the reason."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire.errors import InvalidState
+from quire.seals import Seal
+
+SEAL = Seal(format="quire.test", version=3, owner="a test")
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b", "step"]), values))
+def test_what_was_sealed_opens_after_a_journey_through_bytes(body):
+    state = SEAL.opened(json.loads(json.dumps(SEAL.sealed(body))))
+    assert SEAL.unsealed(state) == body
+    assert (state["format"], state["version"]) == ("quire.test", 3)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b"]), values, min_size=1), values)
+def test_any_other_value_breaks_the_seal(body, other):
+    state = SEAL.sealed(body)
+    name = min(body)
+    if json.dumps(body[name], sort_keys=True) == json.dumps(other, sort_keys=True):
+        return
+    with pytest.raises(InvalidState, match="damaged or changed; use an earlier state"):
+        SEAL.opened({**state, name: other})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "quire.other"}, "no state of a test: its format is 'quire.other', not 'quire"),
+        ({"version": 4}, "version 4 but this quire reads versions up to 3; upgrade quire"),
+        ({"version": True}, "version True but a version is an integer >= 1"),
+        ({"version": 0}, "version 0 but"),
+        ({"version": None}, "version None but"),
+        ({"step": {1, 2}}, "the state is not JSON"),
+        ({"step": float("nan")}, "the state is not JSON"),
+    ],
+)
+def test_a_state_that_is_none_says_why(changes, message):
+    with pytest.raises(InvalidState, match=message):
+        SEAL.opened({**SEAL.sealed({"step": 1}), **changes})
+
+
+def test_what_is_no_dict_is_no_state():
+    with pytest.raises(InvalidState, match="no state of a test: a state is a dict, not a list"):
+        SEAL.opened([])
+
+
+def test_an_older_version_opens_and_tells_its_version():
+    assert SEAL.opened(SEAL.sealed({"version": 2}))["version"] == 2
