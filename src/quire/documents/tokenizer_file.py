@@ -125,7 +125,7 @@ def _load(file: Path, *_versions: tuple[int, int] | None) -> FileTokenizer:
         backend = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the Rust side raises plain Exception
         raise CorruptFile(f"{file} is not a tokenizer: {error}") from error
-    config = _config(file.with_name(_CONFIG))
+    config = read_config(file.with_name(_CONFIG))
     ids = {f"{name}_id": _token_id(backend, config.get(name), file, name) for name in _SPECIALS}
     return FileTokenizer(backend=backend, **ids)
 
@@ -133,7 +133,8 @@ def _load(file: Path, *_versions: tuple[int, int] | None) -> FileTokenizer:
 _SPECIALS = ("pad_token", "bos_token", "eos_token")
 
 
-def _config(file: Path) -> dict[str, Any]:
+def read_config(file: Path) -> dict[str, Any]:
+    """What a tokenizer's config says; nothing, where there is none. Code is refused."""
     if not file.is_file():
         return {}
     try:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from quire.dataset.corpus.options import CorpusOptions
 from quire.documents import ByteTokenizer, TokenizerLike, as_tokenizer
-from quire.errors import InvalidOption, missing_dependency
+from quire.documents.tokenizer_file import read_config
+from quire.errors import CorruptFile, InvalidOption, missing_dependency
 
 _FILES = (
     "tokenizer.json",
@@ -50,7 +51,12 @@ def _chat_tokenizer(path: Path) -> TokenizerLike:
         raise missing_dependency("transformers", "messages_key", "hf") from None
     if not path.is_dir():
         raise InvalidOption(f"messages need a tokenizer's folder with a chat template, not {path}")
-    return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    read_config(path / "tokenizer_config.json")
+    try:
+        return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        first = str(error).partition("\n")[0]
+        raise CorruptFile(f"{path} cannot be loaded as a tokenizer: {first}") from error
 
 
 def tokenizer_fingerprint(named: TokenizerLike | None, loaded: TokenizerLike | None) -> object:

@@ -1,0 +1,139 @@
+"""Images without end, and tokenizers that come with code of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quire.errors import CorruptFile, InvalidDocument, InvalidOption, QuireError
+from quire.vision import PackedVLDataset
+from tests.corpus.command import ROOT
+from tests.corpus.corpora import jsonl, pack
+from tests.vision.inputs import ByNumber, numbers, sample
+
+HUGE = [[1, 1 << 20, 1 << 20]]
+"""A grid of 2**40 patches in three numbers."""
+
+
+def bomb(number: int) -> dict:
+    pixels = np.zeros((4, 2), np.float32)
+    return sample(number, 3, pixel_values=pixels, image_grid_thw=HUGE)
+
+
+def test_54_a_grid_of_endless_patches_is_an_error_and_quarantined_within_a_budget():
+    """Fault 54: what a grid says is compared with the pixels that are there, never made."""
+    items = [sample(0, 3), bomb(1), sample(2, 3)]
+    options = {"packing_length": 20, "packing_drop_last": False, "packing_max_patches": 100}
+    with pytest.raises(
+        InvalidDocument, match="sample 1 has 4 rows of pixel_values but 1099511627776"
+    ):
+        list(PackedVLDataset(ByNumber(items), **options))
+    dataset = PackedVLDataset(ByNumber(items), max_bad_records=1, **options)
+    assert numbers(dataset) == [[0, 2]]
+
+
+def test_54_a_grid_of_endless_patches_is_refused_by_the_collator_in_little_memory():
+    """Fault 54: in a process that may not have the memory of 2**40 places."""
+    script = f"""
+        import resource
+        import numpy as np
+        from quire.collate import MropeOptions, VisionPaddingFreeCollator
+        from quire.errors import QuireError
+        sample = {{"input_ids": [5, 9, 9, 6], "labels": [5, 9, 9, 6],
+                  "pixel_values": np.zeros((4, 2), np.float32),
+                  "image_grid_thw": np.array({HUGE})}}
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30),) * 2)
+        try:
+            rules = MropeOptions(image_token_id=9, video_token_id=8)
+            VisionPaddingFreeCollator(rules, return_tensors="np")([sample])
+        except QuireError as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert "sample 0" in done.stdout, done.stderr
+
+
+def test_54_an_image_over_the_limit_of_pixels_says_which_sample_it_is(tmp_path):
+    """Fault 54: quire opens no image; where a dataset does, the limit is Pillow's."""
+    from PIL import Image
+
+    class Opening(ByNumber):
+        def __getitem__(self, number: int) -> dict:
+            if number == 1:
+                with Image.open(tmp_path / "bomb.png") as image:
+                    image.load()
+            return super().__getitem__(number)
+
+    Image.new("1", (64, 64)).save(tmp_path / "bomb.png")
+    before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, 64
+    try:
+        with pytest.raises(Image.DecompressionBombError) as raised:
+            list(PackedVLDataset(Opening([sample(n, 3) for n in range(3)]), packing_length=8))
+    finally:
+        Image.MAX_IMAGE_PIXELS = before
+    assert raised.value.__notes__ == ["while sample 1 was read"]
+
+
+@pytest.fixture
+def with_code(tmp_path: Path) -> Path:
+    """A tokenizer's folder whose config asks for code beside it, which leaves a mark when run."""
+    from tokenizers import Tokenizer, models
+
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, "[UNK]")).save(str(folder / "tokenizer.json"))
+    said = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own_code.Own", None]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(said | {"chat_template": "x"}))
+    mark = tmp_path / "it was run"
+    (folder / "own_code.py").write_text(f"open({str(mark)!r}, 'w')\nclass Own: pass\n")
+    return folder
+
+
+@pytest.mark.parametrize("messages", [False, True])
+def test_55_a_tokenizer_that_needs_code_of_its_own_is_refused_and_nothing_is_run(
+    tmp_path, with_code, messages
+):
+    """Fault 55: as text and as conversations, which another loader serves."""
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]
+    path = jsonl(tmp_path / "a.jsonl", [{"messages": turns} if messages else "a"])
+    options = {"messages_key": "messages"} if messages else {}
+    with pytest.raises(InvalidOption, match="code of its own"):
+        pack(path, tmp_path / "out", str(with_code), **options)
+    assert not (tmp_path / "it was run").exists()
+
+
+def test_a_folder_that_is_no_tokenizer_is_a_typed_error_for_conversations_too(tmp_path):
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
+    path = jsonl(tmp_path / "a.jsonl", [{"messages": []}])
+    with pytest.raises(CorruptFile, match="cannot be loaded as a tokenizer"):
+        pack(path, tmp_path / "out", str(tmp_path / "tokenizer"), messages_key="messages")
+
+
+def test_55_a_stream_s_tokenizer_that_needs_code_of_its_own_is_refused(tmp_path, with_code):
+    """Fault 55."""
+    from quire.config import load_options
+    from quire.stream import StreamConfig, open_stream
+
+    plain = {
+        "data": {
+            "backend": "local_text",
+            "local_text": "a a a",
+            "tokenizer": {"kind": "hf", "hf_name_or_path": str(with_code)},
+        },
+        "train": {"seq_len": 4, "batch_size": 1},
+    }
+    (tmp_path / "stream.json").write_text(json.dumps(plain))
+    with pytest.raises(QuireError, match="code of its own"):
+        open_stream(load_options(StreamConfig, tmp_path / "stream.json", []))
+    assert not (tmp_path / "it was run").exists()
