@@ -15,6 +15,7 @@ from quire.dataset.corpus.ray_needs import Needs
 from quire.dataset.corpus.ray_tasks import Tasks
 from quire.errors import InvalidOption
 from quire.plan.options import require_integer
+from quire.storage import AnyPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,5 +74,5 @@ def _seen_from_anywhere(job: PartitionJob) -> PartitionJob:
     return replace(job, out=_whole(job.out), work=_whole(job.work), files=files)
 
 
-def _whole(path: Path) -> Path:
+def _whole(path: AnyPath) -> AnyPath:
     return path.absolute() if isinstance(path, Path) else path

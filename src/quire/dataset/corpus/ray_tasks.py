@@ -14,12 +14,12 @@ from quire.dataset.corpus.partition_job import PartitionJob, Progress, Report
 from quire.dataset.corpus.partitions import Partition
 from quire.dataset.corpus.ray_needs import Needs
 from quire.dataset.corpus.ray_worker import pack_partition, versions
-from quire.errors import InvalidOption, OutputError, QuireError, WorkerError
+from quire.errors import InvalidOption, OutputError, QuireError, StorageError, WorkerError
 
 _DEATHS = 10
 """How often a partition is begun before deaths under it are taken for its fault: nodes die too."""
 _ERRORS = 3
-"""How often, where it raises what may go away: an error of the disk, or one that is not ours."""
+"""How often, where it raises what may pass: an error of the disk, or one that is not ours."""
 _MOST_FAILURES = 20
 """Partitions that may fail before nothing new is begun: it is the corpus, or the disk."""
 _NO_IMPORT = "The remote function failed to import on the worker"
@@ -133,7 +133,7 @@ class Tasks:
         known.add_note(f"In a task of Ray:\n{error}")
         if type(cause) is WorkerError:  # the node cannot do any partition, and would spoil all
             raise known
-        passing = isinstance(cause, OutputError) or not isinstance(cause, QuireError)
+        passing = isinstance(cause, OutputError | StorageError) or not isinstance(cause, QuireError)
         self._again_or_never(attempt, known, "error", _ERRORS if passing else 1, report)
 
     def _died(self, attempt: _Attempt, cause: str, report: Report) -> None:
