@@ -174,6 +174,7 @@ def test_a_cut_row_fits_and_one_token_more_does_not(lengths, width, multiple):
 
 @given(rows, st.data())
 def test_any_damage_to_valid_starts_is_refused(lengths, data):
+    """Fault 16: unsorted, repeated, out of range or not from zero; never repaired."""
     starts = starts_from_lengths(lengths).tolist()
     length = sum(lengths)
     place = data.draw(st.integers(0, len(starts) - 1))

@@ -1,0 +1,131 @@
+"""What can go wrong, by number, and what quire does then: the words of docs/reliability.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Line:
+    """One fault and the behaviour that its tests hold."""
+
+    fault: str
+    behaviour: str
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Faults of one kind, numbered one behind the other."""
+
+    title: str
+    first: int
+    lines: tuple[Line, ...]
+
+
+_LEFT_OUT = "left out, counted and listed by position, within `max_bad_records`; else an error"
+
+CHAPTERS = (
+    Chapter(
+        "Input",
+        1,
+        (
+            Line("The last line of a jsonl file is cut off", f"{_LEFT_OUT}, with its byte offset"),
+            Line("A line in the middle is not JSON", _LEFT_OUT),
+            Line("Bytes that are not UTF-8", f"{_LEFT_OUT}; never replaced"),
+            Line("BOM, CRLF, U+2028 or NUL in a text", "lines end at `\\n` alone, content is kept"),
+            Line("Half a surrogate pair", _LEFT_OUT),
+            Line("The text is null, a number or missing", f'{_LEFT_OUT}; never `"None"`'),
+            Line("A document without a token", "counted as `empty`"),
+            Line("No document has a token", "an output without rows, and a warning"),
+            Line("A document of one token", "kept; it has no target"),
+            Line("Lengths at, and one beside, a row's and its multiples", "exact, by policy"),
+            Line("A document of ten million tokens", "split, in bounded memory"),
+            Line("A record over `max_record_bytes`", _LEFT_OUT),
+            Line("JSON nested without end", _LEFT_OUT),
+            Line("A key twice, Infinity, endless digits", _LEFT_OUT),
+            Line("A token id outside the vocabulary", "an error; never wrapped around"),
+            Line("`document_starts` that are out of order or range", "an error; never repaired"),
+            Line("`input_ids` and `labels` of different lengths", _LEFT_OUT),
+            Line("PAD is EOS, no BOS, EOS inside a text", "boundaries come from lengths alone"),
+            Line("Images and placeholders disagree", f"{_LEFT_OUT}; an image is never cut"),
+            Line("A parquet file with a damaged footer or page", "an error that names the file"),
+            Line("Arrow arrays that are sliced, chunked or hold nulls", "the same rows"),
+            Line("Files that disagree about their columns", "an error"),
+            Line("An input changes while it is packed", "an error"),
+            Line("The same file is named twice", "an error"),
+            Line("A file without a record", "fine"),
+            Line("Row lengths at and beside powers of two", "all pack alike"),
+        ),
+    ),
+    Chapter(
+        "State and configuration",
+        27,
+        (
+            Line("A state that is cut off or has a changed bit", "an error, by its checksum"),
+            Line("A changed state with a checksum that fits", "an error, by its fields and bounds"),
+            Line("A state of another version", "newer: an error; older: read as it was meant"),
+            Line("Other options than at the start", "an error with the fields that differ"),
+            Line("Another tokenizer", "an error, by its files and by what it does to probes"),
+            Line("Another number of ranks", "exact where promised, else an error"),
+            Line("Other workers or prefetch", "exact"),
+            Line("Saved before the first batch, behind the last, twice", "exact"),
+            Line("States of ranks at different steps", "an error"),
+            Line("Saved about the end of an epoch", "exact"),
+        ),
+    ),
+    Chapter(
+        "Process and disk",
+        37,
+        (
+            Line("Killed while a shard is written", "run again: the same bytes, no file too many"),
+            Line("Killed between a shard and its manifest", "what stands is known by its hash"),
+            Line("The disk is full, fails, or takes half a write", "an error; resumable"),
+            Line("The output cannot be written", "an error before any work"),
+            Line("SIGINT or SIGTERM", "what is committed stays; exit code 130 or 143"),
+            Line("A worker is killed or out of memory", "done again, or an error; never a hang"),
+            Line("A worker raises", "its traceback, and the record that it was at"),
+            Line("Two writers on one output", "the second is refused; a dead one's lock is free"),
+            Line("A corpus larger than memory", "memory is that of partitions, not of the corpus"),
+            Line("Hash seed, locale, order of a folder, workers", "the same bytes"),
+            Line("A worker, node or driver of a Ray cluster dies", "done again: the same bytes"),
+        ),
+    ),
+    Chapter(
+        "Remote",
+        48,
+        (
+            Line("Time-outs, refusals, broken connections", "tried again, then an error"),
+            Line("What is read again differs", "an error; never a shorter or longer epoch"),
+        ),
+    ),
+    Chapter(
+        "Hostile",
+        50,
+        (
+            Line("A pickle as state, manifest or data", "refused; never loaded"),
+            Line("Tags in YAML", "names of a closed table; nothing is imported for a file"),
+            Line("A manifest whose paths lead elsewhere", "an error"),
+            Line("A file that expands without end", "a limit, then an error"),
+            Line(
+                "An image without end",
+                "a grid is compared with its pixels, never made; where the dataset opens images, "
+                "its error names the sample",
+            ),
+            Line("A tokenizer that needs code of its own", "refused, unless passed as an object"),
+            Line("Control characters and markup in names and texts", "escaped; never run"),
+        ),
+    ),
+)
+
+
+def numbered() -> dict[int, Line]:
+    """All lines by their numbers.
+
+    >>> numbered()[40].fault
+    'The output cannot be written'
+    """
+    return {
+        number: line
+        for chapter in CHAPTERS
+        for number, line in enumerate(chapter.lines, start=chapter.first)
+    }
