@@ -16,6 +16,8 @@ from quire.vision.options import Scope
 MOST_SAMPLES = 1 << 20
 """Epochs of more samples are grouped by the buffer, unless one asks: best-fit takes some 40 µs for
 each, and every rank plans for all ranks."""
+MOST_STEPS = 1 << 13
+"""Of search for each sample, or a few hundred samples would take as long as ten thousand."""
 WINDOW = 1 << 15
 """Samples of a rank that are grouped at once; what they leave underfilled joins the next ones."""
 
@@ -29,8 +31,12 @@ class WholeEpoch:
     window: int = WINDOW
 
     def search_steps(self, num_samples: int) -> int:
-        """Steps of search for each sample: all ranks and windows share what one plan may cost."""
-        return max(1, BUDGET // max(1, num_samples))
+        """Steps of search for each sample: all ranks and windows share what one plan may cost.
+
+        >>> WholeEpoch(seed=0, epoch=0).search_steps(1_000_000)
+        100
+        """
+        return min(MOST_STEPS, max(1, BUDGET // max(1, num_samples)))
 
     def in_drawn_order(self, packs: list[Group], rank: int) -> list[Group]:
         """The packs in the order of one sample of each, drawn at random.
