@@ -59,6 +59,8 @@ def test_a_sequence_that_is_longer_than_a_pack_is_an_error_that_names_it():
 def test_lengths_that_are_no_integers_are_errors():
     with pytest.raises(InvalidLengths, match="but a length is an integer"):
         calculate_matched_group([("a", 3), ("b", 2.5)], 8)
+    with pytest.raises(InvalidLengths, match="sequence 1 has no tokens"):
+        calculate_matched_group([("a", 3), ("b", 0)], 8)
     with pytest.raises(InvalidOption, match="packing_length is 0"):
         calculate_matched_group([("a", 3)], 0)
 

@@ -15,8 +15,9 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from quire.errors import OversizedDocument
+from quire.errors import InvalidLengths, OversizedDocument
 from quire.plan.best_fit import best_fit
+from quire.plan.best_fit_few import FEW, best_fit_few
 from quire.plan.lengths import IntArray, as_lengths
 from quire.plan.options import PlanOptions, require_integer
 from quire.plan.rows import Rows
@@ -50,6 +51,10 @@ def calculate_matched_group(
             f"sequence {int(sizes.argmax())} has {int(sizes.max())} tokens but a pack holds "
             f"{packing_length}; take it out first, as a pack of its own, or raise packing_length"
         )
+    if len(sizes) and not sizes.min():
+        raise InvalidLengths(
+            f"sequence {int(sizes.argmin())} has no tokens; leave out sequences that are empty"
+        )
     groups = group_rows(sizes.reshape(-1, 1), Budgets(tokens=packing_length))
     chosen = [[sequences[item] for item in group] for group in groups]
     return (chosen, []) if is_finished or not chosen else (chosen[:-1], chosen[-1])
@@ -69,18 +74,24 @@ def group_rows(
     """
     if not len(sizes):
         return []
-    rows = _rows(sizes, budgets, num_documents, search_steps * len(sizes))
+    cap = budgets.documents
+    one = not search_steps and len(budgets.names) == 1 and (cap is None or num_documents is None)
+    if one and len(sizes) <= FEW:
+        return best_fit_few(sizes[:, 0].tolist(), budgets.tokens, cap)
+    if one:
+        options = PlanOptions(capacity=budgets.tokens, max_documents_per_row=cap)
+        rows = best_fit(sizes[:, 0], budgets.tokens, options)
+    else:
+        rows = _vector_rows(sizes, budgets, num_documents, search_steps * len(sizes))
     items: list[int] = rows.fragments.tolist()
     ends: list[int] = rows.offsets.tolist()
     return [items[first:end] for first, end in pairwise(ends)]
 
 
-def _rows(sizes: IntArray, budgets: Budgets, num_documents: IntArray | None, work: int) -> Rows:
-    cap = budgets.documents
-    if not work and len(budgets.names) == 1 and (cap is None or num_documents is None):
-        options = PlanOptions(capacity=budgets.tokens, max_documents_per_row=cap)
-        return best_fit(sizes[:, 0], budgets.tokens, options)
-    limits = budgets.limits
+def _vector_rows(
+    sizes: IntArray, budgets: Budgets, num_documents: IntArray | None, work: int
+) -> Rows:
+    cap, limits = budgets.documents, budgets.limits
     if cap is not None:  # one more thing, of which every sample takes one
         each = np.ones(len(sizes), dtype=np.int64) if num_documents is None else num_documents
         sizes, limits = np.column_stack([sizes, each]), (*limits, cap)

@@ -21,6 +21,14 @@ Measure: TypeAlias = Callable[[Any], Mapping[str, int]]
 
 MEDIA = (("image", "pixel_values"), ("video", "pixel_values_videos"))
 """Kinds, each with the field of its pixels; ``<kind>_grid_thw`` says how they are laid out."""
+_FIELDS = (
+    "image_grid_thw",
+    "pixel_values",
+    "video_grid_thw",
+    "pixel_values_videos",
+    "mm_token_type_ids",
+)
+"""A sample that has none of them is text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +60,9 @@ class SampleReader:
             ids, labels = (_flat_length(name, sample[name]) for name in ("input_ids", "labels"))
             if ids != labels:
                 raise InvalidDocument(f"has {ids} input_ids and {labels} labels")
+        looks_for_none = self.image_token_id is None and self.video_token_id is None
+        if looks_for_none and all(sample.get(name) is None for name in _FIELDS):
+            return  # text alone, as most samples may be
         for kind, pixels in MEDIA:
             self._check_media(sample, kind, pixels)
 
