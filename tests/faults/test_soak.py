@@ -1,0 +1,42 @@
+"""A round of the soak, and that it would notice what goes wrong."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from quire.stream import Stream
+from tests.faults.soak import soak
+from tests.faults.soak_pack import SoakedPack
+from tests.faults.soak_stream import SoakedStream
+
+
+def test_37_32_45_a_round_of_the_soak_loses_nothing(tmp_path):
+    """Minutes or hours of it: `python -m tests.faults.soak --minutes 30`."""
+    found = soak(0, seed=1, folder=tmp_path)
+    assert found["failures"] == []
+    assert found["rounds"] == found["outputs whole"] == found["epochs of streams"] == 1
+    assert found["kills"] > 0
+    assert found["tokens"] > 100_000
+
+
+def test_a_stream_that_goes_on_one_batch_too_late_is_noticed(tmp_path, monkeypatch):
+    real = Stream.set_state
+
+    def too_late(self, state):
+        real(self, state)
+        next(self)
+
+    monkeypatch.setattr(Stream, "set_state", too_late)
+    with pytest.raises(AssertionError):
+        SoakedStream(tmp_path, random.Random(0), Counter()).run()
+
+
+def test_a_token_that_is_not_the_corpus_s_is_noticed(tmp_path):
+    work = SoakedPack(tmp_path, random.Random(0), Counter())
+    place = next(n for n, text in enumerate(work._records) if isinstance(text, str) and text)
+    work._records[place] += "!"
+    with pytest.raises(AssertionError, match="other tokens than the corpus has"):
+        work.run()
