@@ -7,7 +7,6 @@ import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from rich.console import Console
 
 from quire.cli import engine_options as engines
 from quire.cli import input_options as given
+from quire.storage import AnyPath, as_path
 
 if TYPE_CHECKING:
     from quire.dataset.corpus import PackResult
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def pack(
     inputs: given.Inputs,
     *,
-    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    out: Annotated[str, typer.Option(help="The folder to write, or its URI.")],
     tokenizer: given.TokenizerName = None,
     max_length: Annotated[int, typer.Option(help="Places in a row.")],
     strategy: Annotated[
@@ -89,7 +89,7 @@ def pack(
 
     chosen = engines.engine_of(engine, workers, ray_address, task_cpus, task_memory)
     shown_length = None if index_only else max_length  # rows are planned at the end
-    with stopping(out), _warnings_as_lines(), PackProgress(shown_length) as display:
+    with stopping(as_path(out)), _warnings_as_lines(), PackProgress(shown_length) as display:
         result = pack_corpus(
             inputs,
             out,
@@ -129,7 +129,7 @@ class _Stopped(BaseException):
 
 
 @contextmanager
-def stopping(out: Path, remedy: str = "run the same with --resume") -> Iterator[None]:
+def stopping(out: AnyPath, remedy: str = "run the same with --resume") -> Iterator[None]:
     """An interrupt ends with a line and its exit code, behind an output that can be resumed."""
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -148,7 +148,7 @@ def stopping(out: Path, remedy: str = "run the same with --resume") -> Iterator[
         signal.signal(signal.SIGTERM, before)
 
 
-def _say_stopped(out: Path, remedy: str) -> None:
+def _say_stopped(out: AnyPath, remedy: str) -> None:
     Console(stderr=True).print(
         f"stopped; what is committed stays in {str(out)!r}: {remedy}",
         markup=False,

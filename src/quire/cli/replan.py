@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
 def replan(
-    path: Annotated[Path, typer.Argument(help="A folder that quire pack --index-only wrote.")],
+    path: Annotated[
+        str, typer.Argument(help="A folder that quire pack --index-only wrote, or its URI.")
+    ],
     *,
     max_length: Annotated[int | None, typer.Option(help="Places in a row.")] = None,
     strategy: Annotated[
@@ -42,6 +43,7 @@ def replan(
     """
     from quire.cli.pack import print_result, stopping
     from quire.dataset.corpus import replan as plan_again
+    from quire.storage import as_path
 
     given = {
         "max_length": max_length,
@@ -54,6 +56,6 @@ def replan(
         "shuffle": shuffle,
     }
     changes = {option: value for option, value in given.items() if value is not None}
-    with stopping(path, "run the same again"):
+    with stopping(as_path(path), "run the same again"):
         result = plan_again(path, name=name, **changes)
     print_result(result, as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    path: Annotated[Path, typer.Argument(help="A folder that quire pack wrote.")],
+    path: Annotated[str, typer.Argument(help="A folder that quire pack wrote, or its URI.")],
     *,
     inputs: Annotated[
         list[str] | None,

@@ -61,7 +61,7 @@ def storage_error(location: Location, shown: str, error: BaseException) -> Stora
 def is_of_store(error: BaseException) -> bool:
     """Whether a store failed, rather than that a file in it is damaged."""
     text = str(error).lower()
-    return isinstance(error, StorageError | ConnectionError | PermissionError) or any(
+    return isinstance(error, ConnectionError | PermissionError) or any(
         name in text for name in _STORES
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, StorageError
 from quire.storage.local_copies import scratch_folder
 from quire.storage.location import Location, parse
 from quire.storage.problems import is_of_store, storage_error, told
@@ -147,6 +147,8 @@ class RemotePath:
 
     def raise_if_of_store(self, error: BaseException) -> None:
         """Raise what a store did while Arrow read from it; let damaged files be."""
+        if isinstance(error, StorageError):
+            raise error
         if is_of_store(error):
             raise storage_error(self.location, str(self), error) from error
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from quire.errors import CorruptFile
+from quire.storage import AnyPath, local_copy
 
 
-def require_bytes(folder: Path, entry: Mapping[str, Any]) -> None:
-    """Raise unless the file of an entry is there with the size and SHA-256 that it says."""
+@contextmanager
+def checked(folder: AnyPath, entry: Mapping[str, Any]) -> Iterator[Path]:
+    """The file of an entry, or a copy of it from a store, if it is what the entry says."""
+    if not (folder / entry["file"]).is_file():
+        raise CorruptFile(f"{entry['file']} is missing")
+    with local_copy(folder / entry["file"]) as path:
+        require_bytes(path, entry)
+        yield path
+
+
+def require_bytes(path: Path, entry: Mapping[str, Any]) -> None:
+    """Raise unless a file has the size and SHA-256 that its entry says."""
     name = entry["file"]
-    path = folder / name
-    if not path.is_file():
-        raise CorruptFile(f"{name} is missing")
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 22):

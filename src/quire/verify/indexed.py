@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quire.errors import CorruptFile
-from quire.verify.files import require_bytes
+from quire.storage import AnyPath
+from quire.verify.files import checked
 from quire.verify.recount import (
     Ints,
     Recount,
@@ -87,11 +88,11 @@ def _shard_ledger_problems(
 
 
 def recount_plan(
-    folder: Path, entry: Mapping[str, Any], lengths: Ints, manifest: Mapping[str, Any]
+    folder: AnyPath, entry: Mapping[str, Any], lengths: Ints, manifest: Mapping[str, Any]
 ) -> Recount:
     """What the rows of a plan hold, against the documents that are there."""
-    require_bytes(folder, entry)
-    table = _read_plan(folder / entry["file"], entry["file"])
+    with checked(folder, entry) as path:
+        table = _read_plan(path, entry["file"])
     offsets, documents, starts, stops = _flat(table, entry["file"])
     found = Recount(rows=len(offsets) - 1, tokens=0)
     inside = (documents >= 0) & (documents < len(lengths))

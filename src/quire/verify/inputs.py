@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from quire.documents import Tokenizer, TokenizerLike, as_tokenizer
 from quire.errors import InvalidOption
+from quire.storage import AnyPath, Named, RemotePath, as_path, local_copy, matching
 from quire.verify.input_values import values_of
 from quire.verify.manifest import is_indexed, read_manifest
 from quire.verify.output import OutputReport
@@ -29,7 +30,7 @@ _SHIFT = 40
 
 
 def verify_inputs(
-    report: OutputReport, inputs: Sequence[str | Path], tokenizer: TokenizerLike | None
+    report: OutputReport, inputs: Sequence[Named], tokenizer: TokenizerLike | None
 ) -> OutputReport:
     """The report with what the inputs say: every document is there token by token, or counted."""
     manifest = read_manifest(report.path)
@@ -61,7 +62,7 @@ def verify_inputs(
 
 
 def _compare_column(
-    report: OutputReport, manifest: Mapping[str, Any], inputs: Sequence[str | Path], column: str
+    report: OutputReport, manifest: Mapping[str, Any], inputs: Sequence[Named], column: str
 ) -> None:
     """What goes along with tokens that were given is what the inputs give, too."""
     stored = _Stored(report.path, manifest, column)
@@ -100,13 +101,11 @@ class _Encoder:
             yield tokens
 
 
-def _paths(manifest: Mapping[str, Any], named: Sequence[str | Path]) -> list[Path]:
+def _paths(manifest: Mapping[str, Any], named: Sequence[Named]) -> list[AnyPath]:
     """The file behind every input that the manifest names, by name and size."""
-    candidates: list[tuple[Path, str]] = []
-    for one in map(str, named):
-        for path in map(Path, sorted(glob.glob(one)) if glob.has_magic(one) else [one]):  # noqa: PTH207
-            inside = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path]
-            candidates += [(p, p.as_posix()) for p in inside]
+    candidates: list[tuple[AnyPath, str]] = []
+    for one in named:
+        candidates += [(path, path.as_posix()) for path in _files_behind(one)]
     found = []
     for entry in manifest["inputs"]:
         match = [pair for pair in candidates if f"/{pair[1]}".endswith(f"/{entry['name']}")]
@@ -122,11 +121,24 @@ def _paths(manifest: Mapping[str, Any], named: Sequence[str | Path]) -> list[Pat
     return found
 
 
+def _files_behind(named: Named) -> Iterator[AnyPath]:
+    path = as_path(named)
+    if isinstance(path, RemotePath):
+        yield from (
+            matching(path)[1] if glob.has_magic(path.inside) else path.files_below() or [path]
+        )
+        return
+    one = str(named)
+    for found in map(Path, sorted(glob.glob(one)) if glob.has_magic(one) else [path]):  # noqa: PTH207
+        inside = [p for p in found.rglob("*") if p.is_file()] if found.is_dir() else [found]
+        yield from inside
+
+
 def _documents(
-    paths: Sequence[Path],
+    paths: Sequence[AnyPath],
     manifest: Mapping[str, Any],
     encode: _Encoder | None,
-    out: Path,
+    out: AnyPath,
     column: str = "input_ids",
 ) -> Iterator[tuple[int, Tokens]]:
     bad = _bad_records(manifest, out)
@@ -135,7 +147,7 @@ def _documents(
     for number, path in enumerate(paths):
         values = (
             (record, value)
-            for record, value in values_of(path, manifest["inputs"][number]["kind"], key)
+            for record, value in _values(path, manifest["inputs"][number]["kind"], key)
             if (number, record) not in bad
         )
         while batch := list(islice(values, _BATCH)):
@@ -146,11 +158,16 @@ def _documents(
                 yield (number << _SHIFT) + record, tokens
 
 
+def _values(path: AnyPath, kind: str, key: str) -> Iterator[tuple[int, Any]]:
+    with local_copy(path) as local:
+        yield from values_of(local, kind, key)
+
+
 def _as_tokens(given: list[int]) -> Tokens:
     return np.array(given, dtype=None if given else np.int64)
 
 
-def _bad_records(manifest: Mapping[str, Any], out: Path) -> set[tuple[int, int]]:
+def _bad_records(manifest: Mapping[str, Any], out: AnyPath) -> set[tuple[int, int]]:
     if not manifest["bad_records"]["count"]:
         return set()
     lines = (out / "bad_records.jsonl").read_text(encoding="utf-8").splitlines()
@@ -161,7 +178,9 @@ def _bad_records(manifest: Mapping[str, Any], out: Path) -> set[tuple[int, int]]
 class _Stored:
     """The fragments of the output by document, one shard in memory at a time."""
 
-    def __init__(self, out: Path, manifest: Mapping[str, Any], column: str = "input_ids") -> None:
+    def __init__(
+        self, out: AnyPath, manifest: Mapping[str, Any], column: str = "input_ids"
+    ) -> None:
         self._column = column
         self._shards = iter([out / shard["file"] for shard in manifest["shards"]])
         self._with_bos = manifest["ledger"]["tokens"]["special"] > 0
@@ -185,7 +204,11 @@ class _Stored:
             left += len(self._held)
         return left
 
-    def _load(self, path: Path) -> None:
+    def _load(self, path: AnyPath) -> None:
+        with local_copy(path) as local:
+            self._read(local)
+
+    def _read(self, path: Path) -> None:
         self._held = {}
         if self._whole:
             table = pq.read_table(path, columns=["document_id", self._column])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from quire.errors import CorruptFile
+from quire.storage import AnyPath, RemotePath
 
 _SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
 _PLAN = re.compile(r"plans/[A-Za-z0-9_][A-Za-z0-9._-]*\.arrow")
@@ -21,10 +21,12 @@ def is_indexed(manifest: Mapping[str, Any]) -> bool:
     return bool(manifest["format"]["name"] == "quire.indexed")
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: AnyPath) -> dict[str, Any]:
     """The manifest, if it is one, and names nothing outside of its folder."""
     path = folder / "manifest.json"
     if not path.is_file():
+        if isinstance(folder, RemotePath):
+            folder.require_bucket()
         raise CorruptFile(f"{folder} has no manifest.json: it is unfinished, or no output of quire")
     try:
         manifest = json.loads(path.read_bytes())
@@ -48,7 +50,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _require_inside(
-    path: Path, manifest: Mapping[str, Any], kind: str, pattern: re.Pattern[str]
+    path: AnyPath, manifest: Mapping[str, Any], kind: str, pattern: re.Pattern[str]
 ) -> None:
     entries = manifest.get(f"{kind}s")
     if not isinstance(entries, list) or not entries:

@@ -10,15 +10,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from quire.storage import AnyPath, RemotePath
 from quire.verify.recount import list_column
 
 _FOLDER = ".mapped"
 
 
 def mapped_problems(
-    folder: Path, manifest: Mapping[str, Any], shard: Mapping[str, Any], table: pa.Table
+    folder: AnyPath, manifest: Mapping[str, Any], shard: Mapping[str, Any], table: pa.Table
 ) -> Iterator[str]:
-    """What a reader would map instead of this shard, if it is not the same."""
+    """What a reader would map instead of this shard, if it is not the same.
+
+    Of what stands in a store, readers keep it elsewhere, under the SHA-256 of what they fetched.
+    """
+    if isinstance(folder, RemotePath):
+        return
     path = folder / _FOLDER / f"{Path(shard['file']).stem}.arrow"
     if not _is_trusted(path, manifest):
         return  # a reader makes it anew

@@ -9,15 +9,15 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quire.errors import CorruptFile
-from quire.verify.files import require_bytes
+from quire.errors import CorruptFile, QuireError, StorageError
+from quire.storage import AnyPath, Named, as_path
+from quire.verify.files import checked
 from quire.verify.indexed import recount_plan, recount_shard
 from quire.verify.manifest import is_indexed, read_manifest
 from quire.verify.mapped import mapped_problems
@@ -30,7 +30,7 @@ _MOST_PROBLEMS = 20
 class OutputReport:
     """What was counted, and what is wrong; nothing wrong means that the output is whole."""
 
-    path: Path
+    path: AnyPath
     shards: int = 0
     plans: int = 0
     """Where documents and plans stand apart; rows and tokens are then those of the first plan."""
@@ -56,23 +56,25 @@ class OutputReport:
         return json.dumps({"path": str(self.path), "ok": self.ok, **counts})
 
 
-def verify_output(path: str | Path) -> OutputReport:
+def verify_output(path: Named) -> OutputReport:
     """Recount every file of a packed dataset against its manifest.
 
     Checksums, boundaries, capacities, totals, the ledger's equation, and that no two fragments hold
     the same tokens of a document. One shard is in memory at a time.
     """
-    folder = Path(path)
+    folder = as_path(path)
     manifest = read_manifest(folder)
     try:
         return _verify(folder, manifest)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, QuireError):
+            raise
         raise CorruptFile(
             f"{folder / 'manifest.json'} is damaged: {type(error).__name__} {error}"
         ) from error
 
 
-def _verify(folder: Path, manifest: Mapping[str, Any]) -> OutputReport:
+def _verify(folder: AnyPath, manifest: Mapping[str, Any]) -> OutputReport:
     report = OutputReport(path=folder)
     report.problems += _strangers(folder, manifest)
     if is_indexed(manifest):
@@ -169,24 +171,30 @@ def _first_plan(manifest: Mapping[str, Any]) -> Iterator[str]:
         yield "plans of the manifest have names that are not theirs alone"
 
 
-def _strangers(folder: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
+def _strangers(folder: AnyPath, manifest: Mapping[str, Any]) -> Iterator[str]:
     """Files that should not be there: left over, or put there by somebody."""
     entries = [*manifest["shards"], *manifest.get("plans", [])]
     known = {"manifest.json", *(entry["file"] for entry in entries)}
     if manifest["bad_records"].get("count"):
         known.add("bad_records.jsonl")
-    inside = [path for name in ("data", "plans") for path in sorted((folder / name).glob("*"))]
-    for path in [*sorted(folder.iterdir()), *inside]:
-        name = path.relative_to(folder).as_posix()
+    inside = [path for name in ("data", "plans") for path in _listed(folder / name)]
+    for path in [*_listed(folder), *inside]:
+        name = path.relative_to(folder).as_posix()  # type: ignore[arg-type] # of the same kind
         left_over = name.endswith(".tmp") or name == ".quire"
         if (path in inside or path.suffix == ".parquet" or left_over) and name not in known:
             yield f"{name} is there, but the manifest does not know it"
 
 
-def _read_shard(folder: Path, shard: Mapping[str, Any]) -> pa.Table:
-    require_bytes(folder, shard)
+def _listed(folder: AnyPath) -> list[AnyPath]:
+    return sorted(folder.glob("*"), key=str)
+
+
+def _read_shard(folder: AnyPath, shard: Mapping[str, Any]) -> pa.Table:
     try:
-        return pq.read_table(folder / shard["file"], partitioning=None)
+        with checked(folder, shard) as path:
+            return pq.read_table(path, partitioning=None)
+    except StorageError:
+        raise
     except (pa.ArrowException, OSError) as error:
         raise CorruptFile(f"{shard['file']} cannot be read: {error}") from error
 
@@ -214,7 +222,7 @@ def _flat(ledger: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tup
             yield (*path, key), value
 
 
-def _bad_records(folder: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
+def _bad_records(folder: AnyPath, manifest: Mapping[str, Any]) -> Iterator[str]:
     said = manifest["bad_records"]
     dropped = manifest["ledger"]["documents"]["dropped"].get("bad_record", 0)
     if said.get("count") != dropped:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quire.dataset.packed.manifest import chosen_plan, read_manifest
+import pyarrow as pa
+
+from quire.dataset.packed.fetched import FetchedRows, Shards, default_cache, fetched_plan
+from quire.dataset.packed.manifest import chosen_plan, read_manifest, shard_columns
 from quire.dataset.packed.mapped import FOLDER, open_mapped, require_sha256
 from quire.dataset.packed.row_sources import PlannedRows, Row, RowSource, ShardRows
 from quire.ledger import Ledger
 from quire.plan import Plan
+from quire.storage import AnyPath, Named, RemotePath, as_path, each
 
 if TYPE_CHECKING:
     from quire.dataset.packed.loader import PackedLoader
@@ -26,10 +30,13 @@ class PackedDataset:
     """Rows of a folder that `quire pack` wrote, by number, as numpy views of mapped memory.
 
     The first opening makes the mapped form, from shards whose checksums it compares; later ones
-    take no time. ``columns`` are those that a row holds, by default all but the source of its
-    fragments. Of an index-only output, ``plan`` names the plan whose rows these are, by default
-    the one that it was packed with; rows are then gathered when they are asked for. A torch
-    `DataLoader`, `torchdata` and grain take it as it is.
+    take no time. Of a folder in a store (a URI), a shard is fetched when a row of it is asked for,
+    and kept in ``cache_dir`` (by default in the user's cache) for all processes of the machine.
+
+    ``columns`` are those that a row holds, by default all but the source of its fragments. Of an
+    index-only output, ``plan`` names the plan whose rows these are, by default the one that it was
+    packed with; rows are then gathered when they are asked for. A torch `DataLoader`, `torchdata`
+    and grain take it as it is.
 
     >>> import tempfile
     >>> from quire.dataset.corpus import pack_corpus
@@ -42,25 +49,58 @@ class PackedDataset:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Named,
         *,
         columns: Sequence[str] | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         plan: str | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.path = as_path(path)
         self.manifest = read_manifest(self.path)
         self._arguments = (columns, cache_dir, plan)
         self._entry = chosen_plan(self.path, self.manifest, plan)
-        folder = self.path / FOLDER if cache_dir is None else Path(cache_dir) / self._hash_of_shards
-        tables = open_mapped(self.path, self.manifest["shards"], folder)
-        self._rows: RowSource
-        if self._entry is None:
-            self._rows = ShardRows(tables, columns)
-        else:
-            opening = self.manifest["documents"]["opening"]
-            self._rows = PlannedRows(tables, _load_plan(self.path, self._entry), opening, columns)
+        self._shards: Shards | None = None
+        self._rows = self._open(columns, cache_dir)
         self.columns = self._rows.columns
+
+    def _open(
+        self, columns: Sequence[str] | None, cache_dir: str | os.PathLike[str] | None
+    ) -> RowSource:
+        shards = self.manifest["shards"]
+        if isinstance(self.path, RemotePath):
+            cache = default_cache() if cache_dir is None else Path(cache_dir)
+            self._shards = Shards(self.path, shards, cache)
+            if self._entry is None:
+                counts = [int(shard["rows"]) for shard in shards]
+                return FetchedRows(self._shards, counts, shard_columns(self.manifest), columns)
+            # A plan is over all documents, so that the rows of any rank come from all shards.
+            plan = Plan.load(fetched_plan(self.path, self._entry, cache))
+            return self._planned(self._shards.tables(), plan, columns)
+        folder = self.path / FOLDER if cache_dir is None else Path(cache_dir) / self._hash_of_shards
+        tables = open_mapped(self.path, shards, folder)
+        if self._entry is None:
+            return ShardRows(tables, columns)
+        return self._planned(tables, _load_plan(self.path, self._entry), columns)
+
+    def _planned(
+        self, tables: list[pa.Table], plan: Plan, columns: Sequence[str] | None
+    ) -> PlannedRows:
+        return PlannedRows(tables, plan, self.manifest["documents"]["opening"], columns)
+
+    def fetch(self, rows: Iterable[int] | None = None) -> int:
+        """Fetch the shards of these rows, or of all, ahead of their use; how many they are.
+
+        Only for a dataset in a store; of one on a disk all shards are there.
+        """
+        if self._shards is None:
+            return len(self.manifest["shards"])
+        wanted = range(len(self._shards)) if rows is None else self._shards_of(rows)
+        return len(list(each(self._shards.fetch, wanted, at_once=True)))
+
+    def _shards_of(self, rows: Iterable[int]) -> Sequence[int]:
+        if not isinstance(self._rows, FetchedRows):
+            return range(len(self.manifest["shards"]))
+        return sorted({self._rows.shard_of(range(len(self))[row]) for row in rows})
 
     @property
     def fingerprint(self) -> str:
@@ -115,6 +155,16 @@ class PackedDataset:
         # Workers map the files themselves.
         return _reopen, (self.path, *self._arguments)
 
+    def ray_data(self) -> Any:  # noqa: ANN401 - a ray.data.Dataset
+        """The same rows and columns as a `ray.data.Dataset`, in a task for every shard.
+
+        Tasks read the dataset's ``columns`` alone, straight from where it stands; the driver reads
+        nothing. Rows come in any order unless ray is told to preserve it.
+        """
+        from quire.dataset.packed.ray_view import ray_dataset
+
+        return ray_dataset(self)
+
     def torch(self) -> TorchRows:
         """The same rows as torch tensors."""
         from quire.dataset.packed.torch_view import TorchRows
@@ -131,9 +181,14 @@ class PackedDataset:
         epoch: int = 0,
         shuffle: bool = True,
         balance: bool = False,
+        sharded: bool = False,
         collate: Callable[[list[Row]], Any] | None = None,
     ) -> PackedLoader:
-        """One rank's share of batches whose sequence is the same for every world size."""
+        """One rank's share of batches whose sequence is the same for every world size.
+
+        With ``sharded``, a rank's rows are those of one part of the dataset, which is shuffled in
+        itself: of a dataset in a store, it fetches the shards of that part alone.
+        """
         from quire.dataset.packed.loader import LoaderOptions, PackedLoader
 
         options = LoaderOptions(
@@ -143,12 +198,13 @@ class PackedDataset:
             seed=seed,
             shuffle=shuffle,
             balance=balance,
+            sharded=sharded,
         )
         return PackedLoader(self, options, epoch=epoch, collate=collate)
 
 
 def _reopen(
-    path: Path, columns: Sequence[str] | None, cache_dir: str | None, plan: str | None
+    path: AnyPath, columns: Sequence[str] | None, cache_dir: str | None, plan: str | None
 ) -> PackedDataset:
     return PackedDataset(path, columns=columns, cache_dir=cache_dir, plan=plan)
 

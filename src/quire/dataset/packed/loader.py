@@ -38,8 +38,16 @@ class LoaderOptions:
     """Another order in every epoch."""
     balance: bool = False
     """Deal the rows of a step to ranks by their attention cost."""
+    sharded: bool = False
+    """Every place in a batch has a part of the dataset of its own, and so has every rank: it reads
+    the shards of its part, not all. The sequence is still the same for every world size."""
 
     def __post_init__(self) -> None:
+        if self.sharded and self.balance:
+            raise InvalidOption(
+                "balance deals rows to any rank, sharded keeps every rank to its own part; leave "
+                "one of them out"
+            )
         for name, least in (("global_batch", 1), ("world_size", 1), ("rank", 0), ("seed", 0)):
             require_integer(name, getattr(self, name), least)
         if self.rank >= self.world_size:
@@ -122,10 +130,28 @@ class PackedLoader:
         return self._cached[1]
 
     def _epoch_order(self, epoch: int) -> Ints:
+        if self.options.sharded:
+            return self._sharded_order(epoch)
+        return self._permuted(len(self.dataset), f"{self.options.seed} {epoch}")
+
+    def _sharded_order(self, epoch: int) -> Ints:
+        """Place p of every batch is taken from part p of as many equal parts as there are places.
+
+        A part may have a row more than there are steps; which one waits, the epoch's order says.
+        """
+        count, size = len(self.dataset), self.options.global_batch
+        order = np.empty((self.steps_per_epoch, size), dtype=np.int64)
+        for place in range(size):
+            first, end = count * place // size, count * (place + 1) // size
+            part = self._permuted(end - first, f"{self.options.seed} {epoch} {place}")
+            order[:, place] = first + part[: self.steps_per_epoch]
+        return order.reshape(-1)
+
+    def _permuted(self, count: int, said: str) -> Ints:
         if not self.options.shuffle:
-            return np.arange(len(self.dataset), dtype=np.int64)
-        digest = hashlib.sha256(f"{self.options.seed} {epoch}".encode()).digest()
-        shuffled = permutation(len(self.dataset), int.from_bytes(digest[:8], "little"))
+            return np.arange(count, dtype=np.int64)
+        digest = hashlib.sha256(said.encode()).digest()
+        shuffled = permutation(count, int.from_bytes(digest[:8], "little"))
         return shuffled.astype(np.int64, copy=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -173,8 +199,8 @@ class PackedLoader:
         """Continue behind a state; the world size may be another one."""
         if not isinstance(state, dict) or state.get("version") != _VERSION:
             raise InvalidState(f"the state is not one of version {_VERSION}: {state!r:.80}")
-        for name, here in self._terms().items():
-            if state.get(name) != here:
+        for name, here in ({"sharded": False} | self._terms()).items():
+            if state.get(name, False if name == "sharded" else None) != here:
                 raise InvalidState(
                     f"{name} is {state.get(name)!r} in the state and {here!r} here; continue with "
                     "the same dataset and options, of which only rank and world size may differ"
@@ -195,7 +221,7 @@ class PackedLoader:
             "global_batch": options.global_batch,
             "seed": options.seed,
             "shuffle": options.shuffle,
-        }
+        } | ({"sharded": True} if options.sharded else {})
 
 
 class RowNumbers:

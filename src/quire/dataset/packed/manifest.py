@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from quire.dataset.packed.manifest_fields import require_fields
 from quire.errors import CorruptFile, InvalidOption, unknown_name
+from quire.storage import AnyPath, RemotePath
 
 INDEXED = "quire.indexed"
 _SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
 _PLAN = re.compile(r"plans/[A-Za-z0-9_][A-Za-z0-9._-]*\.arrow")
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: AnyPath) -> dict[str, Any]:
     """The manifest of an output, if it is one, and names nothing outside of its folder."""
     file = path / "manifest.json"
     if not file.is_file():
+        if isinstance(path, RemotePath):
+            path.require_bucket()
         raise InvalidOption(f"{path} has no manifest.json: it is unfinished, or no packed dataset")
     try:
         manifest = json.loads(file.read_bytes())
@@ -38,7 +40,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def _is_link(path: Path, name: str) -> bool:
+def _is_link(path: AnyPath, name: str) -> bool:
     return (path / name).is_symlink() or (path / name).parent.is_symlink()
 
 
@@ -47,7 +49,18 @@ def is_indexed(manifest: Mapping[str, Any]) -> bool:
     return bool(manifest["format"].get("name") == INDEXED)
 
 
-def chosen_plan(path: Path, manifest: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
+def shard_columns(manifest: Mapping[str, Any]) -> list[str]:
+    """The columns of every shard of packed rows, so that none need be opened to know them."""
+    options = manifest["options"]
+    given = ["labels"] if options.get("messages_key") else list(manifest.get("columns") or ())
+    others = [name for name in given if name != "input_ids"]
+    source = ("document_ids", "document_offsets") if options.get("keep_source", True) else ()
+    return ["input_ids", *others, "document_starts", *source]
+
+
+def chosen_plan(
+    path: AnyPath, manifest: Mapping[str, Any], name: str | None
+) -> dict[str, Any] | None:
     """The entry of a plan, by default of the first; None where rows stand in the shards."""
     if not is_indexed(manifest):
         if name is not None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from quire.errors import CorruptFile
+from quire.storage import AnyPath
 
 _FORMATS = ("quire.packed", "quire.indexed")
 _COUNT, _SIZE, _TOKEN = "an integer >= 0", "an integer >= 1", "an integer >= 0, or null"
@@ -42,7 +42,7 @@ _INDEXED = {
 }
 
 
-def require_fields(file: Path, manifest: Mapping[str, Any]) -> None:
+def require_fields(file: AnyPath, manifest: Mapping[str, Any]) -> None:
     """Raise unless everything that readers take is there, and of the right kind."""
     indexed = manifest["format"].get("name") == _FORMATS[1]
     for name, kind in (_FIELDS | (_INDEXED if indexed else _PACKED)).items():

@@ -39,7 +39,7 @@ def open_mapped(path: Path, shards: Sequence[Mapping[str, Any]], folder: Path) -
                 f"{folder} cannot be written: {error.strerror}; name a folder for the mapped form "
                 "with cache_dir="
             ) from error
-    return [_map(folder / _mapped_name(shard)) for shard in shards]
+    return [map_table(folder / _mapped_name(shard)) for shard in shards]
 
 
 def _is_current(folder: Path, shards: Sequence[Mapping[str, Any]]) -> bool:
@@ -57,15 +57,20 @@ def _build(path: Path, shards: Sequence[Mapping[str, Any]], folder: Path) -> Non
     (folder / _INDEX).unlink(missing_ok=True)
     for left in folder.glob(".*.tmp"):  # of a process that died while it held the lock
         left.unlink()
-    sizes = [_convert(path / s["file"], str(s["sha256"]), folder / _mapped_name(s)) for s in shards]
+    sizes = [
+        convert_shard(path / s["file"], str(s["sha256"]), folder / _mapped_name(s)) for s in shards
+    ]
     index = {"version": _VERSION, "sha256": [s["sha256"] for s in shards], "sizes": sizes}
     with whole_file(folder / _INDEX) as temporary:
         temporary.write_text(json.dumps(index), encoding="utf-8")
 
 
-def _convert(shard: Path, sha256: str, target: Path) -> int:
-    """Write the mapped form of one shard, a row group at a time; its size."""
-    require_sha256(shard, sha256)
+def convert_shard(shard: Path, sha256: str, target: Path, shown: str | None = None) -> int:
+    """Write the mapped form of one shard, a row group at a time; its size.
+
+    ``shown`` is what errors call the shard, where it is the copy of another.
+    """
+    require_sha256(shard, sha256, shown)
     try:
         with (
             whole_file(target) as temporary,
@@ -76,11 +81,11 @@ def _convert(shard: Path, sha256: str, target: Path) -> int:
             for number in range(source.metadata.num_row_groups):
                 writer.write_table(source.read_row_group(number).combine_chunks())
     except pa.ArrowException as error:
-        raise CorruptFile(f"{shard} cannot be read: {error}") from error
+        raise CorruptFile(f"{shown or shard} cannot be read: {error}") from error
     return target.stat().st_size
 
 
-def require_sha256(shard: Path, sha256: str) -> None:
+def require_sha256(shard: Path, sha256: str, shown: str | None = None) -> None:
     """Raise unless the file holds what the manifest says."""
     digest = hashlib.sha256()
     try:
@@ -91,11 +96,13 @@ def require_sha256(shard: Path, sha256: str) -> None:
         raise CorruptFile(f"{shard} is missing; the manifest names it") from None
     if digest.hexdigest() != sha256:
         raise CorruptFile(
-            f"{shard} has other bytes than were written (its SHA-256 differs); pack it again"
+            f"{shown or shard} has other bytes than were written (its SHA-256 differs); pack it "
+            "again"
         )
 
 
-def _map(path: Path) -> pa.Table:
+def map_table(path: Path) -> pa.Table:
+    """A mapped form as a table."""
     try:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all()

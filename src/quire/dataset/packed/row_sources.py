@@ -32,7 +32,7 @@ class ShardRows:
     """Rows that stand in mapped shards: views, nothing is copied."""
 
     def __init__(self, tables: Sequence[pa.Table], wanted: Sequence[str] | None) -> None:
-        self.columns = _columns(tables[0].column_names, wanted)
+        self.columns = chosen_columns(tables[0].column_names, wanted)
         batches = list(_batches(tables))
         self._first_rows = np.cumsum([0, *(batch.num_rows for batch in batches)])
         self._lists = [{name: _lists(batch, name) for name in self.columns} for batch in batches]
@@ -63,7 +63,7 @@ class PlannedRows:
         wanted: Sequence[str] | None,
     ) -> None:
         per_token = [n for n in tables[0].column_names if n not in _ABOUT_DOCUMENTS]
-        self.columns = _columns([*per_token, STARTS, *SOURCE], wanted)
+        self.columns = chosen_columns([*per_token, STARTS, *SOURCE], wanted)
         batches = list(_batches(tables))
         self._first_documents = np.cumsum([0, *(batch.num_rows for batch in batches)])
         self._tokens = {
@@ -131,7 +131,8 @@ def _batches(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
     return (batch for table in tables for batch in table.to_batches() if batch.num_rows)
 
 
-def _columns(known: list[str], wanted: Sequence[str] | None) -> list[str]:
+def chosen_columns(known: list[str], wanted: Sequence[str] | None) -> list[str]:
+    """The wanted columns, by default all but the source of fragments."""
     for name in wanted or ():
         if name not in known:
             raise unknown_name("column", name, known)
