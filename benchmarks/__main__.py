@@ -20,6 +20,7 @@ ALL = (
     "blocks",
     "pack_dataset",
     "corpus",
+    "ray_engine",
     "loader",
     "collate",
     "vision",
@@ -38,6 +39,7 @@ PACKAGES = (
     "datasets",
     "tokenizers",
     "grain",
+    "ray",
 )
 SECTION = re.compile(r"^<!-- (\w+) -->\n", flags=re.MULTILINE)
 
