@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -461,6 +462,36 @@ def test_a_damaged_or_foreign_state_is_refused(whole, tmp_path, text, message):
     trainer = trainer_of(training(tmp_path))
     with pytest.raises(InvalidState, match=message):
         trainer.train(resume_from_checkpoint=str(copied))
+
+
+def test_a_checkpoint_of_version_1_goes_on_with_the_same_bits(whole, tmp_path):
+    """Fault 29: version 1 did not say what is grouped together, for it was always a buffer."""
+    copied = tmp_path / "checkpoint-3"
+    shutil.copytree(Path(whole.args.output_dir) / "checkpoint-3", copied)
+    plain = json.loads((copied / STATE_NAME).read_text())
+    for name in ("packing_scope", "seed", "plan"):
+        del plain["terms"][name]
+    (copied / STATE_NAME).write_text(json.dumps({**plain, "version": 1}))
+    resumed = trainer_of(training(tmp_path))
+    resumed.train(resume_from_checkpoint=str(copied))
+    assert_equal_bits(weights(resumed), weights(whole))
+
+
+def test_whole_epochs_of_several_limits_go_on_with_the_same_bits(tmp_path):
+    options = replace(OPTIONS, packing_max_images=3)
+    first = trainer_of(training(tmp_path, options=options, save_strategy="steps", save_steps=1))
+    first.train()
+    checkpoint = tmp_path / "checkpoint-3"
+    terms = json.loads((checkpoint / STATE_NAME).read_text())["terms"]
+    assert (terms["packing_scope"], len(terms["plan"])) == ("epoch", 32)
+    resumed = trainer_of(training(tmp_path, options=options))
+    resumed.train(resume_from_checkpoint=str(checkpoint))
+    assert ids(resumed.seen) == ids(first.seen)[-len(ids(resumed.seen)) :]
+    assert 0 < len(resumed.seen) < len(first.seen)
+    assert_equal_bits(weights(resumed), weights(first))
+    other = trainer_of(training(tmp_path, options=replace(options, seed=1)))
+    with pytest.raises(InvalidState, match="seed is 0 in the state and 1 here"):
+        other.train(resume_from_checkpoint=str(checkpoint))
 
 
 def test_a_checkpoint_of_another_folder_is_checked_there(whole, tmp_path):
