@@ -23,7 +23,8 @@ _ERRORS = 3
 _MOST_FAILURES = 20
 """Partitions that may fail before nothing new is begun: it is the corpus, or the disk."""
 _NO_IMPORT = "The remote function failed to import on the worker"
-_SECONDS_TO_WAIT, _SECONDS_TO_STOP, _SECONDS_BETWEEN_COUNTS = 1.0, 30.0, 5.0
+_SECONDS_TO_WAIT, _SECONDS_BETWEEN_COUNTS = 1.0, 5.0
+_SECONDS_TO_FETCH, _SECONDS_TO_STOP = 60.0, 30.0
 
 
 @dataclass(kw_only=True)
@@ -86,13 +87,17 @@ class Tasks:
 
     def _most(self) -> int:
         """Twice the places: workers never wait for the driver, and an autoscaler sees demand."""
+        return self._asked or max(1, 2 * self._num_places())
+
+    def _num_places(self) -> int:
         if time.monotonic() - self._counted > _SECONDS_BETWEEN_COUNTS:
             self._places = self._needs.places(self._ray.nodes())
             self._counted = time.monotonic()
-        return self._asked or max(1, 2 * self._places)
+        return self._places
 
     def _require_room(self) -> None:
-        if time.monotonic() - self._heard < self._patience or not self._running or self._places:
+        """Raise where nothing was heard for long, and no node is there that could say anything."""
+        if time.monotonic() - self._heard < self._patience or self._num_places():
             return
         raise InvalidOption(
             f"for {self._patience:g} s no node of the Ray cluster had room for a task of "
@@ -103,7 +108,7 @@ class Tasks:
         """Take the next word of a task: progress, None for done, its end, or its error."""
         attempt, errors = self._running[stream], self._ray.exceptions
         try:
-            said = self._ray.get(next(stream))
+            said = self._ray.get(next(stream), timeout=_SECONDS_TO_FETCH)
         except StopIteration:
             del self._running[stream]
             if not attempt.done:
