@@ -18,6 +18,7 @@ from quire.vision.budgets import Budgets
 from quire.vision.ranks import Share
 from quire.vision.schedule import plan_epoch
 from quire.vision.scope import WholeEpoch
+from quire.vision.training_packs import TrainingPacks
 from tests.vision.inputs import ByNumber, InOrder, numbers, through_bytes
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "lengths"
@@ -223,6 +224,28 @@ def test_windows_carry_what_they_leave_underfilled_into_the_next():
         counts.append(len(schedule.packs))
     assert counts == sorted(counts)
     assert counts[1] <= counts[0] + 2
+
+
+def test_an_epoch_is_planned_once_however_often_it_is_asked_for(monkeypatch):
+    planned = []
+
+    def counted(*terms):
+        planned.append(terms[-1].epoch)
+        return plan_epoch(*terms)
+
+    monkeypatch.setattr("quire.vision.epochs.plan_epoch", counted)
+    packs = TrainingPacks(packed(FusionDataset({"a": samples()}, seed=1)))
+    packs.even_out(3)
+    for epoch in (0, 1, 2, 0):
+        packs.set_epoch(epoch)
+        assert len(list(packs)) == len(packs)
+    assert planned == [2, 1, 0]
+    monkeypatch.setattr("quire.vision.plans.MOST_SAMPLES", 89)  # room for the latest alone
+    few = packed()
+    for epoch in (0, 1, 1, 0):
+        few.set_epoch(epoch)
+        len(few)
+    assert planned[3:] == [0, 1, 0]
 
 
 # Order.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ from quire.vision.lengths import KnownLengths, known_sizes, sizes_hash
 from quire.vision.matching import MATCHING_VERSION
 from quire.vision.options import VisionPackingOptions
 from quire.vision.planned import PlannedPacks
+from quire.vision.plans import Plans
 from quire.vision.ranks import Share
 from quire.vision.reading import deals_to_workers, has_positions, open_samples
 from quire.vision.samples import SampleReader
@@ -38,6 +39,7 @@ class Packing:
     lengths: KnownLengths | None = None
     num_packs: int | None = None
     """Packs of every epoch, where they must be as many; None: as many as samples make."""
+    plans: Plans = field(default_factory=Plans)
 
 
 class Epoch:
@@ -68,7 +70,12 @@ class Epoch:
         packing, sizes, whole = self._packing, self.sizes, self.whole
         if sizes is None:
             return None
-        schedule = plan_epoch(sizes, packing.rank, packing.options, packing.budgets, whole)
+
+        def plan() -> Schedule:
+            return plan_epoch(sizes, packing.rank, packing.options, packing.budgets, whole)
+
+        # A buffer's plan is made in less time than it takes to know it again.
+        schedule = packing.plans.get((whole, self._lengths_hash), plan) if whole else plan()
         if packing.num_packs is None:
             return schedule
         return with_num_packs(schedule, packing.num_packs, packing.rank.index)
