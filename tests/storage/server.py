@@ -34,6 +34,8 @@ class Store:
 
     requests: list[Request] = field(default_factory=list)
     failing: Callable[[Request], int | None] = lambda request: None
+    behind: Callable[[Request], None] = lambda request: None
+    """Called when a request is done, before it is answered."""
 
     def start(self) -> None:
         self._inner = DomainDispatcherApplication(create_backend_app)
@@ -63,7 +65,9 @@ class Store:
             start_response(f"{status} {REASONS[status]}", headers)
             return [body] if request.method != "HEAD" else [b""]
         self.requests.append(request)
-        return self._inner(environment, start_response)
+        answer = list(self._inner(environment, start_response))
+        self.behind(request)
+        return answer
 
     def reads(self, part: str) -> list[Request]:
         """The requests for content of objects whose path holds this."""
