@@ -7,11 +7,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from quire.errors import CorruptFile, InvalidOption, SourceChanged, StorageError
+from quire.errors import CorruptFile, InvalidOption, SourceChanged, SourceError, StorageError
 from quire.storage import AnyPath, Named, RemotePath, as_path, each, matching
 
 KINDS = {
@@ -47,6 +48,19 @@ class InputFile:
         """The file, if it is still what it was."""
         self.require_unchanged()
         return self.path.open("rb")
+
+    @contextmanager
+    def errors_of_reading(self) -> Iterator[None]:
+        """Errors of the disk while the file is read, as errors that name it."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except OSError as error:
+            raise SourceError(
+                f"{self.path} cannot be read: {error.strerror or error}; what is committed stays: "
+                "mend the cause, then resume"
+            ) from error
 
     def require_unchanged(self) -> None:
         """Raise if the file is not what it was when the work was planned."""

@@ -60,7 +60,8 @@ def make_partitions(
 
 def _spans(file: InputFile, options: CorpusOptions, columns: Mapping[str, str]) -> Iterator[Span]:
     if file.kind == "jsonl":
-        yield from _line_spans(file, options.partition_size)
+        with file.errors_of_reading():
+            yield from _line_spans(file, options.partition_size)
     elif file.kind in ("parquet", "arrow"):
         names = wanted_names(options, columns)
         yield from _row_spans(file, table_chunks(file, names), options.partition_size)

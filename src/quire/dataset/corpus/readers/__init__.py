@@ -27,5 +27,6 @@ def read_span(
     file: InputFile, span: Span, options: CorpusOptions, columns: Mapping[str, str]
 ) -> Iterator[Batch]:
     """The records of a span, in batches that depend on the file and the options alone."""
-    yield from _READERS[file.kind](file, span, options, columns)
+    with file.errors_of_reading():
+        yield from _READERS[file.kind](file, span, options, columns)
     file.require_unchanged()
