@@ -12,6 +12,8 @@ from tests.cluster.corpora import Corpus
 from tests.cluster.jobs import FaultyEngine, TellsItsProcess
 from tests.cluster.nodes import ROOT
 
+LIMIT_SECONDS = 120
+
 
 def main(address: str, folder: str, out: str, marks: str) -> None:
     engine = FaultyEngine(
@@ -22,18 +24,29 @@ def main(address: str, folder: str, out: str, marks: str) -> None:
 
 def kill_a_driver(address: str, folder: Path, out: Path, marks: Path, new_shards: int) -> bool:
     """Start a driver, kill it when so many shards are new; whether it was killed before its end."""
-    words = [sys.executable, "-m", "tests.cluster.driver", address, folder, out, marks]
-    driver = subprocess.Popen(list(map(str, words)), cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    enough = _num_shards(out) + new_shards
-    deadline = time.monotonic() + 120
-    while driver.poll() is None and _num_shards(out) < enough and time.monotonic() < deadline:
-        time.sleep(0.02)
-    was_running = driver.poll() is None
+    driver = start_driver(address, folder, out, marks)
+    was_running = wait_for_shards(driver, out, new_shards)
     driver.kill()
     error = driver.communicate(timeout=30)[1]
-    assert time.monotonic() < deadline, f"no progress in two minutes: {error}"
     assert was_running or driver.returncode == 0, error
     return was_running
+
+
+def start_driver(address: str, folder: Path, out: Path, marks: Path) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "tests.cluster.driver", address, folder, out, marks]
+    return subprocess.Popen(list(map(str, words)), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_shards(driver: subprocess.Popen[str], out: Path, count: int) -> bool:
+    """Whether the driver still runs when so many shards are new."""
+    enough = _num_shards(out) + count
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while driver.poll() is None and _num_shards(out) < enough:
+        if time.monotonic() > deadline:
+            driver.kill()
+            raise TimeoutError(f"no progress for so long: {driver.communicate(timeout=30)[1]}")
+        time.sleep(0.02)
+    return driver.poll() is None
 
 
 def _num_shards(out: Path) -> int:

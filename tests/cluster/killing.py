@@ -21,10 +21,15 @@ from typing import Any
 from quire.dataset.corpus.ray_engine import RayEngine
 from quire.verify.output import verify_output
 from tests.cluster.corpora import lines
-from tests.cluster.driver import kill_a_driver
+from tests.cluster.driver import (
+    LIMIT_SECONDS,
+    kill_a_driver,
+    start_driver,
+    wait_for_shards,
+)
 from tests.cluster.jobs import DiesBehindItsCommit, FaultyEngine, TellsItsProcess
 from tests.cluster.killer import killing_workers
-from tests.cluster.nodes import NODE, kill_node, several_nodes
+from tests.cluster.nodes import NODE, kill_node, several_nodes, start_nodes
 from tests.corpus.corpora import hashes
 
 
@@ -50,6 +55,7 @@ class KillLoop:
             "worker behind its commit": self._behind_commits,
             "node": self._node,
             "driver": self._driver,
+            "head node": self._head_node,
         }
         for number, kind in enumerate(cycle(kinds)):
             out, marks = self._folder / f"out-{number}", self._folder / f"marks-{number}"
@@ -102,6 +108,19 @@ class KillLoop:
         ):
             kills += 1
         return kills
+
+    def _head_node(self, out: Path, marks: Path) -> int:
+        """A cluster of its own loses its head; Ray ends the driver; the other cluster goes on."""
+        doomed = start_nodes(2)
+        try:
+            driver = start_driver(doomed.address, self._corpus.folder, out, marks)
+            killed = wait_for_shards(driver, out, self._chance.randint(1, 9))
+            kill_node(doomed, doomed.head_node)
+            driver.communicate(timeout=LIMIT_SECONDS)
+        finally:
+            doomed.shutdown()
+        self._corpus.pack(out, engine=RayEngine(), resume=True)
+        return int(killed)
 
 
 def main() -> None:

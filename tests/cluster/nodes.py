@@ -20,12 +20,9 @@ def several_nodes(count: int) -> Iterator[Any]:
     before = dict(os.environ)
     os.environ.update(SETTINGS, PYTHONPATH=paths)  # workers find the tests' own jobs there
     import ray
-    from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    cluster = start_nodes(count)
     try:
-        for _ in range(count - 1):
-            cluster.add_node(**NODE)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         cluster.wait_for_nodes()
         yield cluster
@@ -34,6 +31,16 @@ def several_nodes(count: int) -> Iterator[Any]:
         cluster.shutdown()
         os.environ.clear()
         os.environ.update(before)
+
+
+def start_nodes(count: int) -> Any:
+    """A cluster to which this process is not connected."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    for _ in range(count - 1):
+        cluster.add_node(**NODE)
+    return cluster
 
 
 def kill_node(cluster: Any, node: Any) -> None:
