@@ -76,16 +76,29 @@ def _counts() -> Iterator[str]:
         yield "\n".join(["| | |", "|---|--:|", *rows]) + "\n"
 
 
-def _numbers(plain: Any, above: str = "") -> Iterator[tuple[str, float]]:
-    """Every number with the words that lead to it; of lists, how long they are."""
+def _numbers(plain: Any) -> Iterator[tuple[str, float]]:
+    """Every number by its name; of what lies deeper the sum, of lists how long they are.
+
+    >>> list(_numbers({"kills": {"a": 1, "b": {"c": 2, "d": 3}}, "failures": [], "said": "x"}))
+    [('kills, a', 1), ('kills, b', 5), ('failures', 0)]
+    """
     for key, value in plain.items():
-        name = f"{above}{', ' if above else ''}{str(key).replace('_', ' ')}"
+        name = str(key).replace("_", " ")
         if isinstance(value, dict):
-            yield from _numbers(value, name)
-        elif isinstance(value, list):
-            yield name, len(value)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield name, value
+            inner = {str(k).replace("_", " "): v for k, v in value.items()}
+            yield from ((f"{name}, {k}", _sum(v)) for k, v in inner.items() if _is_counted(v))
+        elif _is_counted(value):
+            yield name, _sum(value)
+
+
+def _is_counted(value: Any) -> bool:
+    return isinstance(value, int | float | dict | list) and not isinstance(value, bool)
+
+
+def _sum(value: Any) -> float:
+    if isinstance(value, dict):
+        return sum(_sum(inner) for inner in value.values() if _is_counted(inner))
+    return len(value) if isinstance(value, list) else value
 
 
 def main() -> None:

@@ -187,10 +187,9 @@ def main() -> None:
         loop = KillLoop(Path(folder), arguments.seed)
         for kills in loop.run(arguments.kills):
             print(f"{kills} kills, {loop.chains.total()} outputs as undisturbed", flush=True)
-    text = json.dumps({"command": command_line("tests.faults.killing"), **loop.counts()}, indent=1)
-    print(text)
-    if arguments.json:
-        arguments.json.write_text(text + "\n")
+            found = {"command": command_line("tests.faults.killing"), **loop.counts()}
+            if arguments.json:  # behind every output, so that a loop that is stopped tells as well
+                arguments.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
