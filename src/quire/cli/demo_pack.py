@@ -120,7 +120,7 @@ class DemoPack:
         from quire.cli.report import report
 
         _say_command(f"report {_quoted(self._out)} --out {_quoted(self._page)}")
-        report(self._out, out=self._page)
+        report(str(self._out), out=self._page)
 
     def say_what_is_where(self) -> None:
         """The files that were written, and what to try next."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,10 +15,10 @@ if TYPE_CHECKING:
 
 def inspect(
     path: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="A folder of quire pack or save_to_disk; a parquet, arrow or jsonl file of rows; "
-            "a stream's YAML; a recipe."
+            help="A folder of quire pack (or its URI) or save_to_disk; a parquet, arrow or jsonl "
+            "file of rows; a stream's YAML; a recipe."
         ),
     ],
     *,
@@ -50,9 +49,10 @@ def inspect(
 
     Example: quire inspect packed -n 3
     """
+    from quire.storage import as_path
     from quire.view import DisplayOptions, open_rows
 
-    rows = open_rows(path, tokenizer, plan=plan, variables=_variables(var or []))
+    rows = open_rows(as_path(path), tokenizer, plan=plan, variables=_variables(var or []))
     console = Console()
     if histogram:
         _histogram(rows, console, examples if rows.num_rows is None else None)

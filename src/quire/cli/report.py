@@ -10,7 +10,7 @@ from rich.console import Console
 
 
 def report(
-    path: Annotated[Path, typer.Argument(help="A folder that quire pack wrote.")],
+    path: Annotated[str, typer.Argument(help="A folder that quire pack wrote, or its URI.")],
     *,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The page to write; it is replaced if it exists.")
@@ -37,11 +37,12 @@ def report(
     from quire.dataset.packed.dataset import read_manifest
     from quire.progress import progress_bar
     from quire.report import ReportOptions, write_report
+    from quire.storage import as_path
 
     options = ReportOptions(
         num_rows=rows, num_samples=samples, num_ranks=ranks, rows_per_rank=rows_per_rank
     )
-    total = int(read_manifest(path)["rows"])
+    total = int(read_manifest(as_path(path))["rows"])
     with progress_bar("rows", total) as advance:
         figures = write_report(
             path, out, tokenizer=tokenizer, options=options, plan=plan, on_shard=advance

@@ -17,10 +17,11 @@ from quire.errors import OutputError
 from quire.files import whole_file
 from quire.report.figures import ReportOptions, figures_of
 from quire.report.shapes import planned_shapes, read_shapes
+from quire.storage import Named, as_path, local_folder
 
 
 def write_report(
-    path: str | os.PathLike[str],
+    path: Named,
     out: str | os.PathLike[str],
     *,
     tokenizer: TokenizerLike | None = None,
@@ -31,18 +32,14 @@ def write_report(
     """The figures of the packed dataset at ``path``, which ``out`` now shows in a page.
 
     A tokenizer turns the first rows into text; a dataset of bytes needs none for that. Of an
-    index-only output, ``plan`` names the plan to show, by default the one it was packed with.
+    index-only output, ``plan`` names the plan to show, by default the one it was packed with. A
+    dataset in a store is copied to the local disk for that.
     """
-    folder, file = Path(path), Path(out)
-    manifest = read_manifest(folder)
-    entry = chosen_plan(folder, manifest, plan)
-    if entry is None:
-        shapes = read_shapes(folder, manifest, on_shard)
-    else:
-        shapes = planned_shapes(folder, manifest, entry)
-        manifest |= {"ledger": entry["ledger"], "rows": entry["rows"]}
-        manifest["options"] = {**manifest["options"], **entry["options"], "plan": entry["name"]}
-    figures = figures_of(folder, manifest, shapes, options or ReportOptions(), tokenizer)
+    place = as_path(path)
+    read_manifest(place)  # before anything is copied that is no dataset
+    with local_folder(place) as folder:
+        figures = _figures(folder, tokenizer, options or ReportOptions(), plan, on_shard)
+    file = Path(out)
     try:
         with whole_file(file) as temporary:
             temporary.write_text(page_of(figures), encoding="utf-8")
@@ -51,6 +48,24 @@ def write_report(
             f"{file} cannot be written: {error.strerror}; name another file with --out"
         ) from error
     return figures
+
+
+def _figures(
+    folder: Path,
+    tokenizer: TokenizerLike | None,
+    options: ReportOptions,
+    plan: str | None,
+    on_shard: Callable[[int], None],
+) -> dict[str, Any]:
+    manifest = read_manifest(folder)
+    entry = chosen_plan(folder, manifest, plan)
+    if entry is None:
+        shapes = read_shapes(folder, manifest, on_shard)
+    else:
+        shapes = planned_shapes(folder, manifest, entry)
+        manifest |= {"ledger": entry["ledger"], "rows": entry["rows"]}
+        manifest["options"] = {**manifest["options"], **entry["options"], "plan": entry["name"]}
+    return figures_of(folder, manifest, shapes, options, tokenizer)
 
 
 def page_of(figures: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from quire.errors import InvalidOption
 from quire.storage.concurrency import each
-from quire.storage.local_copies import local_copy, sweep_scratch
+from quire.storage.local_copies import local_copy, local_folder, sweep_scratch
 from quire.storage.location import is_uri, require_unflattened
 from quire.storage.matching import matching
 from quire.storage.remote import RemotePath
@@ -24,6 +24,7 @@ __all__ = [
     "as_path",
     "each",
     "local_copy",
+    "local_folder",
     "matching",
     "sweep_scratch",
 ]

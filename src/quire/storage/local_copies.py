@@ -48,6 +48,22 @@ def sweep_scratch(within: Path | None = None) -> None:
 
 
 @contextmanager
+def local_folder(path: Path | RemotePath) -> Iterator[Path]:
+    """The folder on the local disk: itself, or a copy of all its files, gone behind the block."""
+    if isinstance(path, Path):
+        yield path
+        return
+    with scratch_folder() as scratch:
+        folder = scratch / (path.name or path.location.root)
+        folder.mkdir()
+        for file in path.files_below():
+            target = folder / file.relative_to(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.download(target)
+        yield folder
+
+
+@contextmanager
 def local_copy(path: Path | RemotePath, within: Path | None = None) -> Iterator[Path]:
     """The file on the local disk: itself, or a copy that is gone behind the block."""
     if isinstance(path, Path):

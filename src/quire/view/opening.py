@@ -14,6 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from quire.boundaries import starts_from_segment_ids
 from quire.documents import as_tokenizer
 from quire.errors import CorruptFile, InvalidOption, missing_dependency
+from quire.storage import AnyPath, RemotePath
 from quire.view.rows import Decode, Rows
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def open_rows(
-    path: Path,
+    path: AnyPath,
     tokenizer: str | None = None,
     *,
     plan: str | None = None,
@@ -32,6 +33,8 @@ def open_rows(
     ``plan`` names a plan of an index-only output, ``variables`` are those of a recipe.
     """
     given = None if tokenizer is None else _decoder(tokenizer)
+    if isinstance(path, RemotePath):
+        return _packed(path, given, plan)
     if not path.exists():
         raise InvalidOption(f"{path} does not exist; name a folder, a file or a recipe")
     if path.is_dir():
@@ -58,7 +61,7 @@ def _folder(path: Path, decode: Decode | None, plan: str | None) -> Rows:
     )
 
 
-def _packed(path: Path, decode: Decode | None, plan: str | None) -> Rows:
+def _packed(path: AnyPath, decode: Decode | None, plan: str | None) -> Rows:
     from quire.dataset.packed import PackedDataset
 
     dataset = PackedDataset(path, plan=plan)
