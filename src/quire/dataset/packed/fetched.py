@@ -25,8 +25,9 @@ from quire.storage import RemotePath, each, local_copy, sweep_scratch
 
 def default_cache() -> Path:
     """Where shards are kept unless the user names a folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "quire" / "shards"
+    if given := os.environ.get("QUIRE_CACHE"):
+        return Path(given) / "shards"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quire" / "shards"
 
 
 class Shards:
