@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 import torch
-from standard_library import Bytes, documents, pack, tiny_llama
+from standard_library import TOKENIZER, documents, pack, tiny_llama
 from torch.utils.data import DataLoader
 from transformers import LlamaForCausalLM
 
@@ -25,7 +25,7 @@ DOCUMENTS_PER_STEP = 16
 
 def batches(rows: list[dict], rows_per_step: int, padding: str) -> DataLoader:
     """The rows in a shuffled order, some at a time."""
-    collator = DataCollatorForCausalLM(Bytes(), padding=padding, max_length=MAX_LENGTH)
+    collator = DataCollatorForCausalLM(TOKENIZER, padding=padding, max_length=MAX_LENGTH)
     order = torch.Generator().manual_seed(0)
     return DataLoader(
         rows, batch_size=rows_per_step, shuffle=True, generator=order, collate_fn=collator

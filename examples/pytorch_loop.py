@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from standard_library import Bytes, documents, pack, tiny_llama
+from standard_library import TOKENIZER, documents, pack, tiny_llama
 from torch.utils.data import DataLoader
 
 from quire.collate import DataCollatorForCausalLM
@@ -18,7 +18,7 @@ model = tiny_llama(MAX_LENGTH)
 report = check_isolation(model, rows[:4])
 print(f"{report.num_documents} documents in the first four rows: {report.verdict}")
 
-batches = DataLoader(rows, batch_size=4, collate_fn=DataCollatorForCausalLM(Bytes()))
+batches = DataLoader(rows, batch_size=4, collate_fn=DataCollatorForCausalLM(TOKENIZER))
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 for epoch in range(2):
     for batch in batches:

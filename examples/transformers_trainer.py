@@ -1,23 +1,33 @@
-"""Train on packed rows with transformers' Trainer."""
+"""Train on packed rows with transformers' Trainer.
+
+Without an argument, on some functions of the standard library; or on what the command packed with
+bytes: `quire pack corpus --out packed --tokenizer byte --max-length 1024`, then
+`python examples/transformers_trainer.py packed`.
+"""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 
 from datasets import Dataset
-from standard_library import Bytes, documents, pack, tiny_llama
+from standard_library import TOKENIZER, documents, pack, tiny_llama
 from transformers import Trainer, TrainingArguments
 
+from quire import PackedDataset
 from quire.collate import DataCollatorForCausalLM
 from quire.verify import check_isolation
 
-MAX_LENGTH = 256
-
-rows = pack(documents(48, MAX_LENGTH), MAX_LENGTH)
+if len(sys.argv) > 1:
+    rows = PackedDataset(sys.argv[1])
+    max_length = rows.max_length
+else:
+    max_length = 256
+    rows = Dataset.from_list(pack(documents(48, max_length), max_length))
 
 with tempfile.TemporaryDirectory() as folder:
     trainer = Trainer(
-        model=tiny_llama(MAX_LENGTH),
+        model=tiny_llama(max_length),
         args=TrainingArguments(
             output_dir=folder,
             per_device_train_batch_size=4,
@@ -31,8 +41,8 @@ with tempfile.TemporaryDirectory() as folder:
             # Otherwise document_starts, which no model has an argument for, never arrive.
             remove_unused_columns=False,
         ),
-        train_dataset=Dataset.from_list(rows),
-        data_collator=DataCollatorForCausalLM(Bytes()),
+        train_dataset=rows,
+        data_collator=DataCollatorForCausalLM(TOKENIZER),
     )
     # The batch as the Trainer itself makes it.
     batch = next(iter(trainer.get_train_dataloader()))

@@ -36,6 +36,7 @@ def _shell(code: str) -> str:
 def test_the_code_of_a_page_runs(page, tmp_path):
     script = tmp_path / "page.py"
     script.write_text(blocks(page), encoding="utf-8")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],

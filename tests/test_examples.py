@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+import quire
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -50,6 +53,16 @@ def test_a_trainer_s_own_batch_is_isolated_and_it_learns(run, name):
     assert "documents in the first batch: isolated" in output
     logged = losses(output)[:-1]
     assert 1 < logged[-1] < logged[0] < 6
+
+
+def test_the_trainer_trains_on_what_the_command_packed(run, tmp_path):
+    texts = [f"{n}: " + "a few words " * (n % 17) for n in range(200)]
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    quire.pack_corpus([corpus], tmp_path / "packed", "byte", max_length=512)
+    output = run("transformers_trainer.py", str(tmp_path / "packed"))
+    assert "documents in the first batch: isolated" in output
+    assert losses(output)[-1] < 5.6
 
 
 def test_packing_computes_less_padding_for_the_same_documents(run):
