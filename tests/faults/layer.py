@@ -26,6 +26,8 @@ SETTINGS = "QUIRE_TESTS_FAULT"
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO}
 DEATHS = ("kill", "torn", "unsynced", "unsynced-data")
 KINDS = (*DEATHS, *ERRORS, "short")
+STRUCK = "struck"
+"""A file in the journal's folder that tells that the fault has happened."""
 OF_WRITES = ("torn", "short")
 """Faults that only a write can have."""
 
@@ -134,7 +136,7 @@ class _Layer:
             return act()
         name = _absolute(path)
         with self._numbered() as number:
-            if number == self._fault.at:
+            if self._is_struck(number, operation):
                 act = self._strike(act, torn, short)
             about |= {"operation": operation, "path": name, "new": not os.path.lexists(name)}
             try:
@@ -144,6 +146,18 @@ class _Layer:
                 raise
             self._keep(about, number)
             return done
+
+    def _is_struck(self, number: int, operation: str) -> bool:
+        """Whether it is this one's turn: that of the first write from there on, if it needs one."""
+        if not self._fault.at or number < self._fault.at:
+            return False
+        if self._fault.kind in OF_WRITES and operation != "write":
+            return False
+        try:  # once in all processes
+            os.close(_real["open"](self._folder / STRUCK, os.O_CREAT | os.O_EXCL, 0o644))
+        except FileExistsError:
+            return False
+        return True
 
     def _strike(self, act: Callable, torn: Callable | None, short: Callable | None) -> Callable:
         kind = self._fault.kind
