@@ -38,16 +38,18 @@ def test_54_a_grid_of_endless_patches_is_an_error_and_quarantined_within_a_budge
     assert numbers(dataset) == [[0, 2]]
 
 
-def test_54_a_grid_of_endless_patches_is_refused_by_the_collator_in_little_memory():
-    """Fault 54: in a process that may not have the memory of 2**40 places."""
+@pytest.mark.parametrize("side", [1 << 20, 1 << 32])
+@pytest.mark.parametrize("pixels", [0, 4])
+def test_54_a_grid_of_endless_patches_is_refused_by_the_collator_in_little_memory(side, pixels):
+    """Fault 54: in a process that may not have their memory, also where 64 bits count 0 of them."""
     script = f"""
         import resource
         import numpy as np
         from quire.collate import MropeOptions, VisionPaddingFreeCollator
         from quire.errors import QuireError
         sample = {{"input_ids": [5, 9, 9, 6], "labels": [5, 9, 9, 6],
-                  "pixel_values": np.zeros((4, 2), np.float32),
-                  "image_grid_thw": np.array({HUGE})}}
+                  "pixel_values": np.zeros(({pixels}, 2), np.float32),
+                  "image_grid_thw": np.array([[1, {side}, {side}]])}}
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30),) * 2)
         try:

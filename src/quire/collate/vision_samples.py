@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -144,7 +145,7 @@ def _grids(sample: Feature, index: int) -> Grids:
     image, video = (grid_of(sample, name, index) for name in GRIDS)
     for name, grid, pixels in zip(GRIDS, (image, video), PIXELS, strict=True):
         given = _count(sample, pixels, index)
-        described = int(grid.prod(axis=1).sum())
+        described = sum(map(math.prod, grid.tolist()))  # numpy's product would wrap around
         if given != described:
             raise InvalidRow(
                 f"sample {index}: {pixels} have {given} patches but {name} describe {described}; "
