@@ -62,7 +62,7 @@ class WaitsToBeHeard(FaultyJob):
     def __call__(self, partition: Partition, report: Report) -> None:
         def say(progress: Any) -> None:
             report(progress)
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 30
             while not (self.marks / "heard").exists():
                 if time.monotonic() > deadline:
                     raise TimeoutError("nobody heard")

@@ -7,6 +7,7 @@ import os
 import pytest
 
 import quire
+from quire.dataset.corpus import ray_tasks
 from quire.dataset.corpus.ray_engine import RayEngine
 from tests.cluster.jobs import FaultyEngine, WaitsToBeHeard
 from tests.corpus.corpora import hashes
@@ -54,7 +55,10 @@ def test_tasks_find_relative_paths(cluster, corpus, undisturbed, tmp_path, monke
     assert hashes(tmp_path / "out") == undisturbed
 
 
-def test_a_driver_hears_of_a_partition_that_is_not_done(cluster, corpus, undisturbed, tmp_path):
+def test_a_driver_hears_of_a_partition_that_is_not_done(
+    cluster, corpus, undisturbed, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(ray_tasks, "_ERRORS", 1)
     marks = tmp_path / "marks"
     engine = FaultyEngine(fault=WaitsToBeHeard, marks=marks, engine=RayEngine())
     corpus.pack(tmp_path / "out", engine=engine, on_progress=lambda _: (marks / "heard").touch())

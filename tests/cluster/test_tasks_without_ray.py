@@ -42,6 +42,7 @@ class FakeRay:
         self.script, self._nodes = script, list(nodes)
         self.begun: list[int] = []
         self.most = 0
+        self._deadline = time.monotonic() + 10
 
     def put(self, job):
         return job
@@ -58,6 +59,7 @@ class FakeRay:
         return iter(self.script(partition.number, self.begun.count(partition.number)))
 
     def wait(self, streams, timeout):
+        assert time.monotonic() < self._deadline, "a wait without end"
         self.most = max(self.most, len(streams))
         if self.script is nothing:
             time.sleep(0.01)
