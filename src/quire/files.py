@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quire.storage import Named, RemotePath
@@ -32,6 +33,34 @@ def whole_file(path: Named) -> Iterator[Path]:
         _sync(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def leftovers_swept(path: str | os.PathLike[str]) -> Iterator[None]:
+    """The temporary files of those who died while they wrote this path are gone in the block.
+
+    For what one process writes again and again at one place. They are left alone while another
+    one is in such a block in the same folder: the living hold a lock, and the dead hold none.
+    """
+    target = Path(path)
+    descriptor = os.open(target.parent, os.O_RDONLY)
+    try:
+        with suppress(ImportError, OSError):  # where no folder can be locked, what is left stays
+            _sweep(target, descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sweep(target: Path, folder: int) -> None:
+    import fcntl
+
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for left in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
+            left.unlink()
+    finally:
+        fcntl.flock(folder, fcntl.LOCK_SH)
 
 
 def make_folder(folder: Path) -> None:

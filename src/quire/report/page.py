@@ -14,7 +14,7 @@ from typing import Any
 from quire.dataset.packed.manifest import chosen_plan, read_manifest
 from quire.documents import TokenizerLike
 from quire.errors import OutputError
-from quire.files import whole_file
+from quire.files import leftovers_swept, whole_file
 from quire.report.figures import ReportOptions, figures_of
 from quire.report.shapes import planned_shapes, read_shapes
 from quire.storage import Named, as_path, local_folder
@@ -41,7 +41,7 @@ def write_report(
         figures = _figures(folder, tokenizer, options or ReportOptions(), plan, on_shard)
     file = Path(out)
     try:
-        with whole_file(file) as temporary:
+        with leftovers_swept(file), whole_file(file) as temporary:
             temporary.write_text(page_of(figures), encoding="utf-8")
     except OSError as error:
         raise OutputError(

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidState, OutputError
-from quire.files import whole_file
+from quire.files import leftovers_swept, whole_file
 from quire.seals import Seal, canonical
-from quire.stream.leftovers import leftovers_swept
 from quire.stream.migration import migrated
 
 FORMAT = "quire.stream"

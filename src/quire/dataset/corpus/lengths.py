@@ -23,7 +23,7 @@ from quire.dataset.corpus.partitions import make_partitions
 from quire.dataset.corpus.readers import BadRecord, read_span
 from quire.dataset.corpus.tokenizer import load_tokenizer, tokenizer_fingerprint
 from quire.documents import Documents, TokenizerLike
-from quire.files import whole_file
+from quire.files import leftovers_swept, whole_file
 from quire.ledger import Ledger, Tally
 from quire.plan import PlanOptions
 
@@ -170,7 +170,7 @@ def _write(file: Path, found: CorpusLengths) -> None:
     )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as temporary:
+        with leftovers_swept(file), whole_file(file) as temporary:
             _write_table(temporary, table)
     except OSError:
         return  # a cache that cannot be written costs time alone
