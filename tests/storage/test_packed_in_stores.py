@@ -161,7 +161,8 @@ def test_a_kept_shard_that_is_damaged_is_fetched_again(local, uri, tmp_path):
 
 def test_a_missing_shard_or_dataset_is_named(uri, bucket, client):
     client.delete_object(Bucket=bucket, Key="out/data/shard-00000-000.parquet")
-    with pytest.raises(CorruptFile, match="is missing; the manifest names it"):
+    missing = rf"{uri}/data/shard-00000-000\.parquet is missing; the manifest names it"
+    with pytest.raises(CorruptFile, match=missing):
         PackedDataset(uri)[0]
     with pytest.raises(InvalidOption, match=r"none has no manifest\.json"):
         PackedDataset(f"s3://{bucket}/none")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ import pytest
 from quire.errors import InvalidOption, MissingDependency, StorageError
 from quire.files import whole_file
 from quire.storage import RemotePath, as_path, local_copy, stores, sweep_scratch
+from quire.storage.local_copies import scratch_folder
+from tests.storage.server import CUT
 
 ATTEMPTS = stores._ATTEMPTS
 SECRET = "wJalrXUtnFEMI%2FK7MDENG"  # noqa: S105 - of nobody
@@ -157,6 +161,34 @@ def test_scratch_of_the_dead_is_swept_and_of_the_living_is_not(tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
+def test_scratch_that_is_made_while_others_sweep_is_not_swept(tmp_path):
+    def make(_):
+        with scratch_folder(tmp_path) as folder:
+            (folder / "file").write_bytes(b"1")
+            time.sleep(0.001)
+            return (folder / "file").read_bytes()
+
+    with ThreadPoolExecutor(4) as makers, ThreadPoolExecutor(2) as sweepers:
+        sweeps = [sweepers.submit(sweep_scratch, tmp_path) for _ in range(2000)]
+        assert set(makers.map(make, range(600))) == {b"1"}
+        assert all(sweep.result() is None for sweep in sweeps)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scratch_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    real, swept = fcntl.flock, []
+
+    def sweep_first(descriptor, kind):
+        if not swept:
+            swept.append(next(tmp_path.iterdir()))
+            swept[0].rmdir()
+        real(descriptor, kind)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    with scratch_folder(tmp_path) as folder:
+        assert folder.is_dir() and folder != swept[0]
+
+
 def test_an_unknown_scheme_is_an_error_of_two_lines():
     with pytest.raises(InvalidOption) as caught:
         as_path("s4://user:password@bucket/a").exists()
@@ -227,6 +259,44 @@ def test_a_store_that_fails_now_and_then_is_asked_again(bucket, store):
     put(as_path(f"s3://{bucket}/b"), b"def")
     store.failing = lambda request: None
     assert as_path(f"s3://{bucket}/b").read_bytes() == b"def"
+
+
+@pytest.mark.parametrize("size", [100, 300_000])
+def test_fault_48_an_answer_that_is_cut_off_is_asked_for_again(bucket, store, size):
+    data = os.urandom(size)
+    path = as_path(f"s3://{bucket}/a")
+    put(path, data)
+    seen = []
+
+    def cut_first(request):
+        seen.append(request)
+        return CUT if request.range and len(seen) < 3 else None
+
+    store.failing = cut_first
+    assert path.read_bytes() == data
+    store.failing = lambda request: CUT if request.range else None
+    with pytest.raises(StorageError):
+        path.read_bytes()
+
+
+def test_errors_of_any_kind_come_through_arrow_in_words(monkeypatch, tmp_path):
+    import fsspec
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = as_path("memory://broken/a.parquet")
+    with whole_file(path) as local:
+        pq.write_table(pa.table({"a": range(1000)}), local)
+
+    def broken(*arguments, **named):
+        raise LookupError("no line to the store")
+
+    file = path.arrow_file()
+    assert pq.ParquetFile(file).metadata.num_rows == 1000
+    opened = fsspec.filesystem("memory").open("/broken/a.parquet")
+    monkeypatch.setattr(type(opened), "read", broken, raising=False)
+    with pytest.raises(StorageError, match="no line to the store"):
+        pq.ParquetFile(path.arrow_file())
 
 
 @pytest.mark.parametrize("failing_part", ["1", "2", "uploadId"])

@@ -23,6 +23,7 @@ __all__ = [
     "RemotePath",
     "as_path",
     "each",
+    "is_uri",
     "local_copy",
     "local_folder",
     "matching",

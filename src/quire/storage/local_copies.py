@@ -23,13 +23,24 @@ def scratch_folder(within: Path | None = None) -> Iterator[Path]:
 
     It is locked as long as its process lives, so that `sweep_scratch` knows those of the dead.
     """
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
-    descriptor = os.open(folder, os.O_RDONLY)
+    folder, descriptor = _made_and_locked(within)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _made_and_locked(within: Path | None) -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:  # swept before it was locked
+            continue
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder, descriptor
         os.close(descriptor)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ _SIGNS = {
     "credentials": r"invalid_?access_?key|signature_?does_?not_?match|expired|credential"
     r"|unauthori[sz]ed|unauthenticated|\b401\b",
     "permission": r"access.?denied|forbidden|permission|\b403\b",
-    "network": r"network|connect|resolve|resolution|time.?out|timed out|unavailable|curlcode",
+    "network": r"network|connect|resolve|resolution|time.?out|timed out|unavailable|curlcode"
+    r"|service not known",
 }
 _STORES = ("aws error", "google::cloud", "gcs returned")
 
@@ -29,8 +31,10 @@ def told(location: Location, shown: str) -> Iterator[None]:
     """Whatever a store raises as a `StorageError`, save for what is not there."""
     try:
         yield
-    except (QuireError, FileNotFoundError):
+    except QuireError:
         raise
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "No such file or folder", shown) from None
     except Exception as error:
         # The cause may hold the whole URI, so where a secret is in it, it goes no further.
         raise storage_error(location, shown, error) from (None if location.secret else error)

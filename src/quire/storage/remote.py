@@ -160,14 +160,21 @@ class RemotePath:
         """The file, to be read from anywhere; requests go out as it is read."""
         if mode != "rb":
             raise InvalidOption(f"{self} is written whole or not at all, not opened as {mode!r}")
-        return cast(BinaryIO, io.BufferedReader(ReadingFile(self.arrow_file, self._told), _BUFFER))
+        return cast(BinaryIO, io.BufferedReader(ReadingFile(self._opened, self._told), _BUFFER))
 
     def open_ranges(self) -> BinaryIO:
         """The file, to be read here and there: every read is a request of just these bytes."""
-        return cast(BinaryIO, ReadingFile(self.arrow_file, self._told))
+        return cast(BinaryIO, ReadingFile(self._opened, self._told))
 
     def arrow_file(self) -> Any:  # noqa: ANN401
         """The file as Arrow reads it: only those ranges that are asked for."""
+        if self.location.scheme in NATIVE:
+            return self._opened()
+        from pyarrow import PythonFile
+
+        return PythonFile(self.open_ranges(), mode="r")  # errors of any kind come through in words
+
+    def _opened(self) -> Any:  # noqa: ANN401
         with self._told():
             return self.file_system.open_input_file(self.key)
 
@@ -185,8 +192,12 @@ class RemotePath:
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Take the file away."""
-        with suppress(FileNotFoundError) if missing_ok else self._told(), self._told():
-            self.file_system.delete_file(self.key)
+        try:
+            with self._told():
+                self.file_system.delete_file(self.key)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
 
     def remove_folder(self) -> None:
         """Take the folder away, with all that is in it."""

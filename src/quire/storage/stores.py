@@ -15,7 +15,7 @@ _S3_OPTIONS = ("anonymous", "endpoint_override", "region", "scheme")
 _GS_OPTIONS = ("anonymous", "endpoint_override", "scheme")
 _ATTEMPTS = 5
 """How often a request is tried, with growing pauses: some seconds until an error is one."""
-_CONNECT_SECONDS, _REQUEST_SECONDS = 5, 30
+_CONNECT_SECONDS, _REQUEST_SECONDS, _GOOGLE_SECONDS = 5, 30, 10
 NATIVE = ("s3", "gs")
 """What pyarrow brings itself."""
 _WHOLE = frozenset({"s3", "gs", "hf", "az", "abfs", "abfss", "oss", "oci", "cos"})
@@ -97,7 +97,7 @@ def _google(location: Location) -> Any:  # noqa: ANN401
         scheme=options.get("scheme"),
         endpoint_override=options.get("endpoint_override"),
         # Left alone, a missing bucket's host is asked for a quarter of an hour.
-        retry_time_limit=timedelta(seconds=_REQUEST_SECONDS),
+        retry_time_limit=timedelta(seconds=_GOOGLE_SECONDS),
     )
 
 

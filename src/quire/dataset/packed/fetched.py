@@ -20,7 +20,7 @@ from quire.dataset.packed.mapped import convert_shard, map_table, require_sha256
 from quire.dataset.packed.row_sources import Row, ShardRows, chosen_columns
 from quire.errors import CorruptFile, OutputError, StorageError
 from quire.files import whole_file
-from quire.storage import RemotePath, each, local_copy, sweep_scratch
+from quire.storage import RemotePath, each, is_uri, local_copy, sweep_scratch
 
 
 def default_cache() -> Path:
@@ -35,6 +35,7 @@ class Shards:
 
     def __init__(self, path: RemotePath, entries: Sequence[Mapping[str, Any]], cache: Path) -> None:
         self._path, self._entries, self._cache = path, entries, cache
+        self._is_swept = False
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -62,9 +63,15 @@ class Shards:
         with _writing(self._cache), _locked(kept.with_suffix(".lock")):
             if kept.exists():  # another rank was faster
                 return
+            self._sweep()
             with local_copy(self._path / entry["file"], within=self._cache) as shard:
                 shown = str(self._path / entry["file"])
                 convert_shard(shard, str(entry["sha256"]), kept, shown)
+
+    def _sweep(self) -> None:
+        if not self._is_swept:
+            self._is_swept = True
+            sweep_scratch(self._cache)
 
     def _kept(self, number: int) -> Path:
         return self._cache / f"{self._entries[number]['sha256']}.arrow"
@@ -120,13 +127,12 @@ def fetched_plan(path: RemotePath, entry: Mapping[str, Any], cache: Path) -> Pat
 def _writing(cache: Path) -> Iterator[None]:
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        sweep_scratch(cache)
         yield
     except StorageError:
         raise
-    except FileNotFoundError as error:
-        raise CorruptFile(f"{error.filename} is missing; the manifest names it") from error
     except OSError as error:
+        if is_uri(error.filename):
+            raise CorruptFile(f"{error.filename} is missing; the manifest names it") from error
         raise OutputError(
             f"{cache} cannot be written: {error.strerror or error}; name another folder with "
             "cache_dir="
