@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +14,15 @@ from typing import Any
 from quire.dataset.corpus.partition_job import PartitionJob, Report
 from quire.dataset.corpus.partitions import Partition
 from quire.dataset.corpus.ray_engine import RayEngine
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Return when it is so; raise when it takes too long."""
+    deadline = time.monotonic() + 30
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError("nothing happened for 30 s")
+        time.sleep(0.02)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +41,7 @@ class FaultyJob(PartitionJob):
 
 
 class DiesBehindItsCommit(FaultyJob):
-    """Kills its process when all is committed and the driver knows nothing, once on each node."""
+    """Kills its process when all is committed and nothing told, once on each of two nodes."""
 
     def __call__(self, partition: Partition, report: Report) -> None:
         import ray
@@ -39,19 +49,22 @@ class DiesBehindItsCommit(FaultyJob):
         if self.mark_once(ray.get_runtime_context().get_node_id()):
             super().__call__(partition, lambda _: None)
             os.kill(os.getpid(), signal.SIGKILL)
+        wait_until(lambda: len(list(self.marks.iterdir())) >= 2)  # a quick node must not do it all
         super().__call__(partition, report)
 
 
 class TellsItsProcess(FaultyJob):
-    """Leaves the number of its process where a killer can find it, and takes its time."""
+    """Leaves its process and node where a killer can find them, and takes its time."""
 
     def __call__(self, partition: Partition, report: Report) -> None:
+        import ray
+
         mark = self.marks / f"{os.getpid()}.pid"
-        mark.touch()
+        mark.write_text(ray.get_runtime_context().get_node_id())
         try:
-            time.sleep(0.1)
+            time.sleep(0.2)
             super().__call__(partition, report)
-            time.sleep(0.1)
+            time.sleep(0.2)
         finally:
             mark.unlink(missing_ok=True)
 
@@ -62,11 +75,7 @@ class WaitsToBeHeard(FaultyJob):
     def __call__(self, partition: Partition, report: Report) -> None:
         def say(progress: Any) -> None:
             report(progress)
-            deadline = time.monotonic() + 30
-            while not (self.marks / "heard").exists():
-                if time.monotonic() > deadline:
-                    raise TimeoutError("nobody heard")
-                time.sleep(0.02)
+            wait_until((self.marks / "heard").exists)
 
         super().__call__(partition, say)
 

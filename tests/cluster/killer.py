@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -43,3 +44,14 @@ def _kill(
             except ProcessLookupError:
                 continue
             killed.append(int(mark.stem))
+
+
+def is_busy(marks: Path, node: Any) -> bool:
+    """Whether a job on that node has left its mark and not taken it away."""
+    for mark in marks.glob("*.pid"):
+        try:
+            if mark.read_text() == node.node_id:
+                return True
+        except FileNotFoundError:
+            continue
+    return False

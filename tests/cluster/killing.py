@@ -28,7 +28,7 @@ from tests.cluster.driver import (
     wait_for_shards,
 )
 from tests.cluster.jobs import DiesBehindItsCommit, FaultyEngine, TellsItsProcess
-from tests.cluster.killer import killing_workers
+from tests.cluster.killer import is_busy, killing_workers
 from tests.cluster.nodes import NODE, kill_node, several_nodes, start_nodes
 from tests.corpus.corpora import hashes
 
@@ -83,18 +83,20 @@ class KillLoop:
         lost = self._cluster.add_node(**NODE)
         self._cluster.wait_for_nodes()
         self._pack(out, TellsItsProcess, marks, lost, at=self._chance.randint(1, 15))
-        return 1
+        if lost not in self._cluster.worker_nodes:
+            return 1
+        kill_node(self._cluster, lost)  # it was never busy
+        return 0
 
-    def _pack(
-        self, out: Path, fault: Any, marks: Path, lost: Any = None, at: int | None = None
-    ) -> None:
+    def _pack(self, out: Path, fault: Any, marks: Path, lost: Any = None, at: int = 0) -> None:
         heard, commits = time.monotonic(), 0
 
         def hear(progress: Any) -> None:
             nonlocal heard, commits
             self.longest_silence = max(self.longest_silence, time.monotonic() - heard)
             commits += progress.commit is not None
-            if commits == at and progress.commit is not None:
+            is_there = lost in self._cluster.worker_nodes
+            if is_there and commits >= at and is_busy(marks, lost):
                 kill_node(self._cluster, lost)
             heard = time.monotonic()
 

@@ -10,7 +10,7 @@ from quire.errors import WorkerError
 from quire.verify.output import verify_output
 from tests.cluster.driver import kill_a_driver
 from tests.cluster.jobs import DiesAlways, DiesBehindItsCommit, FaultyEngine, TellsItsProcess
-from tests.cluster.killer import killing_workers
+from tests.cluster.killer import is_busy, killing_workers
 from tests.cluster.nodes import NODE, kill_node
 from tests.corpus.corpora import hashes
 
@@ -30,7 +30,7 @@ def test_fault_47_workers_killed_at_random_moments(cluster, corpus, undisturbed,
     engine = FaultyEngine(fault=TellsItsProcess, marks=marks, engine=RayEngine())
     with killing_workers(marks, every=0.5, most=5) as killed:
         result = corpus.pack(tmp_path / "out", engine=engine, on_progress=seen.append)
-    assert len(killed) == 5
+    assert len(killed) >= 3
     assert hashes(tmp_path / "out") == undisturbed
     counted = sum(progress.documents for progress in seen)
     assert counted == result.ledger.documents.input, "what was done again is counted once"
@@ -39,16 +39,17 @@ def test_fault_47_workers_killed_at_random_moments(cluster, corpus, undisturbed,
 def test_fault_47_a_node_dies_in_the_middle(cluster, corpus, undisturbed, tmp_path):
     lost = cluster.add_node(**NODE)
     cluster.wait_for_nodes()
-    commits = []
+    marks, commits, killed = tmp_path / "marks", [], []
 
     def hear(progress) -> None:
-        if progress.commit is not None:
-            commits.append(progress.commit)
-            if len(commits) == 5:
-                kill_node(cluster, lost)
+        commits.extend([progress.commit] * (progress.commit is not None))
+        if len(commits) >= 3 and not killed and is_busy(marks, lost):
+            kill_node(cluster, lost)
+            killed.append(lost)
 
-    engine = FaultyEngine(fault=TellsItsProcess, marks=tmp_path / "marks", engine=RayEngine())
+    engine = FaultyEngine(fault=TellsItsProcess, marks=marks, engine=RayEngine())
     corpus.pack(tmp_path / "out", engine=engine, on_progress=hear)
+    assert killed, "in the middle of a partition"
     assert hashes(tmp_path / "out") == undisturbed
 
 
