@@ -114,8 +114,25 @@ def _shown(value: object) -> str:
     return shortened.repr(value)
 
 
+_MAX_DEPTH = 100
+_MERGE = "tag:yaml.org,2002:merge"
+
+
 class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]
     """Safe YAML in which a key that stands twice is an error, not the later one's victory."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401 - yaml's own nodes
+        """The next node; PyYAML takes seconds to find out itself that it is nested too deep."""
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise yaml.composer.ComposerError(
+                None, None, f"nested more than {_MAX_DEPTH} deep", self.peek_event().start_mark
+            )
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 def _parsed(text: str | bytes, problem: str) -> Any:  # noqa: ANN401 - whatever the text says
@@ -132,6 +149,11 @@ _WRONG_VALUES = (ValueError, KeyError, IndexError, AttributeError, TypeError)
 def _mapping_without_repeats(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen = set()
     for key_node, _ in node.value:
+        if key_node.tag == _MERGE:
+            raise yaml.constructor.ConstructorError(
+                None, None, "<< merges mappings, which is not read here; write the values out",
+                key_node.start_mark,
+            )  # fmt: skip
         key = loader.construct_object(key_node, deep=True)
         if isinstance(key, list | dict):
             raise yaml.constructor.ConstructorError(
@@ -142,7 +164,6 @@ def _mapping_without_repeats(loader: _StrictLoader, node: yaml.MappingNode) -> d
                 None, None, f"the key {key!r} stands twice", key_node.start_mark
             )
         seen.add(key)
-    loader.flatten_mapping(node)
     mapping: dict[Any, Any] = loader.construct_mapping(node, deep=True)
     return mapping
 

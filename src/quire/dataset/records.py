@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
+from quire.documents.sound_arrays import require_sound
 from quire.errors import InvalidDocument, InvalidOption, unknown_name
 
 if TYPE_CHECKING:
@@ -67,6 +68,12 @@ class ArrowColumns:
     """The columns of an Arrow table."""
 
     def __init__(self, table: pa.Table) -> None:
+        try:
+            require_sound(table)
+        except pa.ArrowException as error:
+            raise InvalidDocument(
+                f"the table is damaged: {error}; load or make it again"
+            ) from error
         self.names = list(table.column_names)
         self._table = table
 

@@ -46,7 +46,7 @@ class FileTokenizer:
 def encode_with_backend(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> Encoded:
     """Batch encoding at full speed: no offsets, no truncation or padding left over from before."""
     encode = getattr(backend, "encode_batch_fast", backend.encode_batch)
-    with _unlimited(backend):
+    with _unlimited(backend), _typed_failures("the tokenizer cannot encode these texts"):
         parts = [_plain(encode(part, add_special_tokens=False)) for part in _parts(texts)]
     return Encoded(
         tokens=np.concatenate([tokens for tokens, _ in parts]),
@@ -97,6 +97,17 @@ def _unlimited(backend: tokenizers.Tokenizer) -> Iterator[None]:
             backend.enable_padding(**padding)
 
 
+@contextmanager
+def _typed_failures(problem: str) -> Iterator[None]:
+    """What Rust raises, a plain Exception or a panic that is none at all, as a typed error."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        raise CorruptFile(f"{problem}: {error}; fetch or make its tokenizer.json again") from error
+
+
 def load_tokenizer_file(path: Path) -> FileTokenizer:
     """The tokenizer in a ``tokenizer.json``, or in a folder that has one."""
     file = path / "tokenizer.json" if path.is_dir() else path
@@ -121,10 +132,8 @@ def _version(file: Path) -> tuple[int, int] | None:
 @lru_cache(maxsize=4)
 def _load(file: Path, *_versions: tuple[int, int] | None) -> FileTokenizer:
     # A map function calls this once a batch, and reading Qwen3's file takes half a second.
-    try:
+    with _typed_failures(f"{file} is not a tokenizer"):
         backend = tokenizers.Tokenizer.from_file(str(file))
-    except Exception as error:  # the Rust side raises plain Exception
-        raise CorruptFile(f"{file} is not a tokenizer: {error}") from error
     config = read_config(file.with_name(_CONFIG))
     ids = {f"{name}_id": _token_id(backend, config.get(name), file, name) for name in _SPECIALS}
     return FileTokenizer(backend=backend, **ids)
@@ -139,7 +148,7 @@ def read_config(file: Path) -> dict[str, Any]:
         return {}
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptFile(f"{file} is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise CorruptFile(f"{file} holds {type(config).__name__}, not an object")
@@ -155,7 +164,10 @@ def _token_id(backend: tokenizers.Tokenizer, token: object, file: Path, name: st
     text = token.get("content") if isinstance(token, dict) else token
     if text is None:
         return None
-    token_id: int | None = backend.token_to_id(str(text))
+    try:
+        token_id: int | None = backend.token_to_id(text)  # type: ignore[arg-type]
+    except (TypeError, UnicodeEncodeError):  # no text, or half a surrogate pair
+        token_id = None
     if token_id is None:
         raise CorruptFile(f"{name} is {text!r} but {file} has no such token")
     return token_id

@@ -12,6 +12,8 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from quire.documents.sound_arrays import require_sound
+
 
 def values_of(path: Path, kind: str, key: str) -> Iterator[tuple[int, Any]]:
     """(record, value) of every record that holds one."""
@@ -51,10 +53,14 @@ def _arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
     data = pa.memory_map(str(path))
     try:
         reader = pa.ipc.open_file(data)
-        yield from (reader.get_batch(n) for n in range(reader.num_record_batches))
     except pa.ArrowInvalid:
         data.seek(0)
-        yield from pa.ipc.open_stream(data)
+        batches = iter(pa.ipc.open_stream(data))
+    else:
+        batches = (reader.get_batch(n) for n in range(reader.num_record_batches))
+    for batch in batches:
+        require_sound(batch)
+        yield batch
 
 
 def _json_values(path: Path, kind: str, key: str) -> Iterator[tuple[int, Any]]:

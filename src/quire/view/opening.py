@@ -13,6 +13,7 @@ import yaml  # type: ignore[import-untyped]
 
 from quire.boundaries import starts_from_segment_ids
 from quire.documents import as_tokenizer
+from quire.documents.sound_arrays import require_sound
 from quire.errors import CorruptFile, InvalidOption, missing_dependency
 from quire.storage import AnyPath, RemotePath
 from quire.view.rows import Decode, Rows
@@ -110,6 +111,7 @@ def _arrow(path: Path, decode: Decode | None) -> Rows:
         except pa.ArrowInvalid:
             source.seek(0)
             table = pa.ipc.open_stream(source).read_all()
+        require_sound(table)
     except (OSError, pa.ArrowException) as error:
         raise CorruptFile(f"{path} is no Arrow file: {error}") from error
     rows = (row for batch in table.to_batches(max_chunksize=64) for row in batch.to_pylist())

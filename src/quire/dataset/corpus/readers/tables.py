@@ -12,6 +12,7 @@ from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.batches import BadRecord, Batch, Span
 from quire.dataset.corpus.readers.expansion import require_bounded
+from quire.documents.sound_arrays import require_sound
 from quire.errors import CorruptFile
 from quire.storage import AnyPath, RemotePath
 
@@ -41,7 +42,9 @@ def wanted_names(options: CorpusOptions, columns: Mapping[str, str]) -> list[str
 def table_schema(file: InputFile) -> pa.Schema:
     """The columns of a file."""
     with _opened(file) as table:
-        return table.schema_arrow if isinstance(table, pq.ParquetFile) else table.schema
+        schema = table.schema_arrow if isinstance(table, pq.ParquetFile) else table.schema
+        _ = schema.names  # of a damaged file they may be no text
+        return schema
 
 
 def table_chunks(file: InputFile, names: list[str]) -> list[tuple[int, int]]:
@@ -158,7 +161,7 @@ def _opened(
             source.seek(0)
             with pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source) as reader:
                 yield reader
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(file.path, RemotePath):
             file.path.raise_if_of_store(error)
         raise CorruptFile(f"{file.path} cannot be read as {file.kind}: {error}") from error
@@ -177,6 +180,7 @@ def _arrow_source(path: AnyPath) -> pa.NativeFile:
 def _record_batches(
     table: pa.RecordBatchFileReader | pa.RecordBatchStreamReader,
 ) -> Iterator[pa.RecordBatch]:
-    if isinstance(table, pa.RecordBatchFileReader):
-        return (table.get_batch(number) for number in range(table.num_record_batches))
-    return iter(table)
+    is_file = isinstance(table, pa.RecordBatchFileReader)
+    for batch in map(table.get_batch, range(table.num_record_batches)) if is_file else table:
+        require_sound(batch)
+        yield batch
