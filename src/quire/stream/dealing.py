@@ -74,7 +74,7 @@ class DealtBatches:
 
         A list holds the states of all ranks, each of the whole stream.
         """
-        places = [Place.of(one) for one in ([state] if isinstance(state, Mapping) else state)]
+        places = [Place.of(one) for one in (state if isinstance(state, list | tuple) else [state])]
         if len({(place.step, place.used, place.pieces) for place in places}) != 1:
             raise InvalidState(
                 f"{len(places)} ranks' states do not stand behind one piece of one batch; use "

@@ -126,6 +126,8 @@ class Lane:
         self._counts = self._read_counts(fields["ledger"])
         self._budget.used = self._counts["bad_record"]
         self._mixture.restore(fields["mixture"])
+        if self._over:
+            self._require_end()
 
     def _add(self, document: StreamedDocument) -> None:
         counts, length = self._counts, len(document.tokens)
@@ -138,6 +140,17 @@ class Lane:
             counts["empty"] += 1
         else:
             counts["bad_record"] += 1
+
+    def _require_end(self) -> None:
+        """Raise if there is a document: a state that says otherwise would end an epoch early."""
+        try:
+            self._mixture.next()
+        except StopIteration:
+            return
+        raise InvalidState(
+            "the state says that the stream is over, but its source goes on; use a state as "
+            "get_state() gave it"
+        )
 
     def _count(self, windows: Sequence[Window], fate: str) -> None:
         self._counts[f"{fate} documents"] += sum(window.num_documents for window in windows)

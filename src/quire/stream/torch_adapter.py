@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from quire.documents import TokenizerLike
-from quire.errors import missing_dependency
+from quire.errors import InvalidState, missing_dependency
 from quire.masks.visibility import fragment_starts
 from quire.stream.batch import Batch
 from quire.stream.dealing import DealtBatches, Saved
@@ -78,6 +78,11 @@ class TorchBatches(IterableDataset[ModelInputs]):
 
     def load_state_dict(self, state: Saved) -> None:
         """Begin the next pass behind a state; passes after that begin where they always do."""
+        if not isinstance(state, Mapping | list | tuple):
+            raise InvalidState(
+                f"a stream's state is a dict, not a {type(state).__name__}; to begin anew, make a "
+                "new dataset"
+            )
         self._next_start, self._dealt = state, None
 
     def _opened(self) -> DealtBatches:
