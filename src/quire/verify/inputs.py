@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quire.documents import Tokenizer, TokenizerLike, as_tokenizer
-from quire.errors import InvalidOption
+from quire.errors import CorruptFile, InvalidOption, QuireError
 from quire.storage import AnyPath, Named, RemotePath, as_path, local_copy, matching
 from quire.verify.input_values import values_of
 from quire.verify.manifest import is_indexed, read_manifest
@@ -34,6 +35,30 @@ def verify_inputs(
 ) -> OutputReport:
     """The report with what the inputs say: every document is there token by token, or counted."""
     manifest = read_manifest(report.path)
+    try:
+        return _verify_inputs(report, manifest, inputs, tokenizer)
+    except QuireError:
+        raise
+    except _SIGNS_OF_DAMAGE as error:
+        raise CorruptFile(
+            f"{report.path} cannot be compared with its inputs: {type(error).__name__} {error}; "
+            "its manifest or a file beside it is damaged; look with quire verify alone"
+        ) from error
+
+
+# What a manifest or a shard leads to whose parts are missing, or of another kind.
+_SIGNS_OF_DAMAGE = (
+    AttributeError, LookupError, OSError, OverflowError, TypeError, ValueError, re.error,
+    pa.ArrowException,
+)  # fmt: skip
+
+
+def _verify_inputs(
+    report: OutputReport,
+    manifest: Mapping[str, Any],
+    inputs: Sequence[Named],
+    tokenizer: TokenizerLike | None,
+) -> OutputReport:
     options = manifest["options"]
     if options["messages_key"] is not None or not options["keep_source"]:
         raise InvalidOption(

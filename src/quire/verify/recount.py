@@ -77,6 +77,10 @@ def _row_problems(
 ) -> Iterator[str]:
     tokens, lengths = columns["input_ids"]
     starts, counts = columns["document_starts"]
+    for name, values in (("input_ids", tokens), ("document_starts", starts)):
+        if len(values) and values.dtype.kind not in "iu":
+            yield f"has {name} of type {values.dtype}, which are no integers"
+            return
     if (lengths > capacity).any():
         row = int(np.argmax(lengths))
         yield f"row {row} has {lengths[row]} tokens, more than {capacity}"
