@@ -1,0 +1,39 @@
+"""How many examples hypothesis tries: as the tests say, or, by night, 10,000 of every property.
+
+``QUIRE_HYPOTHESIS=nightly python -m pytest`` takes hours.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+NIGHTLY = 10_000
+
+# A busy machine makes no test fail.
+settings.register_profile("quire", deadline=None)
+settings.register_profile(
+    "nightly", deadline=None, max_examples=NIGHTLY, suppress_health_check=list(HealthCheck)
+)
+PROFILE = os.environ.get("QUIRE_HYPOTHESIS", "quire")
+settings.load_profile(PROFILE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """By night, properties and machines that name fewer examples get as many as the others."""
+    if PROFILE != "nightly":
+        return
+    for item in items:
+        test = getattr(item, "obj", None)
+        holder = getattr(test, "__func__", test)
+        raise_examples(holder, "_hypothesis_internal_use_settings")
+        raise_examples(getattr(item, "cls", None), "settings")  # a state machine's test case
+
+
+def raise_examples(holder: object, name: str) -> None:
+    """Give the settings under this name, if they are hypothesis', the examples of the night."""
+    given = getattr(holder, name, None)
+    if isinstance(given, settings) and given.max_examples < NIGHTLY:
+        setattr(holder, name, settings(given, max_examples=NIGHTLY, deadline=None))
