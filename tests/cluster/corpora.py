@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import quire
+from tests.documents.real_tokenizers import folder_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,4 +65,16 @@ def indexed(folder: Path) -> Corpus:
     return lines(folder, index_only=True, strategy="wrapped")
 
 
-KINDS = {"lines": lines, "compressed": compressed, "tokens": tokens, "indexed": indexed}
+def qwen3(folder: Path) -> Corpus:
+    """A tokenizer of ten megabytes, which goes to the nodes."""
+    tokenizer = str(folder_of("qwen3"))
+    return replace(lines(folder), tokenizer=tokenizer, options={"partition_size": 12_000})
+
+
+KINDS = {
+    "lines": lines,
+    "compressed": compressed,
+    "tokens": tokens,
+    "indexed": indexed,
+    "qwen3": qwen3,
+}

@@ -23,6 +23,7 @@ from tests.corpus.corpora import hashes
         ("tokens", 2),
         ("tokens", None),
         ("indexed", 3),
+        ("qwen3", None),
     ],
 )
 def test_bytes_are_those_of_the_local_engine(cluster, corpora, kind, workers, tmp_path):
