@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -21,43 +19,13 @@ from pathlib import Path
 
 from tests.corpus.corpora import hashes, jsonl, texts
 from tests.faults.command_lines import command_line
+from tests.faults.installed import QUIRE, environment
+from tests.faults.layer import Fault
 
-DIE = """
-import os, signal
-left = {count}
-out = {out!r}
-def at_operation(event, arguments):
-    global left
-    named = [os.fsdecode(a) for a in arguments[:2] if isinstance(a, (str, bytes, os.PathLike))]
-    changes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir") or (
-        event == "open" and len(arguments) > 2 and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-    )
-    if changes and any(name.startswith(out) for name in named):
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if event == "open" and left > 0:
-            left -= 1
-            if left == 0:  # opened, and cut to nothing if it is written anew
-                os.open(arguments[0], arguments[2] | os.O_CREAT, 0o644)
-                os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(at_operation)
-real_sync = os.fsync
-def sync(descriptor):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    real_sync(descriptor)
-os.fsync = sync
-"""
-"""SIGKILL before the given operation that changes the output, behind an open, or before a sync."""
-
-QUIRE = Path(sys.executable).with_name("quire")
 PARTITION = 400
 FORMS = {"rows": (), "index": ("--index-only",)}
-LAST_OPERATION = 50
-"""A run of 20 partitions has some 200 operations; it is killed in one of its first 50."""
+LAST_OPERATION = 100
+"""A run of 20 partitions has some 400 operations; it is killed in one of its first 100."""
 
 
 class KillLoop:
@@ -132,23 +100,21 @@ class KillLoop:
         error = process.communicate()[1]
         return subprocess.CompletedProcess(arguments, process.returncode, "", error)
 
-    def _run(self, arguments: list[str], environment: dict[str, str] | None = None):
+    def _run(self, arguments: list[str], fault: Fault | None = None):
         return subprocess.run(
             [QUIRE, *arguments],
-            env={**os.environ, **(environment or {})},
+            env=environment(self._folder, fault),
             capture_output=True,
             text=True,
             check=False,
         )
 
-    def _dying(self, out: Path, operation: int) -> dict[str, str]:
-        """An environment in which Python dies at its given operation on the output."""
-        folder = self._folder / "site"
-        folder.mkdir(exist_ok=True)
-        code = "import sys\n" + DIE.format(count=operation, out=str(out))
-        (folder / "sitecustomize.py").write_text(code)
-        paths = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-        return {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+    def _dying(self, out: Path, operation: int) -> Fault:
+        """Death at the given operation on the output."""
+        journal = self._folder / "journal"
+        shutil.rmtree(journal, ignore_errors=True)
+        journal.mkdir()
+        return Fault(disk=str(out), journal=str(journal), at=operation)
 
     def _undisturbed(self, form: str) -> tuple[dict[str, str], dict[str, str]]:
         out = self._folder / f"undisturbed-{form}"

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 SETTINGS = "QUIRE_TESTS_FAULT"
@@ -80,20 +81,19 @@ class _Layer:
 
     def of_one_path(self, name: str, operation: str) -> Callable:
         def call(path=".", *arguments, **keywords):
-            act = lambda: _real[name](path, *arguments, **keywords)  # noqa: E731
-            return self.does(operation, path, act)
+            return self.does(operation, path, partial(_real[name], path, *arguments, **keywords))
 
         return call
 
     def of_two_paths(self, name: str) -> Callable:
         def call(path, to, **keywords):
-            act = lambda: _real[name](path, to, **keywords)  # noqa: E731
+            act = partial(_real[name], path, to, **keywords)
             return self.does("rename", path, act, to=_absolute(to))
 
         return call
 
     def open_descriptor(self, path, flags, *arguments, **keywords) -> int:
-        act = lambda: _real["open"](path, flags, *arguments, **keywords)  # noqa: E731
+        act = partial(_real["open"], path, flags, *arguments, **keywords)
         if not flags & (os.O_WRONLY | os.O_RDWR):
             return act()
         return self.does("open", path, act, cut=bool(flags & os.O_TRUNC))
@@ -113,7 +113,7 @@ class _Layer:
             return _real_open(file, mode, buffering, *arguments, **keywords)
         if "+" in mode or buffering == 0:
             raise NotImplementedError(f"the fault layer knows no mode {mode!r}: teach it")
-        act = lambda: _File(self, os.fspath(file), mode.replace("b", "").replace("t", ""))  # noqa: E731
+        act = partial(_File, self, os.fspath(file), mode.replace("b", "").replace("t", ""))
         raw = self.does("open", file, act, cut="a" not in mode)
         buffered = io.BufferedWriter(raw)
         return buffered if "b" in mode else io.TextIOWrapper(buffered, *arguments, **keywords)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -12,14 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from quire.verify.output import verify_output
-from tests.corpus.command import ROOT
 from tests.corpus.corpora import jsonl, texts
-from tests.faults.killing import QUIRE
+from tests.faults.installed import QUIRE, environment
 from tests.faults.layer import DEATHS, ERRORS, KINDS, STRUCK, Fault
 from tests.faults.power import entries, lose_power, operations
 from tests.faults.trees import tree
-
-SITE = "from tests.faults.layer import install_from_environment\ninstall_from_environment()\n"
 
 
 class DisturbedCommand:
@@ -28,8 +24,6 @@ class DisturbedCommand:
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self._folder, self._choose = folder, random.Random(seed)
         self._corpus = jsonl(folder / "corpus.jsonl", [*texts(40), {"text": None}])
-        (folder / "site").mkdir()
-        (folder / "site" / "sitecustomize.py").write_text(SITE)
         self._fresh()
         done = self._run(self._fault(0, "kill"))
         assert done.returncode == 0, done.stderr
@@ -81,15 +75,12 @@ class DisturbedCommand:
         return Fault(disk=disk, journal=journal, at=at, kind=kind, whole_group=whole)
 
     def _run(self, fault: Fault | None) -> subprocess.CompletedProcess[str]:
-        names = [str(self._folder / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-        environment = {"PYTHONPATH": os.pathsep.join(filter(None, names))}
-        environment |= fault.environment() if fault else {}
         out = ["--out", str(self._disk / "out"), "--tokenizer", "byte", "--resume"]
         sizes = ["--max-length", "16", "--partition-size", "400", "--max-bad-records", "1"]
         words = [str(QUIRE), "pack", str(self._corpus), *out, *sizes, "--workers", "2"]
         return subprocess.run(
             words,
-            env={**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": "1"},
+            env=environment(self._folder, fault),
             capture_output=True,
             text=True,
             check=False,

@@ -12,7 +12,7 @@ from quire.dataset.packed import PackedDataset
 from quire.verify.output import verify_output
 from tests.corpus.corpora import contents, jsonl, pack, texts
 from tests.faults.forks import is_killed, start
-from tests.faults.killing import QUIRE
+from tests.faults.installed import QUIRE
 
 LENGTH, PARTITION, EOS, OFFSET = 64, 20_000, 2, 3
 GLOBAL_BATCH = 12

@@ -8,8 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -19,9 +17,10 @@ import pytest
 from quire.dataset.corpus import local_engine, shards
 from quire.dataset.corpus.lock import worker_lock
 from quire.errors import InvalidDocument, OutputError, WorkerError
-from tests.corpus.command import ROOT, command, run
+from tests.corpus.command import command, run
 from tests.corpus.corpora import hashes, jsonl, pack, texts
-from tests.faults.killing import DIE, QUIRE, KillLoop
+from tests.faults.installed import QUIRE
+from tests.faults.killing import KillLoop
 
 SIZE = 400
 
@@ -62,68 +61,6 @@ def _until(true, process, seconds: float = 60) -> bool:
             return True
         time.sleep(0.002)
     return False
-
-
-@pytest.mark.parametrize("index_only", [False, True])
-def test_37_38_killed_between_any_two_file_operations_gives_the_same_bytes(tmp_path, index_only):
-    """In this process's children that share one start of Python, forked before each run."""
-    corpus = jsonl(tmp_path / "corpus.jsonl", [*texts(20), {"text": None}])
-    script = textwrap.dedent(
-        """
-        import json, os, sys
-        from pathlib import Path
-        from quire.dataset.corpus import replan
-        from tests.corpus.corpora import hashes, pack
-        corpus, folder, die = map(Path, sys.argv[1:4])
-        size, index_only = int(sys.argv[4]), sys.argv[5] == "True"
-        def work(out):
-            options = {"partition_size": size, "max_bad_records": 1, "index_only": index_only}
-            pack(corpus, out, resume=True, **options)
-            if index_only:
-                replan(out, max_length=64)
-        work(folder / "undisturbed")
-        expected = hashes(folder / "undisturbed")
-        def child(code, out):
-            process = os.fork()
-            if not process:
-                try:
-                    exec(code, {"sys": sys})
-                    work(out)
-                    os._exit(0)
-                except BaseException as error:
-                    print(repr(error), file=sys.stderr)
-                    os._exit(1)
-            return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        deaths, count = 0, 1
-        while True:
-            out = folder / str(count)
-            code = die.read_text().format(count=count, out=str(out))
-            ended = child(code, out)
-            if ended == 0:
-                break
-            assert ended == -9, ended
-            deaths += 1
-            data = {n: h for n, h in expected.items() if n.startswith("data/")}
-            assert not (out / "manifest.json").exists() or hashes(out).items() >= data.items()
-            assert child("", out) == 0, count
-            assert hashes(out) == expected, (count, set(hashes(out)) ^ set(expected))
-            count += 1
-        print(deaths)
-        """
-    )
-    (tmp_path / "die.py").write_text(DIE)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", script, corpus, tmp_path / "runs", tmp_path / "die.py"),
-            *(str(SIZE), str(index_only)),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 40, "operations that were interrupted"
 
 
 def test_38_a_shard_that_stands_is_adopted_by_its_hash_and_not_made_again(
@@ -415,11 +352,17 @@ def test_44_a_second_writer_is_refused_and_the_first_is_not_disturbed(
     assert hashes(tmp_path / "out") == undisturbed
 
 
+DIES = """
+from tests.faults.layer import Fault, install
+install(Fault(disk={out!r}, journal={journal!r}, at=50))
+"""
+
+
 def test_44_the_lock_of_a_dead_writer_is_taken_over(tmp_path, corpus, undisturbed):
     out = tmp_path / "out"
     done = run(
         *arguments(corpus, out),
-        before=DIE.format(count=30, out=str(out)),
+        before=DIES.format(out=str(out), journal=str(tmp_path)),
     )
     assert done.returncode == -signal.SIGKILL
     assert (out / ".quire" / "writer").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from quire.stream.state import sealed
 from quire.verify.output import verify_output
 from tests.corpus.corpora import jsonl, pack, texts
 
-PARTITION = 400
+PARTITION = 6000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class Work:
 
 def all_works(folder: Path) -> list[Work]:
     """Works over one small corpus with a bad record, which stands in the folder."""
-    corpus = jsonl(folder / "corpus.jsonl", [*texts(22), {"text": None}, *texts(8, seed=1)])
+    corpus = jsonl(folder / "corpus.jsonl", [*texts(22), {"text": None}, *_noise(12)])
 
     def rows(disk: Path) -> None:
         pack(corpus, disk / "out", **_TERMS)
@@ -84,6 +85,12 @@ def killed(act: Callable[[], object], disk: Path, *, after: str) -> None:
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
     (disk / "out" / "data" / ".shard-00009-000.parquet.0123456789ab.tmp").write_bytes(b"half")
+
+
+def _noise(count: int) -> list[str]:
+    """Texts that hardly shrink, so that a shard takes several writes."""
+    choose = random.Random(0)
+    return [choose.randbytes(choose.randint(100, 2000)).hex() for _ in range(count)]
 
 
 def _nothing(disk: Path) -> None:
