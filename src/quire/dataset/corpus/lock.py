@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,24 +12,28 @@ from pathlib import Path
 from quire.errors import OutputError
 from quire.storage import AnyPath, RemotePath
 
+_SECONDS_TO_WAIT = 300.0
+"""For workers of a writer that is no more."""
+
 
 @contextmanager
 def writer_lock(folder: AnyPath, out: AnyPath) -> Iterator[None]:
     """Nobody else writes to the output while the block runs; the folder is gone behind it if empty.
 
-    Workers of a writer that was killed are waited for: they see its death at once, and must not
-    leave a file behind that nobody takes away. A store has no locks.
+    Workers of a writer that was killed are waited for: they see its death at once, on a cluster
+    within a minute or so, and must not leave a file behind that nobody takes away. A store has no
+    locks.
     """
     if isinstance(folder, RemotePath):
         yield
         return
     descriptor = _locked(folder / "writer", out)
     try:
-        workers = os.open(folder / "workers", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(workers, fcntl.LOCK_EX)
-        finally:
-            os.close(workers)
+        _wait_for_workers(folder / "workers", out)
+    except BaseException:
+        os.close(descriptor)  # the files stay: what is waited for still holds one
+        raise
+    try:
         yield
     finally:
         try:
@@ -51,6 +56,26 @@ def worker_lock(folder: AnyPath) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _wait_for_workers(path: Path, out: AnyPath) -> None:
+    deadline = time.monotonic() + _SECONDS_TO_WAIT
+    workers = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        while True:
+            try:
+                fcntl.flock(workers, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise OutputError(
+                        f"workers of an earlier run still write to {out}, {_SECONDS_TO_WAIT:g} s "
+                        "after it ended; end them (on a cluster: its tasks), then resume"
+                    ) from None
+                time.sleep(0.05)
+            else:
+                return
+    finally:
+        os.close(workers)
 
 
 def _locked(path: Path, out: AnyPath) -> int:
