@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constr
 FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs pictures clean
+.PHONY: help setup demo test check bench docs pictures mutants clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
@@ -36,8 +36,12 @@ docs: $(VENV)/.everything  ## build the site into site/
 pictures: $(VENV)/.everything  ## make the pictures of the docs again (needs chromium)
 	$(BIN)/python -m tools.pictures
 
+mutants: $(VENV)/.everything  ## mutation testing of the core (hours); ONLY="quire.labels.*" for a part
+	@$(INSTALL) --editable '.[mutation]'
+	QUIRE_HYPOTHESIS=mutants $(BIN)/mutmut run $(ONLY)
+
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) site .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache mutants
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "quire needs Python 3.11 or newer; say make PYTHON=...")'

@@ -17,6 +17,8 @@ settings.register_profile("quire", deadline=None)
 settings.register_profile(
     "nightly", deadline=None, max_examples=NIGHTLY, suppress_health_check=list(HealthCheck)
 )
+# Under mutmut, few and always the same: a mutant that lives has to live on.
+settings.register_profile("mutants", deadline=None, max_examples=25, derandomize=True)
 PROFILE = os.environ.get("QUIRE_HYPOTHESIS", "quire")
 settings.load_profile(PROFILE)
 
