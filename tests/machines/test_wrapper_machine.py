@@ -33,34 +33,46 @@ class WrapperMachine(RuleBasedStateMachine):
             "packing_drop_last": drop_last,
         }
         self.expected, self.dropped = naive_packs(lengths, CAPACITY, buffer, ratio, drop_last)
-        self.saved = None
+        self.saved = []
+        self.states = {}
+        """The state at every place where one was saved."""
         self.start_anew()
 
     def start_anew(self):
         self.dataset = PackedVLDataset(self.kind(self.items), **self.options)
         self.packs, self.done, self.epoch = None, 0, 0
+        self.begun = self.ended = False
 
     @rule(count=st.integers(1, 6))
     def take(self, count):
         if self.packs is None:
-            self.packs = iter(self.dataset)
+            self.packs, self.begun = iter(self.dataset), True
         for _ in range(count):
             found = numbers([pack]) if (pack := next(self.packs, None)) is not None else []
             assert found == self.expected[self.done : self.done + 1]
             self.done += len(found)
+            self.ended = not found
+
+    @rule()
+    def take_one_and_save(self):
+        self.take(1)
+        self.save()
 
     @rule()
     def save(self):
         text = json.dumps(self.dataset.state_dict())
         assert json.dumps(self.dataset.state_dict()) == text, "twice is the same"
-        self.saved = text, self.done, self.epoch
+        place = (self.epoch, self.done, self.begun, self.ended)
+        assert self.states.setdefault(place, text) == text, "whatever way led here"
+        self.saved.append((text, *place))
 
-    @precondition(lambda self: self.saved is not None)
-    @rule(in_a_new_process=st.booleans(), names_the_epoch=st.booleans())
-    def load(self, in_a_new_process, names_the_epoch):
+    @precondition(lambda self: self.saved)
+    @rule(which=st.integers(0, 9), in_a_new_process=st.booleans(), names_the_epoch=st.booleans())
+    def load(self, which, in_a_new_process, names_the_epoch):
         if in_a_new_process:
             self.start_anew()
-        text, self.done, self.epoch = self.saved
+        text, *place = self.saved[which % len(self.saved)]
+        self.epoch, self.done, self.begun, self.ended = place
         self.dataset.load_state_dict(json.loads(text))
         if names_the_epoch:  # as trainers do
             self.dataset.set_epoch(self.epoch)
@@ -73,6 +85,7 @@ class WrapperMachine(RuleBasedStateMachine):
         self.epoch += 1
         self.dataset.set_epoch(self.epoch)
         self.packs, self.done = None, 0
+        self.begun = self.ended = False
 
     @precondition(lambda self: self.packs is not None)
     @rule()
