@@ -18,6 +18,7 @@ from quire.dataset.corpus.inputs import find_inputs
 from quire.dataset.corpus.readers.tables import table_schema
 from quire.documents.tokenizer_file import load_tokenizer_file
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, InvalidState
+from quire.plan import Plan, make_plan
 from quire.stream import StreamConfig, open_stream
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
@@ -221,6 +222,28 @@ def test_a_manifest_that_was_changed_is_a_typed_error_beside_its_inputs_too(out,
     (out / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(CorruptFile, match="cannot be compared with its inputs"):
         verify_inputs(report, [out.parent / "a.jsonl"], "byte")
+
+
+def test_true_is_no_version_of_a_manifest(out):
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["format"]["version"] = True
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CorruptFile, match="this quire reads version 1"):
+        verify_output(out)
+
+
+def test_true_is_no_version_of_a_plan(tmp_path):
+    file = tmp_path / "plan.arrow"
+    make_plan([3, 4], 8).save(file)
+    with pa.memory_map(str(file)) as source:
+        table = pa.ipc.open_file(source).read_all()
+    about = {**json.loads(table.schema.metadata[b"quire.plan"]), "version": True}
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    forged = pa.table(columns, metadata={"quire.plan": json.dumps(about)})
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, forged.schema) as writer:
+        writer.write_table(forged)
+    with pytest.raises(CorruptFile, match="plan format True but this quire reads 1"):
+        Plan.load(file)
 
 
 def test_document_starts_that_are_no_integers_are_a_problem_of_the_shard(out):

@@ -94,7 +94,7 @@ def _about(path: str | os.PathLike[str], table: pa.Table) -> dict[str, Any]:
         missing = {"options", "ledger", "lengths_sha256", "sha256"} - about.keys()
     except (KeyError, ValueError, TypeError, AttributeError):
         raise CorruptFile(f"{path} is an Arrow file but not a plan of quire's") from None
-    if version != VERSION:
+    if version != VERSION or isinstance(version, bool):
         raise CorruptFile(
             f"{path} has plan format {version!r} but this quire reads {VERSION}; upgrade quire "
             "or plan again"

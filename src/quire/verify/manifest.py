@@ -36,7 +36,8 @@ def read_manifest(folder: AnyPath) -> dict[str, Any]:
     if missing:
         raise CorruptFile(f"{path} lacks {', '.join(missing)}; it is damaged")
     said = manifest["format"]
-    known = isinstance(said, dict) and said.get("name") in _FORMATS and said.get("version") == 1
+    version = said.get("version") if isinstance(said, dict) else None
+    known = version == 1 and version is not True and said.get("name") in _FORMATS
     if not known:
         raise CorruptFile(
             f"{path} has format {said!r:.80}, but this quire reads version 1; upgrade"
