@@ -9,8 +9,10 @@ import pytest
 
 from quire.dataset.corpus import replan
 from quire.errors import InvalidOption, OutputError, StorageError
-from quire.storage import as_path
+from quire.storage import as_path, stores
 from tests.corpus.corpora import hashes, jsonl, pack, texts
+from tests.storage.conftest import KEYS
+from tests.storage.server import Store
 
 BAD = "not JSON at all"
 
@@ -240,3 +242,53 @@ def test_a_store_that_goes_away_while_inputs_are_read_loses_nothing(
     assert sum(name.startswith(".quire/shard") for name in objects("out/")) == 1
     pack(f"s3://{bucket}/in", uri, partition_size=5000, resume=True)
     assert objects("out/") == files(tmp_path / "out")
+
+
+def test_a_server_that_is_stopped_in_the_middle_loses_nothing(
+    tmp_path, bucket, objects, corpus, monkeypatch
+):
+    pack(corpus, tmp_path / "out", **OPTIONS)
+    other = Store()  # of the same buckets
+    other.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", other.endpoint)
+    stores._opened.cache_clear()
+    commits = []
+
+    def stop(progress):
+        if progress.commit is not None:
+            commits.append(progress.commit)
+            if len(commits) == 2:
+                other.stop()
+
+    with pytest.raises(OutputError, match="cannot be reached") as caught:
+        pack(corpus, f"s3://{bucket}/out", on_progress=stop, **OPTIONS)
+    assert str(caught.value).endswith("to continue, resume")
+    monkeypatch.undo()
+    again = Store()
+    again.start()
+    for name, value in (KEYS | {"AWS_ENDPOINT_URL": again.endpoint}).items():
+        monkeypatch.setenv(name, value)
+    stores._opened.cache_clear()
+    seen = []
+    pack(corpus, f"s3://{bucket}/out", resume=True, on_start=seen.append, **OPTIONS)
+    again.stop()
+    assert seen[0].resumed == 2
+    assert objects("out/") == files(tmp_path / "out")
+
+
+def test_temporary_files_are_swept_where_files_are_renamed(tmp_path, corpus):
+    pack(corpus, tmp_path / "out", **OPTIONS)
+    out = "memory://sweeping/out"
+
+    def stop(progress):
+        if progress.commit is not None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pack(corpus, out, on_progress=stop, **OPTIONS)
+    memory = fsspec.filesystem("memory")
+    for folder in ("", "data/", ".quire/"):
+        memory.pipe(f"/sweeping/out/{folder}.shard.parquet.quire-transfer-x.tmp", b"half")
+    pack(corpus, out, resume=True, **OPTIONS)
+    names = [name.removeprefix("/sweeping/out/") for name in memory.find("/sweeping/out")]
+    assert sorted(names) == sorted(files(tmp_path / "out"))

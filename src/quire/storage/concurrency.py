@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -22,6 +21,8 @@ def each(
     if not at_once:
         yield from map(function, items)
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(_THREADS) as threads:
         pending = [threads.submit(function, item) for item in items]
         try:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from quire.errors import InvalidOption, StorageError
+from quire.storage.concurrency import each
 from quire.storage.local_copies import scratch_folder
 from quire.storage.location import Location, parse
 from quire.storage.problems import is_of_store, storage_error, told
@@ -20,6 +21,15 @@ from quire.storage.transfers import ReadingFile, put_whole
 
 _BUFFER = 8 << 20
 """Bytes of a request where a file is read from its beginning to its end."""
+
+
+class Entry(NamedTuple):
+    """What a store lists."""
+
+    name: str
+    """The path below the folder that was listed."""
+    is_file: bool
+    size: int
 
 
 class Status(NamedTuple):
@@ -130,13 +140,13 @@ class RemotePath:
 
     def listed(self) -> tuple[list[RemotePath], list[RemotePath]]:
         """Folders and files directly below."""
-        infos = sorted(self._infos(recursive=False), key=lambda info: str(info.path))
-        named = [(info.is_file, self / PurePosixPath(info.path).name) for info in infos]
-        return [path for file, path in named if not file], [path for file, path in named if file]
+        entries = self._entries(recursive=False)
+        folders = [self / entry.name for entry in entries if not entry.is_file]
+        return folders, [self / entry.name for entry in entries if entry.is_file]
 
     def files_below(self) -> list[RemotePath]:
         """All files below, at any depth: one listing, no question for each."""
-        return self._below(recursive=True, files_only=True)
+        return [self / entry.name for entry in self._entries(recursive=True) if entry.is_file]
 
     def require_bucket(self) -> None:
         """Raise where not even the bucket exists, of which a missing file tells nothing."""
@@ -154,7 +164,7 @@ class RemotePath:
 
     def sizes(self) -> dict[str, int]:
         """The size of every file directly below, by name: one request for a thousand."""
-        return {PurePosixPath(i.path).name: i.size for i in self._infos(False) if i.is_file}
+        return {e.name: e.size for e in self._entries(recursive=False) if e.is_file}
 
     def open(self, mode: str = "rb") -> BinaryIO:
         """The file, to be read from anywhere; requests go out as it is read."""
@@ -201,8 +211,15 @@ class RemotePath:
 
     def remove_folder(self) -> None:
         """Take the folder away, with all that is in it."""
-        with suppress(FileNotFoundError), self._told():
-            self.file_system.delete_dir(self.key)
+        if self.location.scheme == "gs":
+            # pyarrow takes the files away, and then fails at an object that stands for the folder.
+            for _ in each(
+                lambda file: file.unlink(missing_ok=True), self.files_below(), at_once=True
+            ):
+                pass
+        elif self.is_dir():
+            with self._told():
+                self.file_system.delete_dir(self.key)
 
     @contextmanager
     def written_whole(self) -> Iterator[Path]:
@@ -210,7 +227,11 @@ class RemotePath:
         with scratch_folder() as folder:
             local = folder / self.name
             yield local
-            self._upload(local)
+            try:
+                self._upload(local)
+            except FileNotFoundError:
+                self.require_bucket()
+                raise
 
     def download(self, target: Path) -> None:
         """Copy the file to a local path."""
@@ -239,15 +260,31 @@ class RemotePath:
         with self._told():
             return self.file_system.get_file_info(self.key)
 
-    def _infos(self, recursive: bool) -> list[Any]:
+    def _below(self, recursive: bool) -> list[RemotePath]:
+        return [self / entry.name for entry in self._entries(recursive)]
+
+    def _entries(self, recursive: bool) -> list[Entry]:
+        """What stands below, by name."""
+        if self.location.scheme == "gs" and not recursive:
+            return _first_level(self._entries(recursive=True))
         from pyarrow import fs
 
+        mine = self.key.strip("/")
         with self._told():
             selector = fs.FileSelector(self.key, allow_not_found=True, recursive=recursive)
-            return list(self.file_system.get_file_info(selector))
+            infos = self.file_system.get_file_info(selector)
+        named = ((info.path.strip("/").removeprefix(mine).strip("/"), info) for info in infos)
+        return sorted(Entry(name, bool(i.is_file), i.size or 0) for name, i in named if name)
 
-    def _below(self, recursive: bool, files_only: bool = False) -> list[RemotePath]:
-        mine = self.key.strip("/")
-        infos = [info for info in self._infos(recursive) if info.is_file or not files_only]
-        names = (info.path.strip("/").removeprefix(mine).strip("/") for info in infos)
-        return [self / name for name in sorted(names) if name]
+
+def _first_level(entries: list[Entry]) -> list[Entry]:
+    """Of all that stands below, what stands directly below.
+
+    pyarrow lists a folder of Google's store without its folders, unless each has an object that
+    stands for it.
+    """
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        name, slash, _ = entry.name.partition("/")
+        found.setdefault(name, Entry(name, False, 0) if slash else entry)
+    return sorted(found.values())

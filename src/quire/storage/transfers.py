@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,8 @@ def put_whole(location: Location, local: Path, key: str) -> None:
     closing it publishes what was written so far. (`pyarrow.fs.copy_files` has no such moment, but
     passes over errors of closing, so that an object that was refused is taken for written.)
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     put = _put_native if location.scheme in NATIVE else _put_by_fsspec
     with ThreadPoolExecutor(max_workers=1) as thread:
         thread.submit(put, location, local, key).result()
