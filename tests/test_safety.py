@@ -1,0 +1,130 @@
+"""What the source never does, and that every package it stands on is pinned."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = sorted((ROOT / "src" / "quire").rglob("*.py"))
+BANNED_MODULES = {
+    "pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "subprocess", "pty",
+    "code", "xml", "telnetlib", "ftplib", "smtplib",
+}  # fmt: skip
+BANNED_CALLS = {
+    "eval", "exec", "compile", "__import__", "os.system", "os.popen", "np.load", "numpy.load",
+    "torch.load", "yaml.unsafe_load", "yaml.full_load", "tempfile.mktemp",
+}  # fmt: skip
+PINNED_BY_NOBODY = {"quire", "pip", "setuptools", "wheel"}
+"""This project, and what a new environment comes with."""
+DANGERS = {
+    "S301": "import pickle\npickle.loads(b'')\n",
+    "S307": "eval('1')\n",
+    "S102": "exec('1')\n",
+    "S506": "import yaml\nyaml.load('1', Loader=yaml.Loader)\n",
+    "S602": "import subprocess\nsubprocess.run('x', shell=True)\n",
+    "S605": "import os\nos.system('x')\n",
+}
+
+
+def problems(source: str) -> list[str]:
+    """What of a source is banned."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        else:
+            names = []
+        found += [name for name in names if name.partition(".")[0] in BANNED_MODULES]
+        if isinstance(node, ast.Call) and (called := ast.unparse(node.func)) in BANNED_CALLS:
+            found.append(called)
+    return found
+
+
+def test_no_file_unpickles_evaluates_or_starts_a_program():
+    """Fault 50."""
+    assert len(FILES) > 200
+    found = {str(file): problems(file.read_text(encoding="utf-8")) for file in FILES}
+    assert {file: names for file, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize("source", DANGERS.values())
+def test_what_is_banned_is_found(source):
+    assert problems(source) or "yaml.load" in source  # that one is ruff's
+
+
+@pytest.mark.parametrize("code", DANGERS)
+def test_the_linter_knows_each_danger(code, tmp_path):
+    file = tmp_path / "danger.py"
+    file.write_text(DANGERS[code])
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"),
+         "--output-format", "concise", str(file)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert f" {code} " in done.stdout
+
+
+def test_no_file_tells_the_linter_to_look_away_from_these():
+    """But the one reader of YAML, whose loader is a SafeLoader with fewer powers."""
+    silenced = [
+        (file.name, code)
+        for file in FILES
+        for code in re.findall(r"noqa: (S\d+)", file.read_text(encoding="utf-8"))
+    ]
+    assert [pair for pair in silenced if pair[1] in DANGERS] == [("config.py", "S506")]
+
+
+# ---- packages
+
+
+def plain_name(name: str) -> str:
+    """The name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins() -> dict[str, str]:
+    """Version by package, of constraints.txt."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    said = [line.partition("#")[0].strip() for line in lines]
+    pairs = [re.fullmatch(r"([A-Za-z0-9._-]+)==([^\s;]+)(\s*;.*)?", line) for line in said if line]
+    assert None not in pairs, "a line that pins no exact version"
+    return {plain_name(pair[1]): pair[2] for pair in pairs if pair}
+
+
+def installed() -> dict[str, str]:
+    """Version by package, of this environment."""
+    return {plain_name(found.metadata["Name"]): found.version for found in metadata.distributions()}
+
+
+def test_every_package_that_is_installed_is_pinned():
+    missing = set(installed()) - set(pins()) - PINNED_BY_NOBODY
+    assert missing == set()
+
+
+def test_every_package_has_the_version_that_is_pinned():
+    """But for the part behind a plus sign, which says for which machine it was built."""
+    pinned = pins()
+    differing = {
+        name: (version, pinned[name])
+        for name, version in installed().items()
+        if name in pinned and version.partition("+")[0] != pinned[name].partition("+")[0]
+    }
+    assert differing == {}
+
+
+def test_every_package_that_the_project_asks_for_is_pinned():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    asked = [*project["dependencies"], *(one for extra in extras for one in extra)]
+    names = {plain_name(re.match(r"[A-Za-z0-9._-]+", one)[0]) for one in asked}
+    assert names - {"quire"} <= set(pins())
