@@ -30,13 +30,19 @@ class DisturbedCommand:
         self._after = tree(self._disk)
         self.num_operations = len(list(operations(self._journal)))
         self.tried: Counter[str] = Counter()
+        """By kind, those that came out as undisturbed."""
+        self.failures: list[str] = []
 
     def run(self, count: int, kinds: Sequence[str] = KINDS) -> Iterator[str]:
         """Disturb it so often, spread over its operations, each time in another way."""
         for number in range(count):
             at = 1 + (2 * number + 1) * self.num_operations // (2 * count)
             kind = kinds[number % len(kinds)]
-            self._try(at, kind)
+            try:
+                self._try(at, kind)
+            except AssertionError as error:
+                self.failures.append(f"the command: {kind} at operation {at}: {error}")
+                continue
             if (self._journal / STRUCK).exists():  # near the end there may be no write any more
                 self.tried[kind] += 1
                 yield f"{kind} at operation {at}"

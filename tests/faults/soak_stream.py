@@ -18,6 +18,19 @@ from tests.stream.inputs import ListSource, Numbers, config, shards_of, unique_d
 SHARDS = 5
 
 
+class _Noted(dict):
+    """Failures to come, by place; each that came is a byte in a file, which outlives a kill."""
+
+    def __init__(self, failures: dict[tuple[int, int], int], file: Path) -> None:
+        super().__init__(failures)
+        self._file = file
+
+    def __setitem__(self, place: tuple[int, int], left: int) -> None:
+        with self._file.open("ab") as file:
+            file.write(b".")
+        super().__setitem__(place, left)
+
+
 class SoakedStream:
     """The work of one round: batches are written to a log, which must be that of one quiet run."""
 
@@ -39,12 +52,14 @@ class SoakedStream:
         """Raise unless the same batches came, and every token once."""
         expected = self._quiet()
         log = self._folder / "log.jsonl"
-        log.touch()
+        for file in (log, self._folder / "failures"):
+            file.touch()
         while not (self._folder / "end").exists():
             self._leg(log)
             self._compare(log, expected)
         assert {line[0] for line in _lines(log)} == set(range(len(expected)))
         self._counts["epochs of streams"] += 1
+        self._counts["failures of sources"] += (self._folder / "failures").stat().st_size
 
     def _quiet(self) -> list[str]:
         """What one rank gives without any disturbance, checked against the documents."""
@@ -76,9 +91,12 @@ class SoakedStream:
             ),
             rank=rank,
             world_size=world_size,
-            source=ListSource(shards_of(self._documents, SHARDS), fail_at),
+            source=ListSource(shards_of(self._documents, SHARDS), self._noted(fail_at)),
             tokenizer=Numbers(),
         )
+
+    def _noted(self, failures: dict[tuple[int, int], int]) -> _Noted:
+        return _Noted(failures, self._folder / "failures")
 
     def _leg(self, log: Path) -> None:
         """All ranks of a world, in a process that is killed, unless it comes to the end."""

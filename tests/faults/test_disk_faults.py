@@ -86,7 +86,7 @@ def test_37_42_the_installed_command_and_its_workers_disturbed_at_any_operation(
     if not QUIRE.exists():
         pytest.skip("the quire command is not installed beside this Python")
     command = DisturbedCommand(tmp_path)
-    assert len(list(command.run(3, kinds=["kill", "EIO", "unsynced"]))) == 3
+    assert len(list(command.run(3, kinds=["kill", "EIO", "unsynced"]))) == 3, command.failures
 
 
 WATCHED = """

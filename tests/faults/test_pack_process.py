@@ -320,6 +320,26 @@ def test_43_a_failing_tokenizer_is_shown_with_its_traceback_and_record(tmp_path,
         assert isinstance(caught.value.__cause__, RuntimeError)
 
 
+def test_39_a_worker_that_cannot_lock_says_that_the_output_fails(tmp_path, corpus):
+    """Fault 39: not that workers died."""
+    unlockable = """
+import os, sys
+real = os.open
+def refuse(path, *arguments, **keywords):
+    if str(path).endswith("workers") and "spawn_main" in " ".join(sys.orig_argv):
+        raise OSError(5, os.strerror(5))
+    return real(path, *arguments, **keywords)
+os.open = refuse
+"""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(unlockable)
+    places = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
+    done = run(*arguments(corpus, tmp_path / "out", "--workers", 2), PYTHONPATH=places)
+    assert done.returncode == 2
+    assert "out cannot be written: Input/output error; what is committed stays" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_43_an_unknown_error_in_a_worker_keeps_its_traceback(tmp_path, corpus):
     class Odd(ValueError):
         def __init__(self, one, two):

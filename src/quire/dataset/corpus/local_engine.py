@@ -9,13 +9,14 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 
 from quire.dataset.corpus.lock import worker_lock
+from quire.dataset.corpus.output import errors_of_writing
 from quire.dataset.corpus.partition_job import PartitionJob, Progress, Report
 from quire.dataset.corpus.partitions import Partition
 from quire.errors import QuireError, WorkerError
@@ -157,17 +158,27 @@ def _work(connection: Connection, threads: int) -> None:
         job: PartitionJob = connection.recv()
     except (EOFError, OSError):
         return
-    with worker_lock(job.work):
-        while True:
-            try:
-                partition = connection.recv()
-            except (EOFError, OSError):
-                return
-            try:
-                job(partition, connection.send)
-                connection.send(None)
-            except Exception as error:
-                connection.send(_portable(error, partition))
+    with ExitStack() as held:
+        try:
+            with errors_of_writing(job.out):
+                held.enter_context(worker_lock(job.work))
+        except QuireError as error:
+            connection.send(error)
+            return
+        _serve(connection, job)
+
+
+def _serve(connection: Connection, job: PartitionJob) -> None:
+    while True:
+        try:
+            partition = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            job(partition, connection.send)
+            connection.send(None)
+        except Exception as error:
+            connection.send(_portable(error, partition))
 
 
 def _die_with_parent() -> None:
