@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.errors import InvalidState
-from quire.seals import Seal
+from quire.seals import Seal, canonical, checksum
 
 SEAL = Seal(format="quire.test", version=3, owner="a test")
 values = st.recursive(
@@ -60,3 +61,20 @@ def test_what_is_no_dict_is_no_state():
 
 def test_an_older_version_opens_and_tells_its_version():
     assert SEAL.opened(SEAL.sealed({"version": 2}))["version"] == 2
+
+
+def test_the_text_that_is_summed_is_the_same_for_any_order_of_keys():
+    assert canonical({"b": [1, 2], "a": "é\n"}) == '{"a":"\\u00e9\\n","b":[1,2]}'
+    assert checksum({"b": 1, "a": 2}) == checksum({"a": 2, "b": 1})
+    assert checksum({"a": 1}) == hashlib.sha256(b'{"a":1}').hexdigest()
+
+
+def test_a_wrong_checksum_is_named_beside_the_right_one():
+    state = SEAL.sealed({"step": 3}) | {"checksum": "0123"}
+    whole = checksum({name: state[name] for name in state if name != "checksum"})
+    with pytest.raises(InvalidState) as raised:
+        SEAL.opened(state)
+    assert str(raised.value) == (
+        f"the state's checksum is '0123' but its content has {whole!r}: it was damaged or changed; "
+        "use an earlier state"
+    )

@@ -57,6 +57,12 @@ def test_balancing_evens_out_attention_cost():
     assert across.after < 1 + (alone.after - 1) / 3
 
 
+def test_a_prefix_costs_as_the_tokens_that_it_is():
+    plan = quire.make_plan([3, 2], capacity=8, prefix=1)  # 4 and 3 places, in one row
+    costs = quire.attention_costs(plan, per_token=10, per_pair=1)
+    assert costs.tolist() == [10 * (4 + 3) + 4**2 + 3**2]
+
+
 def test_the_reported_ratio_is_that_of_the_rows():
     plan = web_plan()
     dealt = quire.balance(plan, 4, 3, window=2)
