@@ -66,7 +66,8 @@ def test_packing_looking_and_reporting(tmp_path, bucket, store, corpus):
     ],
 )
 def test_errors_are_two_lines_and_say_what_to_do(store, corpus, uri, first, second):
-    for command in (("pack", corpus, "--out", uri, *PACK), ("verify", uri), ("inspect", uri)):
+    commands = [("pack", corpus, "--out", uri, *PACK), ("verify", uri), ("inspect", uri)]
+    for command in commands if uri.startswith("s4") else commands[:1]:
         code, out, error = quire(*command)
         assert (code, out) == (2, ""), command
         lines = error.strip().split("\n")
