@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from quire.plan import Plan, make_plan
 from quire.stream import StreamConfig, open_stream
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
+from quire.view.opening import open_rows
 from tests.corpus.corpora import jsonl, pack, texts
 from tests.fuzz.targets.states import resealed
 from tests.stream.inputs import ListSource, Numbers, config, take
@@ -135,6 +137,18 @@ def test_a_column_whose_name_is_no_text_is_a_typed_error(tmp_path):
         table_schema(find_inputs([file])[0])
 
 
+def test_a_damaged_page_is_a_typed_error_where_rows_are_looked_at(tmp_path):
+    file = tmp_path / "a.parquet"
+    rows = pa.table({"input_ids": [[5, 6, 7, 8]], "document_starts": [[0, 2]]})
+    pq.write_table(rows, file, compression="zstd")
+    whole = bytearray(file.read_bytes())
+    start = pq.read_metadata(file).row_group(0).column(0).data_page_offset
+    whole[start : start + 12] = b"\xff" * 12
+    file.write_bytes(whole)
+    with pytest.raises(CorruptFile, match="is damaged"):
+        list(open_rows(file).views())
+
+
 # ---- tokenizers
 
 
@@ -246,19 +260,23 @@ def test_true_is_no_version_of_a_plan(tmp_path):
         Plan.load(file)
 
 
+def rewrite_shard(out, manifest, table):
+    """Put another table in place of the first shard, with its checksum in the manifest."""
+    shard = manifest["shards"][0]
+    pq.write_table(table, out / shard["file"])
+    data = (out / shard["file"]).read_bytes()
+    shard.update(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
+    (out / "manifest.json").write_text(json.dumps(manifest))
+
+
 def test_document_starts_that_are_no_integers_are_a_problem_of_the_shard(out):
     """Not a number cast to an integer is some integer, with a warning."""
-    import hashlib
-
     manifest = json.loads((out / "manifest.json").read_text())
     shard = manifest["shards"][0]
     table = pq.read_table(out / shard["file"])
     place = table.column_names.index("document_starts")
     floats = [[float("nan") for _ in row] for row in table["document_starts"].to_pylist()]
     changed = table.set_column(place, "document_starts", pa.array(floats))
-    pq.write_table(changed, out / shard["file"])
-    data = (out / shard["file"]).read_bytes()
-    shard.update(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
-    (out / "manifest.json").write_text(json.dumps(manifest))
+    rewrite_shard(out, manifest, changed)
     problems = verify_output(out).problems
     assert any("which are no integers" in problem for problem in problems), problems

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,15 +90,18 @@ def _saved(path: Path, decode: Decode | None) -> Rows:
     return Rows(kind="saved dataset", rows=dataset, decode=decode, num_rows=len(dataset))
 
 
+_DAMAGE = (OSError, pa.ArrowException, UnicodeDecodeError)
+"""What Arrow raises; the last where the names of columns, or texts, are none."""
+
+
 def _parquet(path: Path, decode: Decode | None) -> Rows:
     def rows() -> Iterator[dict[str, Any]]:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=64):
-                yield from batch.to_pylist()
+            yield from _of_batches(path, file.iter_batches(batch_size=64))
 
     try:
         num_rows = pq.read_metadata(path).num_rows
-    except (OSError, pa.ArrowException) as error:
+    except _DAMAGE as error:
         raise CorruptFile(f"{path} is no parquet file: {error}") from error
     return Rows(kind="parquet file", rows=rows(), decode=decode, num_rows=num_rows)
 
@@ -112,10 +115,19 @@ def _arrow(path: Path, decode: Decode | None) -> Rows:
             source.seek(0)
             table = pa.ipc.open_stream(source).read_all()
         require_sound(table)
-    except (OSError, pa.ArrowException) as error:
+        batches = table.to_batches(max_chunksize=64)
+    except _DAMAGE as error:
         raise CorruptFile(f"{path} is no Arrow file: {error}") from error
-    rows = (row for batch in table.to_batches(max_chunksize=64) for row in batch.to_pylist())
+    rows = _of_batches(path, batches)
     return Rows(kind="Arrow file", rows=rows, decode=decode, num_rows=table.num_rows)
+
+
+def _of_batches(path: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    try:
+        for batch in batches:
+            yield from batch.to_pylist()
+    except _DAMAGE as error:
+        raise CorruptFile(f"{path} is damaged: {error}; fetch or make it again") from error
 
 
 def _json_lines(path: Path, decode: Decode | None) -> Rows:

@@ -16,7 +16,7 @@ SHARES = {
     "visions": {"vision_state": 10},
     "outputs": {"manifest": 4, "manifest_verified": 2, "index": 2, "index_verified": 1, "shard": 1,
                 "plan": 30},
-    "tables": {"arrow_input": 30, "parquet_input": 30, "hostile_offsets": 20},
+    "tables": {"arrow_input": 30, "parquet_input": 30, "hostile_offsets": 20, "view": 10},
     "texts": {"recipe": 5, "config": 20, "config_override": 40, "jsonl": 100, "tokenizer_json": 40,
               "document_starts": 120},
     "controls": dict.fromkeys(

@@ -15,6 +15,7 @@ from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers import Span, read_span
 from quire.dataset.corpus.readers.tables import table_schema
 from quire.documents.list_columns import documents_from_columns
+from quire.view.opening import open_rows
 from tests.fuzz.mutation import NUMBERS, mutated_bytes
 from tests.fuzz.target import Subject, Target, by_name
 
@@ -103,6 +104,30 @@ def _hostile_table(_folder: Path) -> Subject:
     return Subject(make=make, read=read)
 
 
+def _view(folder: Path) -> Subject:
+    """What `quire inspect` is shown: rows in a file of any kind."""
+    columns = {"input_ids": [[5, 6, 7], [8]], "document_starts": [[0, 2], [0]], "t": ["a", "é"]}
+    rows = pa.table(columns)
+    text = b'{"input_ids": [5, 6, 7], "document_starts": [0, 2]}\n{"input_ids": [8]}\n'
+    seeds = {
+        "a.arrow": [_arrow_bytes(False, rows), _arrow_bytes(True, rows)],
+        "a.parquet": [_parquet_bytes(rows), _parquet_bytes(rows, compression="none")],
+        "a.jsonl": [text],
+    }
+
+    def make(choose: Random) -> tuple[str, bytes]:
+        name = choose.choice(list(seeds))
+        return name, mutated_bytes(choose, choose.choice(seeds[name]), seeds[name])
+
+    def read(given: tuple[str, bytes]) -> None:
+        file = folder / given[0]
+        file.write_bytes(given[1])
+        for row in open_rows(file, "byte").views(0, 4):
+            str(row)
+
+    return Subject(make=make, read=read)
+
+
 TARGETS = by_name(
     Target(
         name="arrow_input",
@@ -123,4 +148,5 @@ TARGETS = by_name(
         ),
     ),
     Target(name="hostile_offsets", prepare=_hostile_table),
+    Target(name="view", prepare=_view),
 )
