@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -105,7 +106,8 @@ def _part(choose: Random, value: list[Any]) -> tuple[Any, Any]:
 
 
 def _set_any(choose: Random, holder: Any, key: Any, names: Sequence[str]) -> None:
-    holder[key] = choose.choice(VALUES + NUMBERS)
+    # A copy: what later changes do to it must not reach other executions.
+    holder[key] = deepcopy(choose.choice(VALUES + NUMBERS))
 
 
 def _set_near(choose: Random, holder: Any, key: Any, names: Sequence[str]) -> None:
@@ -146,7 +148,7 @@ def _rename(choose: Random, holder: Any, key: Any, names: Sequence[str]) -> None
 
 def _deepen(choose: Random, holder: Any, key: Any, names: Sequence[str]) -> None:
     inner = holder[key]
-    for _ in range(choose.choice((1, 20, 400))):
+    for _ in range(choose.choice((1, 20, 250))):
         inner = [inner]
     holder[key] = inner
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.fuzz.campaign import Campaign, survey
-from tests.fuzz.mutation import mutated_bytes, mutated_json, mutated_lines
+from tests.fuzz.mutation import VALUES, mutated_bytes, mutated_json, mutated_lines
 from tests.fuzz.run import main, shared
 from tests.fuzz.targets import CONTROLS, NAMES, load_target
 
@@ -97,6 +97,14 @@ def test_executions_are_shared_out_and_every_target_gets_some():
     assert sum(counts.values()) >= 1_000_000
     assert set(counts) == set(NAMES)
     assert min(shared(1, NAMES).values()) == 1
+
+
+def test_changes_of_one_execution_do_not_reach_another():
+    """The values to choose from were once changed on the way, and an execution then told nothing."""
+    before = repr(VALUES)
+    for seed in range(3000):
+        mutated_json(Random(seed), '{"a": [[], {}], "b": [[1, 2]], "c": {"d": {"e": []}}}')
+    assert repr(VALUES) == before
 
 
 def test_changes_are_the_same_for_the_same_seed_and_mostly_others_for_another():
