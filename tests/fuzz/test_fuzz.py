@@ -100,7 +100,7 @@ def test_executions_are_shared_out_and_every_target_gets_some():
 
 
 def test_changes_of_one_execution_do_not_reach_another():
-    """The values to choose from were once changed on the way, and an execution then told nothing."""
+    """The values to choose from were once changed on the way; no execution could be repeated."""
     before = repr(VALUES)
     for seed in range(3000):
         mutated_json(Random(seed), '{"a": [[], {}], "b": [[1, 2]], "c": {"d": {"e": []}}}')
