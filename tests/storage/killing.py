@@ -24,6 +24,7 @@ import boto3
 
 from quire.verify.output import verify_output
 from tests.corpus.corpora import jsonl, texts
+from tests.faults.command_lines import command_line
 from tests.storage.conftest import KEYS
 from tests.storage.server import Request, Store
 
@@ -157,7 +158,7 @@ def main() -> None:
         for kills in loop.run(arguments.kills):
             print(f"{kills} kills, {loop.chains.total()} outputs as undisturbed", flush=True)
     store.stop()
-    text = json.dumps(loop.counts(), indent=1)
+    text = json.dumps({"command": command_line("tests.storage.killing"), **loop.counts()}, indent=1)
     print(text)
     if arguments.json:
         arguments.json.write_text(text + "\n")
