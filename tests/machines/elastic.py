@@ -100,7 +100,8 @@ class Loaders:
 
 
 def _make_stream(choose: Random) -> Any:
-    lengths = [choose.randrange(0, 15) for _ in range(choose.randrange(10, 40))]
+    # Each of the streams must have a token: one that repeats without any is an error.
+    lengths = [choose.randrange(1, 15) for _ in range(choose.randrange(10, 40))]
     shards = shards_of(unique_documents(lengths), choose.choice((1, 3, 8)))
     plain = config(
         seq_len=choose.choice((3, 6)),
