@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import quire
 from quire.dataset.corpus.inputs import find_inputs
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.partitions import make_partitions
@@ -144,3 +145,10 @@ def test_a_partition_reads_its_part_of_the_file(tmp_path, bucket, store, put):
     (span,) = partitions[5].spans
     assert sum(len(batch.records) for batch in read_span(files[0], span, options, {})) > 2000
     assert store.bytes_read("a.jsonl") < 9_000_000
+
+
+@pytest.mark.parametrize("named", ["s3://AKIAIOSF:wJalr@bucket/a", "/corpus/a.jsonl"])
+def test_one_path_instead_of_a_list_is_said_so_without_its_keys(named, tmp_path):
+    with pytest.raises(InvalidOption, match="must be a list of paths") as caught:
+        quire.pack_corpus(named, tmp_path / "packed", "byte", max_length=8)
+    assert "wJalr" not in str(caught.value)

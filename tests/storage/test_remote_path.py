@@ -57,10 +57,23 @@ def test_a_container_of_an_account_is_no_secret():
     assert str(as_path("abfs://box@account.dfs.net/a")) == "abfs://box@account.dfs.net/a"
 
 
-def test_a_secret_with_a_slash_is_refused_and_not_repeated():
+@pytest.mark.parametrize("scheme", ["s3", "gs", "sftp"])
+def test_a_secret_with_a_slash_is_refused_and_not_repeated(scheme):
     with pytest.raises(InvalidOption, match="%2F") as caught:
-        as_path("s3://AKIAIOSF:wJalr/XUtn@bucket/a")
+        as_path(f"{scheme}://AKIAIOSF:wJalr/XUtn@bucket/a")
     assert "wJalr" not in str(caught.value) and "XUtn" not in str(caught.value)
+
+
+@pytest.mark.parametrize("root", ["host:22", "[::1]:22", "[::1]"])
+def test_a_host_may_have_a_port(root):
+    assert str(as_path(f"sftp://user:word@{root}/a")) == f"sftp://{root}/a"
+
+
+@pytest.mark.parametrize("named", [Path("s3://AKIAIOSF:wJalr@bucket/a"), "file://me:wJalr@host/a"])
+def test_a_uri_that_is_refused_is_shown_without_its_keys(named):
+    with pytest.raises(InvalidOption) as caught:
+        as_path(named)
+    assert "wJalr" not in str(caught.value) and "AKIAIOSF" not in str(caught.value)
 
 
 @pytest.mark.parametrize("uri", ["s3://", "s3:///a", "gs://"])
@@ -212,6 +225,12 @@ def test_missing_fsspec_is_named(monkeypatch):
 def test_an_unknown_option_is_an_error_with_the_nearest():
     with pytest.raises(InvalidOption, match="did you mean 'region'"):
         as_path("s3://bucket/a?regin=eu").exists()
+
+
+def test_options_that_nobody_would_read_are_an_error():
+    with pytest.raises(InvalidOption, match="'token', but memory:// takes no options") as caught:
+        as_path("memory://bucket/a?token=wJalr").exists()
+    assert "wJalr" not in two_lines(caught)
 
 
 def two_lines(caught):

@@ -56,7 +56,7 @@ def _local(uri: str) -> Path:
     parts = urlsplit(uri)
     if parts.netloc not in ("", "localhost"):
         raise InvalidOption(
-            f"{parts.scheme}:// names the host {parts.netloc!r}\n"
+            f"{parts.scheme}:// names the host {parts.netloc.rpartition('@')[2]!r}\n"
             f"write {parts.scheme}:///FOLDER, with three slashes, or a local path"
         )
     return Path(unquote(parts.path))

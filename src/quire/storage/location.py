@@ -12,6 +12,7 @@ from quire.errors import InvalidOption
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FLATTENED = re.compile(r"(s3|gs|gcs|hf|az|abfs|memory|https?):/(?!/)")
 _QUERY = re.compile(r"\?((?:[A-Za-z0-9_.-]+=[^&?]*)(?:&[A-Za-z0-9_.-]+=[^&?]*)*)$")
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d+)?")
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 
@@ -58,8 +59,9 @@ def is_uri(named: object) -> bool:
 def require_unflattened(named: object) -> None:
     """Raise for a URI that was made a `Path`, which takes one of its two slashes."""
     if isinstance(named, os.PathLike) and _FLATTENED.match(os.fspath(named)):
+        location, path = parse(os.fspath(named).replace(":/", "://", 1))  # may hold a secret
         raise InvalidOption(
-            f"{os.fspath(named)} was a URI before pathlib took a slash of it\n"
+            f"{location.shown}/{path} was a URI before pathlib took a slash of it\n"
             "give URIs as text, not as Path"
         )
 
@@ -93,10 +95,12 @@ def parse(uri: str) -> tuple[Location, str]:
 
 
 def _require_whole(location: Location, path: str) -> None:
-    if location.scheme in ("s3", "gs") and ":" in location.root:
+    is_bucket = location.scheme in ("s3", "gs")
+    if ":" in location.root and (is_bucket or not _HOST.fullmatch(location.root)):
         # Most likely a secret key with a slash in it; nothing of it is said again.
         raise InvalidOption(
-            f"a {location.scheme}:// URI has a colon where the bucket's name is expected\n"
+            f"a {location.scheme}:// URI has a colon in the name of its "
+            f"{'bucket' if is_bucket else 'host'}\n"
             "write '/' and '+' of a secret key as %2F and %2B, or better: leave keys to the "
             "environment"
         )

@@ -103,6 +103,12 @@ def _google(location: Location) -> Any:  # noqa: ANN401
 
 def fsspec_system(location: Location) -> tuple[Any, str]:
     """The file system that fsspec has for a scheme, and the path of the store's root in it."""
+    if location.options:
+        raise InvalidOption(
+            f"{location.shown}: behind a question mark stands {location.options[0][0]!r}, but "
+            f"{location.scheme}:// takes no options there\n"
+            "leave it to the environment, or to the configuration of fsspec"
+        )
     try:
         import fsspec  # type: ignore[import-untyped]
     except ModuleNotFoundError:

@@ -92,7 +92,7 @@ def find_inputs(named: Sequence[Named]) -> tuple[InputFile, ...]:
     Inside a glob or a folder, by name. A file that would come twice is an error.
     """
     if isinstance(named, str | os.PathLike | RemotePath):
-        raise InvalidOption(f"inputs is one path, {named!r}, but must be a list of paths")
+        raise InvalidOption(f"inputs is one path, {as_path(named)}, but must be a list of paths")
     found = [pair for one in named for pair in _behind(one)]
     if not found:
         raise InvalidOption("there is no input; name files, globs or folders")

@@ -87,7 +87,8 @@ def errors_of_writing(out: AnyPath) -> Iterator[None]:
 
 def require_apart(named: Sequence[Named], out: AnyPath) -> None:
     """Raise if the output lies inside an input: it would be its own input on the next run."""
-    for one in () if isinstance(named, RemotePath) else named:  # refused where inputs are found
+    is_one = isinstance(named, str | os.PathLike | RemotePath)
+    for one in () if is_one else named:  # refused where inputs are found
         folder = as_path(one)
         if _lies_inside(out, folder):
             raise InvalidOption(f"the output {out} lies inside the input {folder}; move it out")
