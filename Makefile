@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constr
 FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs pictures mutants clean
+.PHONY: help setup demo test check bench docs pictures soak mutants clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
@@ -35,6 +35,9 @@ docs: $(VENV)/.everything  ## build the site into site/
 
 pictures: $(VENV)/.everything  ## make the pictures of the docs again (needs chromium)
 	$(BIN)/python -m tools.pictures
+
+soak: $(VENV)/.everything  ## pack and stream under random kills and faults for MINUTES (10)
+	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),10) --json docs/reliability/soak.json
 
 mutants: $(VENV)/.everything  ## mutation testing of the core (hours); ONLY="quire.labels.*" for a part
 	@$(INSTALL) --editable '.[mutation]'
