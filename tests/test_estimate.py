@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import quire
 from quire.dataset.corpus.estimate import TELLING, estimate
 from quire.dataset.corpus.options import CorpusOptions
+from quire.dataset.corpus.partitions import MAX_PARTITIONS
 from quire.dataset.corpus.sample import Sample, pack_sample
 from quire.errors import InvalidOption
 
@@ -109,6 +111,24 @@ def test_a_part_of_the_corpus_stands_for_the_whole(corpus: Path, tmp_path: Path)
     whole = estimate(sample, partition_size=20_000, workers=1)
     assert whole.rows == pytest.approx(packed.num_rows, rel=0.05)
     assert whole.documents == pytest.approx(2_000, rel=0.05)
+
+
+def test_a_corpus_of_any_number_of_sample_sizes_is_estimated(tmp_path: Path) -> None:
+    large = tmp_path / "large.jsonl"
+    large.write_text('{"text": "abcdefgh"}\n' * (MAX_PARTITIONS + 10))
+    sample = pack_sample([large], "byte", CorpusOptions(max_length=64), size=8 * 21)
+    assert sample.num_bytes < 1_000
+    assert sample.total_bytes == large.stat().st_size
+
+
+def test_of_a_compressed_file_no_more_is_read_than_the_sample(tmp_path: Path, corpus: Path) -> None:
+    packed = tmp_path / "corpus.jsonl.gz"
+    packed.write_bytes(gzip.compress(corpus.read_bytes(), compresslevel=0))
+    sample = pack_sample([packed], "byte", CorpusOptions(max_length=64), size=10_000)
+    assert 10_000 <= sample.num_bytes <= 15_000
+    assert sample.warm_bytes <= 2_000
+    # All that was read is in the rows: every document has one BOS and one EOS or more.
+    assert sample.tokens >= 2 * sample.documents > 0
 
 
 def test_the_table_has_a_line_for_each_number_of_workers(corpus: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import BinaryIO, NamedTuple
 
 from quire.storage import AnyPath
@@ -54,17 +55,18 @@ def _rest_of_line(stream: BinaryIO) -> int:
     return passed
 
 
-def line_starts(path: AnyPath, targets: Sequence[int]) -> list[tuple[int, int]]:
+def line_starts(path: AnyPath, targets: Iterable[int]) -> Iterator[tuple[int, int]]:
     """(offset, line number) of the first line that starts at or behind each ascending target.
 
-    Reads the file once, at the speed of the disk.
+    Reads the file once, at the speed of the disk, as far as it is asked; for no target not at all.
     """
-    found: list[tuple[int, int]] = []
-    if not targets:
-        return found
+    targets = iter(targets)
+    first = next(targets, None)
+    if first is None:
+        return
     offset = number = 0
     with path.open("rb") as stream:
-        for target in targets:
+        for target in chain([first], targets):
             offset, number = _pass_lines(stream, offset, number, target - 1)
             line = stream.readline(_BLOCK) if offset < target else b""
             while line:
@@ -73,8 +75,7 @@ def line_starts(path: AnyPath, targets: Sequence[int]) -> list[tuple[int, int]]:
                     number += 1
                     break
                 line = stream.readline(_BLOCK)
-            found.append((offset, number))
-    return found
+            yield offset, number
 
 
 def _pass_lines(stream: BinaryIO, offset: int, number: int, target: int) -> tuple[int, int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
@@ -40,22 +40,56 @@ def make_partitions(
     files: Sequence[InputFile], options: CorpusOptions, columns: Mapping[str, str]
 ) -> list[Partition]:
     """The partitions of the corpus, in input order."""
-    groups: list[list[Span]] = [[]]
-    held = 0
-    in_stores = any(isinstance(file.path, RemotePath) for file in files)
-    for spans in each(lambda file: [*_spans(file, options, columns)], files, at_once=in_stores):
-        for span in spans:
-            if groups[-1] and held + span.size > options.partition_size:
-                groups.append([])
-                held = 0
-            groups[-1].append(span)
-            held += span.size
-    if len(groups) > MAX_PARTITIONS:
+    of_files = each(
+        lambda file: [*_spans(file, options, columns)], files, at_once=_are_in_stores(files)
+    )
+    spans = chain.from_iterable(of_files)
+    partitions = list(_grouped(spans, options.partition_size))
+    if len(partitions) > MAX_PARTITIONS:
         raise InvalidOption(
-            f"partition_size={options.partition_size} cuts the corpus into {len(groups)} "
+            f"partition_size={options.partition_size} cuts the corpus into {len(partitions)} "
             f"partitions, more than {MAX_PARTITIONS}; raise it"
         )
-    return [Partition(number=n, spans=tuple(group)) for n, group in enumerate(groups)]
+    return partitions
+
+
+def first_partitions(
+    files: Sequence[InputFile], options: CorpusOptions, columns: Mapping[str, str]
+) -> Iterator[Partition]:
+    """The same partitions one by one: nothing is read of what comes behind the last one taken."""
+    spans = (span for file in files for span in _spans(file, options, columns))
+    return _grouped(spans, options.partition_size)
+
+
+def text_size(
+    files: Sequence[InputFile], options: CorpusOptions, columns: Mapping[str, str]
+) -> int:
+    """Bytes of text in all files, as far as they are known before it is read."""
+    names = wanted_names(options, columns)
+    return sum(each(lambda file: _size(file, names), files, at_once=_are_in_stores(files)))
+
+
+def _size(file: InputFile, names: list[str]) -> int:
+    if file.kind in ("parquet", "arrow"):
+        return sum(size for _, size in table_chunks(file, names))
+    return file.size if file.kind in ("jsonl", "txt") else _SHRUNK * file.size
+
+
+def _are_in_stores(files: Sequence[InputFile]) -> bool:
+    return any(isinstance(file.path, RemotePath) for file in files)
+
+
+def _grouped(spans: Iterable[Span], limit: int) -> Iterator[Partition]:
+    number, held = 0, 0
+    group: list[Span] = []
+    for span in spans:
+        if group and held + span.size > limit:
+            yield Partition(number=number, spans=tuple(group))
+            number, held = number + 1, 0
+            group = []
+        group.append(span)
+        held += span.size
+    yield Partition(number=number, spans=tuple(group))
 
 
 def _spans(file: InputFile, options: CorpusOptions, columns: Mapping[str, str]) -> Iterator[Span]:
@@ -66,15 +100,14 @@ def _spans(file: InputFile, options: CorpusOptions, columns: Mapping[str, str]) 
         names = wanted_names(options, columns)
         yield from _row_spans(file, table_chunks(file, names), options.partition_size)
     else:
-        size = file.size if file.kind == "txt" else _SHRUNK * file.size
-        yield Span(file=file.number, start=0, stop=None, first_record=0, size=size)
+        yield Span(file=file.number, start=0, stop=None, first_record=0, size=_size(file, []))
 
 
 def _line_spans(file: InputFile, limit: int) -> Iterator[Span]:
     """Spans of equal size that start with a line; only a file of several is read for that."""
     count = max(1, -(-file.size // limit))
-    targets = [file.size * part // count for part in range(1, count)]
-    edges = [(0, 0), *line_starts(file.path, targets), (file.size, 0)]
+    targets = (file.size * part // count for part in range(1, count))
+    edges = chain([(0, 0)], line_starts(file.path, targets), [(file.size, 0)])
     for (start, record), (stop, _) in pairwise(edges):
         if start < stop or count == 1:
             yield Span(

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from quire.dataset.corpus.inputs import find_inputs
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.output import DATA, WORK
 from quire.dataset.corpus.partition_job import PartitionJob, Progress
-from quire.dataset.corpus.partitions import make_partitions
+from quire.dataset.corpus.partitions import first_partitions, text_size
 from quire.dataset.corpus.tokenizer import load_tokenizer
 from quire.documents import TokenizerLike
 from quire.errors import InvalidOption
@@ -86,33 +87,40 @@ def _packed(
         max_bad_records=budget,
     )
     size = min(size, options.partition_size, sum(file.size for file in files) or 1)
-    warm, _ = _pack_start(job, max(1, size // _WARMING))
+    warm = _pack_start(job, max(1, size // _WARMING))
     warm_memory = _peak_memory()
-    watched, total = _pack_start(job, size)
+    watched, total = _pack_start(job, size), text_size(files, options, job.columns)
     return watched.sample(options.max_length, warm.num_bytes, warm_memory, total)
 
 
-def _pack_start(job: PartitionJob, size: int) -> tuple[_Watched, int]:
-    """What was told while the first partition of this size was packed, and the size of all."""
+def _pack_start(job: PartitionJob, size: int) -> _Watched:
+    """What was told while the first shards of this size were packed.
+
+    The first may hold nothing but empty files, and that of a compressed file be one of many.
+    """
     options = replace(job.options, partition_size=size)
-    partitions = make_partitions(job.files, options, job.columns)
+    partitions = first_partitions(job.files, options, job.columns)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
         for name in (DATA, WORK):
             (out / name).mkdir()
-        watched = _Watched()
-        for partition in partitions:
-            replace(job, out=out, work=out / WORK, options=options)(partition, watched)
-            if watched.num_bytes >= size // 2:  # the first may hold nothing but empty files
-                break
-    return watched.stopped(), sum(partition.size for partition in partitions)
+        watched = _Watched(enough=size // 2)
+        with suppress(_Enough):
+            for partition in partitions:
+                replace(job, out=out, work=out / WORK, options=options)(partition, watched)
+    return watched.stopped()
+
+
+class _Enough(Exception):
+    """The sample is large enough."""
 
 
 class _Watched:
-    """Adds up what a job tells."""
+    """Adds up what a job tells, and stops it behind a shard when that is enough."""
 
-    def __init__(self) -> None:
+    def __init__(self, enough: int) -> None:
         self.num_bytes = 0
+        self._enough = enough
         self._documents = 0
         self._commits: list[Commit] = []
         self._start, self._seconds = time.perf_counter(), 0.0
@@ -122,6 +130,8 @@ class _Watched:
         self._documents += progress.documents
         if progress.commit is not None:
             self._commits.append(progress.commit)
+            if self.num_bytes >= self._enough:
+                raise _Enough
 
     def stopped(self) -> _Watched:
         self._seconds = time.perf_counter() - self._start
