@@ -22,7 +22,7 @@ _PATHS = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symli
           "os.chmod", "os.chown", "os.utime", "os.listdir", "os.scandir", "shutil.")  # fmt: skip
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _IN_OPEN = 0x20
-_WRITERS_OF_CODE = ("dataclasses", "collections", "jinja2", "numpy")
+_WRITERS_OF_CODE = ("dataclasses", "collections", "jinja2", "numpy", "typing")
 
 
 class Forbidden(BaseException):
@@ -92,7 +92,7 @@ class Guard:
 
 
 def _made_by_a_library() -> bool:
-    """Dataclasses write their methods as text, and Jinja its templates, for quire's sandbox."""
+    """Dataclasses write methods as text, typing reads our hints, Jinja compiles for the sandbox."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
