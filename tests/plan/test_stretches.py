@@ -130,3 +130,12 @@ def test_rows_are_as_few_as_those_of_the_whole(
     stretched, whole = make_plan(lengths, 4096), as_one(lengths, 4096)
     assert stretched != whole
     assert stretched.num_rows - whole.num_rows <= whole.num_rows // 1000 + 1
+
+
+@pytest.mark.parametrize(
+    ("overlong", "rows"), [("truncate", 20), ("truncate_left", 20), ("drop", 0)]
+)
+def test_documents_that_are_not_split_need_no_room_for_their_parts(
+    overlong: str, rows: int
+) -> None:
+    assert make_plan([1 << 45] * 20, capacity=8, overlong=overlong).num_rows == rows

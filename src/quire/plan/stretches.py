@@ -121,7 +121,7 @@ class _Joined:
     """Rows of several stretches, one after the other, in columns that have room for all."""
 
     def __init__(self, lengths: IntArray, options: PlanOptions) -> None:
-        most = len(lengths) + int(lengths.sum(dtype=np.int64)) // _step(options)
+        most = len(lengths) + _most_cuts(lengths, options)
         self._integer = narrowest_signed(max(most, int(lengths.max(initial=0))))
         # Pages that nothing is written to cost no memory, unlike columns that grow.
         self._columns = [np.empty(most, dtype=self._integer) for _ in range(3)]
@@ -146,8 +146,10 @@ class _Joined:
         return Fragments(documents=documents, starts=starts, stops=stops), offsets
 
 
-def _step(options: PlanOptions) -> int:
-    return options.max_fragment - options.stride
+def _most_cuts(lengths: IntArray, options: PlanOptions) -> int:
+    if options.overlong != "split":  # a document has one fragment, or none
+        return 0
+    return int(lengths.sum(dtype=np.int64)) // (options.max_fragment - options.stride)
 
 
 def _fullest(spaces: IntArray, offsets: IntArray, options: PlanOptions) -> BoolArray:
