@@ -174,6 +174,13 @@ def test_a_tokenizer_that_does_not_know_its_own_unknown_token_is_a_typed_error(t
         tokenizer.encode_batch(["z"])
 
 
+def test_a_token_id_that_no_array_of_tokens_holds_is_a_typed_error(tmp_path):
+    vocabulary = {"a": 2**31, "b": 1, "ab": 2}
+    tokenizer = load_tokenizer_file(tokenizer_file(tmp_path, vocab=vocabulary))
+    with pytest.raises(CorruptFile, match="cannot encode these texts"):
+        tokenizer.encode_batch(["a"])
+
+
 @pytest.mark.parametrize("token", ["\ud800", 5, ["a"], {"content": 5}])
 def test_a_special_token_that_is_no_text_is_a_typed_error(tmp_path, token):
     folder = tokenizer_file(tmp_path)

@@ -103,7 +103,8 @@ def _typed_failures(problem: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if type(error) is not Exception and type(error).__name__ != "PanicException":
+        # An id over 2**31 - 1 runs over.
+        if type(error).__name__ not in ("Exception", "PanicException", "OverflowError"):
             raise
         raise CorruptFile(f"{problem}: {error}; fetch or make its tokenizer.json again") from error
 
