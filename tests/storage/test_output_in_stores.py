@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import fsspec
 import pytest
 
 from quire.dataset.corpus import replan
-from quire.errors import InvalidOption, OutputError, StorageError
+from quire.dataset.corpus.local_engine import LocalEngine
+from quire.errors import InvalidOption, OutputError, StorageError, WorkerError
 from quire.storage import as_path, stores
 from tests.corpus.corpora import hashes, jsonl, pack, texts
 from tests.storage.conftest import KEYS
@@ -292,3 +294,26 @@ def test_temporary_files_are_swept_where_files_are_renamed(tmp_path, corpus):
     pack(corpus, out, resume=True, **OPTIONS)
     names = [name.removeprefix("/sweeping/out/") for name in memory.find("/sweeping/out")]
     assert sorted(names) == sorted(files(tmp_path / "out"))
+
+
+def test_an_output_that_workers_see_elsewhere_is_not_sealed(corpus):
+    """Every process has a memory of its own, so what workers put there is lost with them."""
+    with pytest.raises(WorkerError, match="all workers must see it at the same place") as caught:
+        pack(corpus, "memory://apart/out", workers=2, **OPTIONS)
+    assert "memory://apart/out" in str(caught.value)
+    assert not as_path("memory://apart/out/manifest.json").exists()
+
+
+def test_a_folder_that_workers_see_elsewhere_is_not_sealed(tmp_path, corpus):
+    class Elsewhere(LocalEngine):
+        def run(self, job, partitions, report):
+            other = tmp_path / "other"
+            (other / job.work.name).mkdir(parents=True)
+            (other / "data").mkdir()
+            super().run(replace(job, out=other, work=other / job.work.name), partitions, report)
+
+    with pytest.raises(WorkerError, match="all workers must see it at the same place"):
+        pack(corpus, tmp_path / "out", engine=Elsewhere(), **OPTIONS)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    pack(corpus, tmp_path / "out", resume=True, **OPTIONS)
+    assert (tmp_path / "out" / "manifest.json").exists()

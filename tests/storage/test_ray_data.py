@@ -84,6 +84,17 @@ def test_only_wanted_columns_and_shards_are_read(cluster, bucket, store, corpus)
     assert len({request.path for request in store.reads("/data/")}) < len(shards)
 
 
+@pytest.mark.parametrize("index_only", [False, True], ids=["rows", "index"])
+def test_a_relative_path_is_the_same_dataset_in_every_task(
+    cluster, tmp_path, corpus, monkeypatch, index_only
+):
+    """Tasks have another working directory than the driver."""
+    monkeypatch.chdir(tmp_path)
+    pack(corpus, "out", partition_size=8000, index_only=index_only)
+    dataset = PackedDataset("out", columns=["document_starts"], cache_dir="cache")
+    assert taken(dataset.ray_data().take_all()) == rows_of(dataset)
+
+
 def test_ray_that_is_missing_is_named(tmp_path, corpus, monkeypatch):
     pack(corpus, tmp_path / "out")
     for name in [name for name in sys.modules if name.partition(".")[0] == "ray"]:

@@ -101,6 +101,10 @@ class RemotePath:
         """Whether a file is written beside its place first, and then renamed."""
         return not puts_whole(self.location)
 
+    def absolute(self) -> RemotePath:
+        """Itself: a URI means the same in every process."""
+        return self
+
     def exists(self) -> bool:
         """Whether there is a file or a folder."""
         return bool(self._info().type.name != "NotFound")
@@ -164,6 +168,8 @@ class RemotePath:
 
     def sizes(self) -> dict[str, int]:
         """The size of every file directly below, by name: one request for a thousand."""
+        if self.location.scheme not in NATIVE:
+            self.file_system.handler.fs.invalidate_cache()  # others write there, too
         return {e.name: e.size for e in self._entries(recursive=False) if e.is_file}
 
     def open(self, mode: str = "rb") -> BinaryIO:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from quire.dataset.corpus.output import DATA
 from quire.dataset.corpus.readers.batches import BadRecord
 from quire.dataset.corpus.shards import shard_name
-from quire.errors import QuireError
+from quire.errors import QuireError, WorkerError
 from quire.files import whole_file
 from quire.ledger import Ledger
 from quire.storage import AnyPath, RemotePath, each
@@ -68,6 +68,29 @@ def read_commits(folder: AnyPath, out: AnyPath) -> list[Commit]:
         else:
             file.unlink()
     return held
+
+
+def require_standing(commits: Sequence[Commit], out: AnyPath) -> None:
+    """Raise unless every shard that was committed stands in the output as this process sees it.
+
+    A worker may have written to a folder of the same name on another disk, or to its own memory.
+    """
+    there = (out / DATA).sizes() if isinstance(out, RemotePath) else None
+    missing = [commit.file for commit in commits if _size(commit, out, there) != commit.size]
+    if missing:
+        raise WorkerError(
+            f"of {len(commits)} shards that were committed, {len(missing)} are not in {out}, first "
+            f"{missing[0]}\nall workers must see it at the same place; put it where they do"
+        )
+
+
+def _size(commit: Commit, out: AnyPath, there: Mapping[str, int] | None) -> int | None:
+    if there is not None:
+        return there.get(commit.name)
+    try:
+        return (out / commit.file).stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _stands(commit: Commit, out: AnyPath, sizes: Mapping[str, int] | None) -> bool:

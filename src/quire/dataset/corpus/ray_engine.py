@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from quire.dataset.corpus.partition_job import PartitionJob, Report
@@ -15,7 +14,6 @@ from quire.dataset.corpus.ray_needs import Needs
 from quire.dataset.corpus.ray_tasks import Tasks
 from quire.errors import InvalidOption
 from quire.plan.options import require_integer
-from quire.storage import AnyPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +68,5 @@ class RayEngine:
 
 def _seen_from_anywhere(job: PartitionJob) -> PartitionJob:
     """The job with whole paths: a task's working directory is not that of the driver."""
-    files = tuple(replace(file, path=_whole(file.path)) for file in job.files)
-    return replace(job, out=_whole(job.out), work=_whole(job.work), files=files)
-
-
-def _whole(path: AnyPath) -> AnyPath:
-    return path.absolute() if isinstance(path, Path) else path
+    files = tuple(replace(file, path=file.path.absolute()) for file in job.files)
+    return replace(job, out=job.out.absolute(), work=job.work.absolute(), files=files)

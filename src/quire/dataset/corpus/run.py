@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from quire.dataset.corpus.columns import resolve_columns
-from quire.dataset.corpus.commits import Commit, finished, read_commits
+from quire.dataset.corpus.commits import Commit, finished, read_commits, require_standing
 from quire.dataset.corpus.encoding import make_encoder
 from quire.dataset.corpus.engine import Engine, choose_engine
 from quire.dataset.corpus.index import DocumentIndex, plan_name, write_plan
@@ -215,6 +215,7 @@ class _Run:
         commits = self._ordered()
         with errors_of_writing(self.out):
             self._require_still_ours(work, header)
+            require_standing(commits, self.out)
             bad = write_bad_records(self.out, commits, job.files)
             manifest = self._manifest(job, header, bad)
             write_json(self.out / MANIFEST, manifest)

@@ -152,8 +152,10 @@ class PackedDataset:
         return f"PackedDataset({str(self.path)!r}, {len(self)} rows of {self.max_length})"
 
     def __reduce__(self) -> tuple[Callable[..., PackedDataset], tuple[Any, ...]]:
-        # Workers map the files themselves.
-        return _reopen, (self.path, *self._arguments)
+        # Workers map the files themselves, and may have another working directory.
+        columns, cache_dir, plan = self._arguments
+        cache = None if cache_dir is None else Path(cache_dir).absolute()
+        return _reopen, (self.path.absolute(), columns, cache, plan)
 
     def ray_data(self) -> Any:  # noqa: ANN401 - a ray.data.Dataset
         """The same rows and columns as a `ray.data.Dataset`, in a task for every shard.
@@ -204,7 +206,7 @@ class PackedDataset:
 
 
 def _reopen(
-    path: AnyPath, columns: Sequence[str] | None, cache_dir: str | None, plan: str | None
+    path: AnyPath, columns: Sequence[str] | None, cache_dir: Path | None, plan: str | None
 ) -> PackedDataset:
     return PackedDataset(path, columns=columns, cache_dir=cache_dir, plan=plan)
 

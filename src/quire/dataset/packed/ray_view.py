@@ -43,7 +43,7 @@ def _datasource(dataset: PackedDataset) -> Any:  # noqa: ANN401
     from ray.data.block import BlockMetadata
     from ray.data.datasource import Datasource, ReadTask
 
-    path, names = dataset.path, list(dataset.columns)
+    path, names = dataset.path.absolute(), list(dataset.columns)  # a task may work elsewhere
     entries = [entry for entry in dataset.manifest["shards"] if entry["rows"]]
 
     class Packed(Datasource):
