@@ -110,7 +110,7 @@ def fsspec_system(location: Location) -> tuple[Any, str]:
             "leave it to the environment, or to the configuration of fsspec"
         )
     try:
-        import fsspec  # type: ignore[import-untyped]
+        import fsspec
     except ModuleNotFoundError:
         raise MissingDependency(
             f"{location.shown}: {location.scheme}:// needs fsspec, which is not installed\n"

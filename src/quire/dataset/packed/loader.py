@@ -197,7 +197,8 @@ class PackedLoader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue behind a state; the world size may be another one."""
-        if not isinstance(state, dict) or state.get("version") != _VERSION:
+        version = state.get("version") if isinstance(state, dict) else None
+        if version != _VERSION or isinstance(version, bool):
             raise InvalidState(f"the state is not one of version {_VERSION}: {state!r:.80}")
         for name, here in ({"sharded": False} | self._terms()).items():
             if state.get(name, False if name == "sharded" else None) != here:

@@ -30,7 +30,7 @@ def read_manifest(path: AnyPath) -> dict[str, Any]:
         plans = [plan["file"] for plan in manifest.get("plans", [])]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptFile(f"{file} is no manifest: {type(error).__name__} {error}") from error
-    if version != 1:
+    if version != 1 or isinstance(version, bool):
         raise CorruptFile(f"{file} has version {version!r} but this quire reads 1; upgrade quire")
     for kind, pattern, names in (("shard", _SHARD, shards), ("plan", _PLAN, plans)):
         for name in names:

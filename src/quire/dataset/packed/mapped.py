@@ -80,7 +80,7 @@ def convert_shard(shard: Path, sha256: str, target: Path, shown: str | None = No
         ):
             for number in range(source.metadata.num_row_groups):
                 writer.write_table(source.read_row_group(number).combine_chunks())
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:  # names of columns, too, are read
         raise CorruptFile(f"{shown or shard} cannot be read: {error}") from error
     return target.stat().st_size
 

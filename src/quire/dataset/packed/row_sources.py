@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quire.errors import unknown_name
+from quire.errors import CorruptFile, unknown_name
 from quire.plan import Plan
 
 Row: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -141,4 +141,9 @@ def chosen_columns(known: list[str], wanted: Sequence[str] | None) -> list[str]:
 
 def _lists(batch: pa.RecordBatch, name: str) -> Lists:
     column = batch.column(name)
+    if not isinstance(column, pa.ListArray | pa.LargeListArray) or column.values.null_count:
+        raise CorruptFile(
+            f"column {name} is {column.type} or holds nulls, where lists of numbers are needed; "
+            "the shard was changed: pack it again"
+        )
     return column.values.to_numpy(), column.offsets.to_numpy()

@@ -1,0 +1,33 @@
+"""What fuzzing found in the readers of packed datasets."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from quire.dataset.packed import PackedDataset
+from quire.errors import CorruptFile, InvalidState
+from tests.corpus.corpora import jsonl, pack, texts
+from tests.fuzz.test_found import rewrite_shard
+
+
+@pytest.fixture
+def out(tmp_path):
+    pack(jsonl(tmp_path / "a.jsonl", texts(20)), tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_true_is_no_version_of_a_loader_s_state(out):
+    loader = PackedDataset(out).loader(2)
+    with pytest.raises(InvalidState, match="not one of version 1"):
+        loader.load_state_dict({**loader.state_dict(), "version": True})
+
+
+@pytest.mark.parametrize("tokens", [[5, 6], [[1, None], [2]]])
+def test_a_shard_of_other_columns_under_a_fitting_checksum_is_a_typed_error(out, tokens):
+    manifest = json.loads((out / "manifest.json").read_text())
+    rewrite_shard(out, manifest, pa.table({"input_ids": tokens, "document_starts": [[0], [0]]}))
+    with pytest.raises(CorruptFile, match="where lists of numbers are needed"):
+        PackedDataset(out)[0]
