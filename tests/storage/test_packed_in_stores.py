@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import pickle
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -242,3 +244,18 @@ def test_a_dataset_of_an_fsspec_file_system(local, tmp_path):
     memory = fsspec.filesystem("memory")
     memory.put(str(local.path), "/packed-of-fsspec/out", recursive=True)
     same(PackedDataset("memory://packed-of-fsspec/out")[3], local[3])
+
+
+@pytest.mark.parametrize("digest", ["../../outside", "/outside", "ab", "A" * 64, 5])
+def test_fault_52_a_digest_that_is_a_path_is_refused(tmp_path, digest):
+    """Shards are kept under their digests, which must not lead out of the cache."""
+    jsonl(tmp_path / "corpus.jsonl", texts(20))
+    pack(tmp_path / "corpus.jsonl", "memory://digests/out")
+    memory = fsspec.filesystem("memory")
+    manifest = json.loads(memory.cat("/digests/out/manifest.json"))
+    manifest["shards"][0]["sha256"] = digest
+    memory.pipe("/digests/out/manifest.json", json.dumps(manifest).encode())
+    with pytest.raises(CorruptFile, match="64 hexadecimal digits"):
+        PackedDataset("memory://digests/out", cache_dir=tmp_path / "a" / "cache")[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
+    memory.rm("/digests", recursive=True)

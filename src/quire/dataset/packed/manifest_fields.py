@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from quire.storage import AnyPath
 _FORMATS = ("quire.packed", "quire.indexed")
 _COUNT, _SIZE, _TOKEN = "an integer >= 0", "an integer >= 1", "an integer >= 0, or null"
 _TEXT, _MAPPING, _OPTIONAL = "a text", "a mapping", "a mapping, or null"
+_DIGEST = "64 hexadecimal digits"  # names a file of the cache, so it must be no path
 _FORMAT = f"one of {', '.join(_FORMATS)}"
 _FIELDS = {
     "format.name": _FORMAT,
@@ -23,7 +25,7 @@ _FIELDS = {
     "inputs.*.name": _TEXT,
     "bad_records.count": _COUNT,
     "tokenizer": _OPTIONAL,
-    "shards.*.sha256": _TEXT,
+    "shards.*.sha256": _DIGEST,
     "shards.*.tokens": _COUNT,
     "shards.*.bytes": _COUNT,
     "shards.*.partition": _COUNT,
@@ -33,7 +35,7 @@ _INDEXED = {
     "documents.opening": _TOKEN,
     "shards.*.documents": _COUNT,
     "plans.*.name": _TEXT,
-    "plans.*.sha256": _TEXT,
+    "plans.*.sha256": _DIGEST,
     "plans.*.rows": _COUNT,
     "plans.*.ledger": _MAPPING,
     "plans.*.options.max_length": _SIZE,
@@ -74,6 +76,8 @@ def _values(node: object, steps: Sequence[str]) -> Iterator[object]:
 def _is(kind: str, value: object) -> bool:
     if kind == _FORMAT:
         return value in _FORMATS
+    if kind == _DIGEST:
+        return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
     if kind == _TEXT:
         return isinstance(value, str)
     if value is None and kind in (_TOKEN, _OPTIONAL):
