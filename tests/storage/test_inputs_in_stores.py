@@ -152,3 +152,12 @@ def test_one_path_instead_of_a_list_is_said_so_without_its_keys(named, tmp_path)
     with pytest.raises(InvalidOption, match="must be a list of paths") as caught:
         quire.pack_corpus(named, tmp_path / "packed", "byte", max_length=8)
     assert "wJalr" not in str(caught.value)
+
+
+def test_a_tokenizer_in_a_store_is_refused_without_its_keys(tmp_path):
+    (tmp_path / "a.txt").write_text("abc")
+    with pytest.raises(
+        InvalidOption, match="s3://bucket/tokenizer.json stands in a store"
+    ) as caught:
+        pack(tmp_path / "a.txt", tmp_path / "out", "s3://AKIAIOSF:wJalr@bucket/tokenizer.json")
+    assert "wJalr" not in str(caught.value)

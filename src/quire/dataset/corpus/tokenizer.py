@@ -11,6 +11,7 @@ from quire.dataset.corpus.options import CorpusOptions
 from quire.documents import ByteTokenizer, TokenizerLike, as_tokenizer
 from quire.documents.tokenizer_file import read_config
 from quire.errors import CorruptFile, InvalidOption, missing_dependency
+from quire.storage import as_path, is_uri
 
 _FILES = (
     "tokenizer.json",
@@ -37,6 +38,11 @@ def load_tokenizer(named: TokenizerLike | None, options: CorpusOptions) -> Token
         if options.pretokenized:
             return None
         raise InvalidOption("text needs a tokenizer; say 'byte' or give the path of one")
+    if isinstance(named, str) and is_uri(named):
+        raise InvalidOption(
+            f"the tokenizer {as_path(named)} stands in a store, but is read from the local disk\n"
+            "fetch it, and give its path"
+        )
     if options.messages_key is not None and isinstance(named, str | os.PathLike):
         return _chat_tokenizer(Path(named))
     if options.messages_key is not None:
