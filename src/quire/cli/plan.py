@@ -88,7 +88,6 @@ def plan(
     Example: quire plan corpus/ --tokenizer byte --estimate --tokens 1000000000000 --workers 64,512
     """
     from quire.dataset.corpus.options import CorpusOptions, parse_size
-    from quire.plan.comparison import recommend
 
     lengths_asked = _numbers(
         "--max-length", max_length or ("4096" if estimate else "2048,4096,8192")
@@ -126,14 +125,23 @@ def plan(
     found, notes = _candidates(
         corpus, options, lengths_asked, strategy, overlong or ["split"], batch_size
     )
+    if messages_key is not None:
+        notes.append("fragments without a trained token are dropped when packing, not here.")
+    _show(corpus, found, notes, None if as_json else batch_size)
+
+
+def _show(
+    corpus: CorpusLengths, found: list[Candidate], notes: list[str], batch_size: int | None
+) -> None:
+    """Recommend one of the candidates; as a table, or as JSON where no batch size is given."""
+    from quire.plan.comparison import recommend
+
     if not found:
         raise InvalidOption(f"there is nothing to compare: {'; '.join(notes)}")
     if not len(corpus.lengths):
         raise InvalidOption("no document has a token, so there is nothing to plan")
     chosen, reasons = recommend(found)
-    if messages_key is not None:
-        notes.append("fragments without a trained token are dropped when packing, not here.")
-    if as_json:
+    if batch_size is None:
         print_json(corpus, found, chosen, [*reasons, *notes])
     else:
         print_table(corpus, found, chosen, [*reasons, *notes], batch_size)
