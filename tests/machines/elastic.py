@@ -7,17 +7,16 @@ side by side, is what a world of one gets, before the step and behind it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
-from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
 import numpy as np
 
 from quire.stream import open_stream
+from tests.machines.counts import read_options, tell
 from tests.machines.resumable import packed_dataset
 from tests.stream.inputs import ListSource, Numbers, config, shards_of, unique_documents
 
@@ -152,20 +151,11 @@ def count_pairs(kind: str, pairs: int, seed: int = 0) -> Counter[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """1 if a pair was inexact."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
-    said = parser.parse_args(arguments)
+    said = read_options(__doc__, "pairs", 500, arguments)
     results = {kind: dict(count_pairs(kind, -(-said.pairs // 2), said.seed)) for kind in KINDS}
     for kind, counts in results.items():
         print(f"{kind:8} {counts['tried']:6,} pairs, {counts['inexact']} inexact")
-    totals = {n: sum(result[n] for result in results.values()) for n in ("tried", "inexact")}
-    print(f"in all {totals['tried']:,} pairs, {totals['inexact']} inexact")
-    if said.json is not None:
-        told = {"seed": said.seed, "totals": totals, "kinds": results}
-        said.json.write_text(json.dumps(told, indent=1) + "\n")
-    return int(totals["inexact"] > 0)
+    return tell("pairs", results, said)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,12 @@ all further items is then the same. Every tenth point is also followed to the en
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from random import Random
 
+from tests.machines.counts import read_options, tell
 from tests.machines.resumable import END, KINDS_OF_RESUMABLES, Make
 
 MAX_ITEMS = 60
@@ -60,11 +58,7 @@ def count_points(kind: str, points: int, seed: int = 0) -> Counter[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """1 if a point was inexact."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--points", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
-    said = parser.parse_args(arguments)
+    said = read_options(__doc__, "points", 100_000, arguments)
     results = {}
     for kind, (_, percent) in KINDS_OF_RESUMABLES.items():
         began = time.monotonic()
@@ -73,12 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         results[kind] = {**counts, "seconds": seconds}
         print(f"{kind:14} {counts['tried']:8,} points of {counts['runs']:6,} runs, "
               f"{counts['inexact']} inexact, {seconds} s", flush=True)  # fmt: skip
-    totals = {n: sum(result[n] for result in results.values()) for n in ("tried", "inexact")}
-    print(f"in all {totals['tried']:,} points, {totals['inexact']} inexact")
-    if said.json is not None:
-        told = {"seed": said.seed, "totals": totals, "kinds": results}
-        said.json.write_text(json.dumps(told, indent=1) + "\n")
-    return int(totals["inexact"] > 0)
+    return tell("points", results, said)
 
 
 if __name__ == "__main__":
