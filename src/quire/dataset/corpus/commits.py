@@ -128,6 +128,6 @@ def _read(file: AnyPath) -> Commit | None:
         bad = tuple(BadRecord(**record) for record in plain.pop("bad"))
         ledger = Ledger.from_dict(plain.pop("ledger")).check()
         commit = Commit(**plain, bad=bad, ledger=ledger)
-    except (ValueError, TypeError, KeyError, AttributeError, QuireError):
+        return commit if file.name == f"{commit.name}.json" else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, QuireError):
         return None
-    return commit if file.name == f"{commit.name}.json" else None

@@ -1,0 +1,224 @@
+"""Commits: what stands with the bytes that were committed is kept, all else is done again."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+
+import fsspec
+import pytest
+
+from quire.dataset.corpus.commits import (
+    Commit,
+    finished,
+    read_commits,
+    require_standing,
+    sha256_of,
+    write_commit,
+)
+from quire.dataset.corpus.readers.batches import BadRecord
+from quire.errors import WorkerError
+from quire.ledger import Ledger, Tally, TokenTally
+from quire.storage import as_path
+
+NUMBERS = itertools.count()
+LEDGER = Ledger(
+    documents=Tally(input=3, emitted=2, dropped={"bad_record": 1}),
+    tokens=TokenTally(input=7, emitted=7, special=2, padding=1),
+)
+
+
+def commit_of(partition=0, piece=0, data=b"rows", **changes) -> Commit:
+    fields = {
+        "partition": partition,
+        "piece": piece,
+        "last": True,
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "size": len(data),
+        "rows": 2,
+        "tokens": 7,
+        "ledger": LEDGER,
+        "bad": (BadRecord(file=0, record=1, offset=None, reason="is no text"),),
+    }
+    return Commit(**(fields | changes))
+
+
+@pytest.fixture
+def out(tmp_path):
+    for name in ("data", "work"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def remote():
+    root = f"/commits-{next(NUMBERS)}"
+    yield as_path(f"memory:/{root}")
+    if fsspec.filesystem("memory").exists(root):
+        fsspec.filesystem("memory").rm(root, recursive=True)
+
+
+def committed(out, *commits, data=b"rows"):
+    """The commits, written; their shards hold `data`."""
+    for commit in commits:
+        put(out / commit.file, data)
+        write_commit(out / "work", commit)
+    return list(commits)
+
+
+def put(path, data):
+    if hasattr(path, "write_bytes"):
+        path.write_bytes(data)
+    else:
+        fsspec.filesystem("memory").pipe(path.key, data)
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_commit_is_a_small_file_named_after_its_shard(out):
+    commit = commit_of(partition=7, piece=2, data=b"")
+    write_commit(out / "work", commit)
+    assert (commit.name, commit.file) == (
+        "shard-00007-002.parquet",
+        "data/shard-00007-002.parquet",
+    )
+    assert names(out / "work") == ["shard-00007-002.parquet.json"]
+    assert (out / "work" / "shard-00007-002.parquet.json").read_text() == (
+        '{"bad": [{"file": 0, "offset": null, "reason": "is no text", "record": 1}], '
+        '"last": true, "ledger": {"documents": {"dropped": {"bad_record": 1}, "emitted": 2, '
+        '"input": 3, "pending": 0}, "tokens": {"dropped": {}, "emitted": 7, "input": 7, '
+        '"overlap": 0, "padding": 1, "pending": 0, "special": 2}}, "partition": 7, "piece": 2, '
+        '"rows": 2, "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", '
+        '"size": 0, "tokens": 7}'
+    )
+
+
+def test_commits_come_back_in_input_order(out):
+    late, early, middle = (
+        commit_of(partition=1),
+        commit_of(piece=0, last=False),
+        commit_of(piece=1, bad=()),
+    )
+    committed(out, late, early, middle)
+    assert read_commits(out / "work", out) == [early, middle, late]
+    assert len(names(out / "work")) == 3
+
+
+def test_a_folder_without_commits_has_none_and_keeps_its_other_files(out):
+    (out / "work" / "run.json").write_text("{}")
+    assert read_commits(out / "work", out) == []
+    assert names(out / "work") == ["run.json"]
+
+
+@pytest.mark.parametrize("damage", [b"rowz", b"row", b"", None])
+def test_a_commit_whose_shard_has_other_bytes_or_is_gone_is_taken_away(out, damage):
+    first, second = committed(out, commit_of(), commit_of(piece=1))
+    if damage is None:
+        (out / first.file).unlink()
+    else:
+        (out / first.file).write_bytes(damage)
+    assert read_commits(out / "work", out) == [second]
+    assert names(out / "work") == ["shard-00000-001.parquet.json"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda plain: "{",
+        lambda plain: "[" * 100_000,
+        lambda plain: "[]",
+        lambda plain: "3",
+        lambda plain: json.dumps(plain | {"more": 1}),
+        lambda plain: json.dumps({name: plain[name] for name in plain if name != "size"}),
+        lambda plain: json.dumps({name: plain[name] for name in plain if name != "bad"}),
+        lambda plain: json.dumps({name: plain[name] for name in plain if name != "ledger"}),
+        lambda plain: json.dumps(plain | {"bad": [{"file": 0}]}),
+        lambda plain: json.dumps(plain | {"bad": [7]}),
+        lambda plain: json.dumps(plain | {"bad": None}),
+        lambda plain: json.dumps(plain | {"ledger": {"tokens": {"input": 1}}}),
+        lambda plain: json.dumps(plain | {"ledger": []}),
+        lambda plain: json.dumps(plain | {"piece": 1}),
+        lambda plain: json.dumps(plain | {"partition": "0"}),
+        lambda plain: json.dumps(plain | {"piece": None}),
+    ],
+)
+def test_a_commit_that_is_damaged_or_another_one_s_is_taken_away(out, change):
+    """Fault 37: it is done again, and never an error."""
+    damaged, whole = committed(out, commit_of(), commit_of(partition=3))
+    file = out / "work" / f"{damaged.name}.json"
+    file.write_text(change(json.loads(file.read_text())))
+    assert read_commits(out / "work", out) == [whole]
+    assert names(out / "work") == ["shard-00003-000.parquet.json"]
+
+
+def test_a_commit_of_bytes_that_are_no_text_is_taken_away(out):
+    (commit,) = committed(out, commit_of())
+    (out / "work" / f"{commit.name}.json").write_bytes(b"\xff\xfe")
+    assert read_commits(out / "work", out) == []
+    assert names(out / "work") == []
+
+
+def test_in_a_store_the_size_of_a_shard_tells(remote):
+    """It appeared whole, before its commit, so it is not read again."""
+    same, longer, gone = committed(
+        remote, commit_of(), commit_of(partition=1), commit_of(partition=2)
+    )
+    put(remote / same.file, b"ROWS")
+    put(remote / longer.file, b"rows and more")
+    (remote / gone.file).unlink()
+    assert read_commits(remote / "work", remote) == [same]
+    assert names(remote / "work") == ["shard-00000-000.parquet.json"]
+
+
+# Shards that a worker says it wrote
+
+
+def test_shards_that_stand_are_all_there(out, remote):
+    for place in (out, remote):
+        require_standing(committed(place, commit_of(), commit_of(piece=1)), place)
+        require_standing([], place)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_shards_that_this_process_does_not_see_are_an_error(out, remote, stored):
+    place = remote if stored else out
+    commits = committed(place, *(commit_of(partition=number) for number in range(3)))
+    (place / commits[1].file).unlink()
+    put(place / commits[2].file, b"row")
+    with pytest.raises(WorkerError) as raised:
+        require_standing(commits, place)
+    assert str(raised.value) == (
+        f"of 3 shards that were committed, 2 are not in {place}, first "
+        "data/shard-00001-000.parquet\n"
+        "all workers must see it at the same place; put it where they do"
+    )
+
+
+# Partitions, and files
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ([], set()),
+        ([(0, 0, True)], {0}),
+        ([(0, 0, False)], set()),
+        ([(0, 0, False), (0, 1, True)], {0}),
+        ([(0, 1, True)], set()),
+        ([(0, 0, False), (0, 2, True)], set()),
+        ([(0, 2, True), (0, 1, False), (0, 0, False), (5, 0, True), (6, 1, True)], {0, 5}),
+    ],
+)
+def test_a_partition_is_finished_when_all_its_pieces_stand_up_to_the_last(pieces, expected):
+    commits = [commit_of(partition=p, piece=n, last=last) for p, n, last in pieces]
+    assert finished(iter(commits)) == expected
+
+
+def test_a_large_file_is_hashed_block_by_block_and_a_missing_one_has_no_hash(out):
+    data = b"quire" * 1_000_000
+    (out / "a").write_bytes(data)
+    assert sha256_of(out / "a") == hashlib.sha256(data).hexdigest()
+    assert sha256_of(out / "none") is None
