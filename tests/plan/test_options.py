@@ -7,38 +7,111 @@ import quire
 from quire.errors import InvalidOption
 from quire.plan import PlanOptions
 
+OVERLONG = "drop, error, fill, split, truncate, truncate_left"
+BUILT_IN = "best_fit, first_fit, greedy, tight, wrapped"
+
+
+def whole(name: str, value: object, least: int) -> str:
+    return f"{name} is {value!r} but must be an integer >= {least}"
+
+
+def no_room(prefix: int, align: int) -> str:
+    return (
+        f"prefix={prefix} and align={align} leave no room for a token in a row of capacity 8; "
+        "raise capacity or lower prefix or align"
+    )
+
+
+def no_new_token(stride: int, held: int) -> str:
+    return (
+        f"stride={stride} leaves no room for 1 new token(s) in a row that holds {held} beside the "
+        "prefix; lower stride or raise capacity"
+    )
+
+
+def too_long_a_piece(least: int, most: int) -> str:
+    return (
+        f"min_fragment={least} is more than the {most} new tokens that a row holds beside prefix "
+        "and overlap; lower min_fragment or raise capacity"
+    )
+
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"capacity": 0}, "capacity is 0 but must be an integer >= 1"),
-        ({"capacity": -4}, "capacity is -4"),
-        ({"capacity": 8.0}, "capacity is 8.0 but must be an integer"),
-        ({"capacity": True}, "capacity is True"),
-        ({"capacity": None}, "capacity is None"),
-        ({"stride": -1}, "stride is -1 but must be an integer >= 0"),
-        ({"stride": 8}, "stride=8 leaves no room for 1 new token"),
-        ({"stride": 6, "prefix": 2}, "stride=6 leaves no room"),
-        ({"prefix": 8}, "prefix=8 and align=1 leave no room for a token"),
-        ({"align": 9}, "align=9 leave no room for a token in a row of capacity 8"),
-        ({"align": 4, "prefix": 8}, "leave no room"),
-        ({"align": 0}, "align is 0"),
-        ({"min_length": 9}, "min_length=9 would drop every row"),
-        ({"min_length": 0}, "min_length is 0"),
-        ({"min_fragment": 0}, "min_fragment is 0"),
-        ({"min_fragment": 9, "overlong": "fill"}, "min_fragment=9 is more than the 8 new tokens"),
-        ({"max_documents_per_row": 0}, "max_documents_per_row is 0"),
-        ({"seed": -1}, "seed is -1"),
+        ({"capacity": 0}, whole("capacity", 0, 1)),
+        ({"capacity": -4}, whole("capacity", -4, 1)),
+        ({"capacity": 8.0}, whole("capacity", 8.0, 1)),
+        ({"capacity": True}, whole("capacity", True, 1)),
+        ({"capacity": None}, whole("capacity", None, 1)),
+        ({"stride": -1}, whole("stride", -1, 0)),
+        ({"stride": None}, whole("stride", None, 0)),
+        ({"stride": 8}, no_new_token(8, 8)),
+        ({"stride": 6, "prefix": 2}, no_new_token(6, 6)),
+        ({"prefix": -1}, whole("prefix", -1, 0)),
+        ({"prefix": 8}, no_room(8, 1)),
+        ({"align": 9}, no_room(0, 9)),
+        ({"align": 4, "prefix": 8}, no_room(8, 4)),
+        ({"align": 0}, whole("align", 0, 1)),
+        (
+            {"min_length": 9},
+            "min_length=9 would drop every row, as a row holds at most 8 tokens; "
+            "lower min_length or raise capacity",
+        ),
+        ({"min_length": 0}, whole("min_length", 0, 1)),
+        ({"min_fragment": 0}, whole("min_fragment", 0, 1)),
+        ({"min_fragment": 9, "overlong": "fill"}, too_long_a_piece(9, 8)),
+        ({"min_fragment": 6, "overlong": "fill", "stride": 3}, too_long_a_piece(6, 5)),
+        ({"max_documents_per_row": 0}, whole("max_documents_per_row", 0, 1)),
+        ({"seed": -1}, whole("seed", -1, 0)),
         ({"shuffle": 1}, "shuffle is 1 but must be True or False"),
-        ({"overlong": "trunkate"}, "unknown overlong policy 'trunkate'; did you mean 'truncate'"),
-        ({"strategy": "bestfit"}, "unknown strategy 'bestfit'; did you mean 'best_fit'"),
-        ({"strategy": None}, "unknown strategy None"),
-        ({"strategy": ["best_fit"]}, r"unknown strategy \['best_fit'\]"),
+        (
+            {"overlong": "trunkate"},
+            f"unknown overlong policy 'trunkate'; did you mean 'truncate'? known: {OVERLONG}",
+        ),
+        (
+            {"strategy": "bestfit"},
+            f"unknown strategy 'bestfit'; did you mean 'best_fit'? known: {BUILT_IN}",
+        ),
+        ({"strategy": None}, "unknown strategy None; give the name of one"),
+        ({"strategy": ["best_fit"]}, "unknown strategy ['best_fit']; give the name of one"),
     ],
 )
 def test_an_impossible_option_is_refused_with_its_remedy(options, message):
-    with pytest.raises(InvalidOption, match=message):
+    with pytest.raises(InvalidOption) as refused:
         quire.make_plan([3], **{"capacity": 8, **options})
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"capacity": 1},
+        {"stride": 7},
+        {"stride": 5, "prefix": 2},
+        {"prefix": 7},
+        {"align": 8},
+        {"align": 4, "prefix": 7},
+        {"min_length": 8},
+        {"min_fragment": 8, "overlong": "fill"},
+        {"min_fragment": 5, "overlong": "fill", "stride": 3},
+        {"min_fragment": 9},  # only fill cuts to close gaps
+        {"min_tail": 8},
+        {"min_tail": 5, "stride": 3},
+        {"max_documents_per_row": 1},
+        {"seed": 10**30},
+    ],
+)
+def test_the_last_possible_value_of_an_option_is_taken(options):
+    taken = PlanOptions(**{"capacity": 8, **options})
+    assert {name: getattr(taken, name) for name in options} == options
+
+
+def test_the_least_tail_is_checked_like_the_other_numbers():
+    with pytest.raises(InvalidOption, match=r"^min_tail is 0 but must be an integer >= 1$"):
+        PlanOptions(capacity=8, min_tail=0)
+    with pytest.raises(InvalidOption, match=r"^stride=3 leaves no room for 6 new token\(s\) in"):
+        PlanOptions(capacity=8, min_tail=6, stride=3)
 
 
 def test_an_option_error_is_a_value_error():
@@ -66,10 +139,35 @@ def test_without_a_seed_each_shuffle_draws_new_entropy():
     assert len(orders) > 1
 
 
-@pytest.mark.parametrize("name", ["stride", "prefix", "min_length", "align"])
+NUMBERS = ["stride", "prefix", "min_length", "min_fragment", "min_tail", "max_documents_per_row"]
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, "align"])
 def test_a_number_that_no_array_counts_is_refused(name):
-    with pytest.raises(InvalidOption, match=f"{name} is {10**23} but must be at most"):
-        PlanOptions(**{"capacity": 10**30, name: 10**23})
+    assert getattr(PlanOptions(**{"capacity": 10**30, name: 2**63 - 1}), name) == 2**63 - 1
+    with pytest.raises(InvalidOption) as refused:
+        PlanOptions(**{"capacity": 10**30, name: 2**63})
+    assert str(refused.value) == f"{name} is {2**63} but must be at most {2**63 - 1}"
+
+
+def test_a_number_of_numpy_becomes_an_int():
+    assert type(PlanOptions(capacity=np.int64(8)).capacity) is int
+
+
+def test_whatever_makes_a_cut_cost_space_is_a_cutting_term():
+    options = PlanOptions(
+        capacity=32, stride=3, prefix=2, min_tail=4, max_documents_per_row=5, align=8
+    )
+    assert options.cutting_terms == (3, 2, 4, 5, 8)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "align", "spaces"),
+    [(0, 1, [1, 4, 5]), (3, 1, [4, 7, 8]), (0, 4, [4, 4, 8]), (3, 4, [4, 8, 8])],
+)
+def test_a_fragment_takes_its_prefix_and_is_rounded_up(prefix, align, spaces):
+    options = PlanOptions(capacity=16, prefix=prefix, align=align)
+    assert options.spaces(np.array([1, 4, 5])).tolist() == spaces
 
 
 def test_a_row_longer_than_int64_has_a_bound_and_a_comparison():
