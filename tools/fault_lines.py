@@ -108,8 +108,8 @@ CHAPTERS = (
             Line("A file that expands without end", "a limit, then an error"),
             Line(
                 "An image without end",
-                "a grid is compared with its pixels, never made; where the dataset opens images, "
-                "its error names the sample",
+                "a grid is compared with its pixels, never made; an image that Pillow refuses is "
+                f"{_LEFT_OUT} that names the sample",
             ),
             Line("A tokenizer that needs code of its own", "refused, unless passed as an object"),
             Line("Control characters and markup in names and texts", "escaped; never run"),

@@ -65,27 +65,6 @@ def test_54_a_grid_of_endless_patches_is_refused_by_the_collator_in_little_memor
     assert "sample 0" in done.stdout, done.stderr
 
 
-def test_54_an_image_over_the_limit_of_pixels_says_which_sample_it_is(tmp_path):
-    """Fault 54: quire opens no image; where a dataset does, the limit is Pillow's."""
-    from PIL import Image
-
-    class Opening(ByNumber):
-        def __getitem__(self, number: int) -> dict:
-            if number == 1:
-                with Image.open(tmp_path / "bomb.png") as image:
-                    image.load()
-            return super().__getitem__(number)
-
-    Image.new("1", (64, 64)).save(tmp_path / "bomb.png")
-    before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, 64
-    try:
-        with pytest.raises(Image.DecompressionBombError) as raised:
-            list(PackedVLDataset(Opening([sample(n, 3) for n in range(3)]), packing_length=8))
-    finally:
-        Image.MAX_IMAGE_PIXELS = before
-    assert raised.value.__notes__ == ["while sample 1 was read"]
-
-
 @pytest.fixture
 def with_code(tmp_path: Path) -> Path:
     """A tokenizer's folder whose config asks for code beside it, which leaves a mark when run."""

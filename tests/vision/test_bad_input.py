@@ -224,18 +224,6 @@ def test_a_measure_that_returns_no_counts_is_an_error():
             list(packed(samples([3]), measure=lambda _, got=measured: got, packing_max_images=3))
 
 
-def test_an_error_of_the_dataset_keeps_its_kind_and_says_at_which_sample():
-    class Broken(ByNumber):
-        def __getitem__(self, number):
-            if number == 2:
-                raise OSError("no such image")
-            return super().__getitem__(number)
-
-    with pytest.raises(OSError, match="no such image") as raised:
-        list(packed(samples([5] * 4), Broken))
-    assert raised.value.__notes__ == ["while sample 2 was read"]
-
-
 def test_warnings_of_many_skipped_samples_end_but_all_are_counted(caplog):
     dataset = packed(samples([30] * 100), InOrder, packing_allow_single_long=False)
     with caplog.at_level(logging.WARNING, "quire.vision"):

@@ -66,7 +66,8 @@ class Delivery:
                 "out and counted with max_bad_records"
             ) from problem
         self._account.add("bad_record", position, tokens)
-        self._log(logging.WARNING, "left out sample %d: it %s", position, problem)
+        if not self._silent:  # each of them: the budget bounds how many there are
+            logger.warning("left out sample %d: it %s", position, problem)
 
     def emit(self, samples: Iterable[tuple[int, int]], *, single_long: bool) -> None:
         """Count a pack of samples, given as positions and tokens."""

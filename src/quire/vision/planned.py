@@ -83,7 +83,11 @@ class PlannedPacks:
     def _read(self, group: Group, samples: Samples) -> list[tuple[int, Any]]:
         kept = []
         for position in group.positions:
-            sample = samples.fetch(position)
+            try:
+                sample = samples.fetch(position)
+            except InvalidDocument as problem:
+                self.delivery.drop_bad(position, self._tokens(position), problem)
+                continue
             if sample is End.OF_SAMPLES:
                 raise InvalidLengths(
                     f"the dataset ends before sample {position} but there are {len(self._sizes)} "

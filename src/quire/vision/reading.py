@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from quire.errors import InvalidOption
+from quire.errors import InvalidDocument, InvalidOption, SourceError
+from quire.vision.refusals import as_bad_sample, raise_if_bad_sample
 
 
 class End(Enum):
@@ -20,7 +22,10 @@ class Samples(Protocol):
     """Gives the sample at a position."""
 
     def fetch(self, position: int) -> Any:  # noqa: ANN401 - whatever the dataset holds
-        """The sample, or `End.OF_SAMPLES` where there is none."""
+        """The sample, or `End.OF_SAMPLES` where there is none.
+
+        An `InvalidDocument` says what is wrong with a sample whose image cannot be read.
+        """
 
 
 def has_positions(dataset: object) -> bool:
@@ -82,6 +87,7 @@ class _ByNumber:
         try:
             return self._dataset[position]
         except Exception as error:
+            raise_if_bad_sample(error)
             error.add_note(f"while sample {position} was read")
             raise
 
@@ -92,13 +98,42 @@ class _InOrder:
         self._wanted = wanted
         self._held: dict[int, Any] = {}
         self._next = 0
+        self._last: Any = None
 
     def fetch(self, position: int) -> Any:  # noqa: ANN401
         while self._next <= position:
-            sample = next(self._samples, End.OF_SAMPLES)
+            self._last = sample = self._read()
             if sample is End.OF_SAMPLES:
                 return sample
             if self._next == position or self._next in self._wanted:
                 self._held[self._next] = sample
             self._next += 1
-        return self._held.pop(position)
+        sample = self._held.pop(position)
+        if isinstance(sample, _Unreadable):
+            raise sample.problem
+        return sample
+
+    def _read(self) -> Any:  # noqa: ANN401
+        try:
+            sample = next(self._samples, End.OF_SAMPLES)
+        except Exception as error:
+            if (problem := as_bad_sample(error)) is None:
+                error.add_note(f"while sample {self._next} was read")
+                raise
+            problem.__cause__ = error
+            return _Unreadable(problem)
+        if sample is End.OF_SAMPLES and isinstance(self._last, _Unreadable):
+            # A generator that raised is over: the samples behind would be lost without a word.
+            raise SourceError(
+                f"sample {self._next - 1} {self._last.problem}, and nothing comes behind it, as "
+                "after an error in a generator; give a dataset with __getitem__, or an iterator "
+                "that goes on after an error"
+            ) from self._last.problem
+        return sample
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """Stands in the place of a sample that could not be read."""
+
+    problem: InvalidDocument

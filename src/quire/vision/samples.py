@@ -14,6 +14,7 @@ import numpy.typing as npt
 from quire.errors import InvalidDocument, InvalidOption
 from quire.plan.lengths import MOST_TOKENS
 from quire.plan.options import require_integer
+from quire.vision.refusals import raise_if_bad_sample
 
 Sample: TypeAlias = Mapping[str, Any]
 Measure: TypeAlias = Callable[[Any], Mapping[str, int]]
@@ -52,7 +53,7 @@ class SampleReader:
     def measured(self, sample: object) -> tuple[int, ...]:
         """The sizes of a sample that may still contradict itself."""
         mapping = require_mapping(sample)
-        given = {} if self.measure is None else checked_measures(self.measure(sample))
+        given = {} if self.measure is None else checked_measures(_asked(self.measure, sample))
         return tuple([given[n] if n in given else _COUNT[n](mapping) for n in self.names])
 
     def _check(self, sample: Sample) -> None:
@@ -148,6 +149,15 @@ _COUNT: dict[str, Callable[[Sample], int]] = {
 }
 
 
+def _asked(measure: Measure, sample: object) -> object:
+    """What the caller's function says, which may open an image to know."""
+    try:
+        return measure(sample)
+    except Exception as error:
+        raise_if_bad_sample(error)
+        raise
+
+
 def checked_measures(measures: object) -> dict[str, int]:
     """What a caller's own function measured, if those are counts."""
     if not isinstance(measures, Mapping) or not set(measures) <= set(_COUNT):
@@ -182,6 +192,9 @@ def _array(sample: Sample, name: str) -> npt.NDArray[Any]:
         return np.asarray(sample[name])
     except (TypeError, ValueError, RuntimeError) as error:  # ragged, or on a device
         raise InvalidDocument(f"has {name} that cannot be read: {error}") from error
+    except Exception as error:
+        raise_if_bad_sample(error)  # an image that is decoded only when it is looked at
+        raise
 
 
 def _num_rows(sample: Sample, name: str) -> int | None:

@@ -65,7 +65,12 @@ class StreamedPacks:
         positions: list[int] = []
         while len(positions) < room:
             position = self._share.number(self._num_read)
-            sample = self._samples.fetch(position)
+            try:
+                sample = self._samples.fetch(position)
+            except InvalidDocument as problem:
+                self._num_read += 1
+                self._leave_out(position, 0, problem)
+                continue
             if sample is End.OF_SAMPLES:
                 break
             self._num_read += 1
@@ -83,9 +88,7 @@ class StreamedPacks:
         try:
             sizes = self._reader.sizes(sample)
         except InvalidDocument as problem:
-            tokens = _length_if_any(sample)
-            self.delivery.enter(position, tokens)
-            self.delivery.drop_bad(position, tokens, problem)
+            self._leave_out(position, _length_if_any(sample), problem)
             return False
         self.delivery.enter(position, sizes[0])
         long_is_fine = self._options.packing_allow_single_long
@@ -94,6 +97,10 @@ class StreamedPacks:
             return True
         self.delivery.drop("skipped_oversized" if sizes[0] else "empty", position, sizes[0])
         return False
+
+    def _leave_out(self, position: int, tokens: int, problem: InvalidDocument) -> None:
+        self.delivery.enter(position, tokens)
+        self.delivery.drop_bad(position, tokens, problem)
 
     def _finish(self) -> None:
         groups, last = self._carry.finish(drop_last=self._options.packing_drop_last)
@@ -156,13 +163,23 @@ class StreamedPacks:
         if len(set(owned)) < len(positions):
             raise InvalidState("the state holds a sample twice, or one of another rank or worker")
         for position in sorted(positions):  # datasets that are read in order go forward only
+            self._held[position] = self._read_again(position)
+
+    def _read_again(self, position: int) -> tuple[Any, tuple[int, ...]]:
+        try:
             sample = self._samples.fetch(position)
-            if sample is End.OF_SAMPLES:
-                raise SourceChanged(
-                    f"the dataset ends before sample {position}, which the state holds; continue "
-                    "with the same dataset"
-                )
-            self._held[position] = (sample, self._reader.sizes(sample))
+            sizes = () if sample is End.OF_SAMPLES else self._reader.sizes(sample)
+        except InvalidDocument as problem:
+            raise SourceChanged(
+                f"sample {position} {problem}, but the state holds it; continue with the same "
+                "dataset"
+            ) from problem
+        if sample is End.OF_SAMPLES:
+            raise SourceChanged(
+                f"the dataset ends before sample {position}, which the state holds; continue "
+                "with the same dataset"
+            )
+        return sample, sizes
 
     @staticmethod
     def _require_same(what: str, saved: list[int], found: tuple[int, ...]) -> None:
