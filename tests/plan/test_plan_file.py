@@ -1,0 +1,135 @@
+"""A plan on disk: what was saved comes back, and nothing else passes for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pyarrow as pa
+import pytest
+
+import quire
+from quire.errors import CorruptFile, PlanError
+from quire.plan.plan_file import save_plan
+
+LENGTHS = [6, 3, 5, 0, 21]
+
+
+@pytest.fixture
+def plan() -> quire.Plan:
+    return quire.make_plan(LENGTHS, 8, stride=1)
+
+
+def test_a_plan_becomes_an_arrow_table_of_rows(plan):
+    table = plan.to_arrow()
+    assert table.column_names == ["documents", "starts", "stops"]
+    assert table["documents"].to_pylist() == [[f.document for f in row] for row in plan]
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, []])
+def test_a_saved_plan_comes_back_equal(tmp_path, lengths):
+    plan = quire.make_plan(lengths, 8, "first_fit", overlong="fill", shuffle=True, seed=None)
+    plan.save(tmp_path / "a.plan")
+    loaded = quire.Plan.load(tmp_path / "a.plan", lengths)
+    assert loaded == plan
+    assert loaded.ledger == plan.ledger
+    assert loaded.options == plan.options
+    assert [path.name for path in tmp_path.iterdir()] == ["a.plan"]
+
+
+def test_saving_twice_gives_the_same_bytes(tmp_path, plan):
+    plan.save(tmp_path / "a")
+    quire.make_plan(LENGTHS, 8, stride=1).save(tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_any_arrow_reader_opens_the_file(tmp_path, plan):
+    plan.save(tmp_path / "a.plan")
+    with pa.OSFile(str(tmp_path / "a.plan")) as source:
+        assert pa.ipc.open_file(source).read_all().num_rows == plan.num_rows
+
+
+def test_a_file_for_other_lengths_is_refused(tmp_path, plan):
+    plan.save(tmp_path / "a.plan")
+    with pytest.raises(PlanError, match="plan again"):
+        quire.Plan.load(tmp_path / "a.plan", [1, 2, 3])
+
+
+def test_every_flipped_byte_is_noticed_or_harmless(tmp_path, plan):
+    path = tmp_path / "a.plan"
+    plan.save(path)
+    good = path.read_bytes()
+    for position in range(len(good)):
+        path.write_bytes(good[:position] + bytes([good[position] ^ 0xD5]) + good[position + 1 :])
+        with contextlib.suppress(CorruptFile):
+            assert quire.Plan.load(path) == plan
+
+
+@pytest.mark.parametrize("kept", [0, 10, 300])
+def test_a_truncated_file_is_refused(tmp_path, plan, kept):
+    path = tmp_path / "a.plan"
+    plan.save(path)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(CorruptFile, match=r"a\.plan"):
+        quire.Plan.load(path)
+
+
+def test_a_file_that_arrow_cannot_read_is_refused_with_its_reason(tmp_path):
+    path = tmp_path / "a.plan"
+    path.write_bytes(b"no Arrow file at all")
+    with pytest.raises(CorruptFile) as refused:
+        quire.Plan.load(path)
+    reason = refused.value.__cause__
+    assert isinstance(reason, pa.ArrowException)
+    assert str(refused.value) == f"{path} is not a readable Arrow file: {reason}; save it again"
+
+
+def test_the_metadata_of_a_file_is_what_another_program_would_write(tmp_path, plan):
+    plan.save(tmp_path / "a.plan")
+    with pa.OSFile(str(tmp_path / "a.plan")) as source:
+        table = pa.ipc.open_file(source).read_all()
+    about = json.loads(table.schema.metadata[b"quire.plan"])
+    assert about == {
+        "version": 1,
+        "options": {
+            "capacity": 8,
+            "strategy": "best_fit",
+            "overlong": "split",
+            "stride": 1,
+            "prefix": 0,
+            "min_length": 1,
+            "min_fragment": 1,
+            "min_tail": 1,
+            "max_documents_per_row": None,
+            "align": 1,
+            "shuffle": False,
+            "seed": 0,
+        },
+        "ledger": plan.ledger.to_dict(),
+        "lengths_sha256": plan.fingerprint,
+        "sha256": "d75c96295053880d30d05b63a365351f2d61ea957b33f8d72ca8cb8f67da7ec4",
+    }
+    assert table.schema.metadata[b"quire.plan"] == json.dumps(about, sort_keys=True).encode()
+    assert [table.schema.field(name).type for name in table.column_names] == [
+        pa.list_(pa.int32())
+    ] * 3
+
+
+def test_a_missing_file_is_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        quire.Plan.load(tmp_path / "none.plan")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, plan, monkeypatch):
+    path = tmp_path / "a.plan"
+    plan.save(path)
+    before = path.read_bytes()
+
+    def no_space(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", no_space)
+    with pytest.raises(OSError, match="No space left"):
+        save_plan(quire.make_plan([1], 8), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["a.plan"]

@@ -1,0 +1,165 @@
+"""A readable Arrow file that holds no plan, or another than it says, is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+import quire
+from quire.errors import CorruptFile
+from quire.plan.plan_file import _KEY, _checksum, _flat
+
+
+@pytest.fixture
+def plan() -> quire.Plan:
+    return quire.make_plan([6, 3, 5, 0, 21], 8, stride=1)
+
+
+def write(path, table: pa.Table, about: dict) -> None:
+    table = table.replace_schema_metadata({_KEY: json.dumps(about)})
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def read(path) -> tuple[pa.Table, dict]:
+    with pa.OSFile(str(path)) as source:
+        table = pa.ipc.open_file(source).read_all()
+    return table, json.loads(table.schema.metadata[_KEY])
+
+
+def rewrite(path, change) -> None:
+    """Save the file again with its metadata changed and a checksum that fits."""
+    table, about = read(path)
+    change(about)
+    offsets, arrays = _flat(path, table)
+    about["sha256"] = _checksum(about, offsets, *arrays)
+    write(path, table, about)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda about: about.update(version=2),
+            "has plan format 2 but this quire reads 1; upgrade quire or plan again",
+        ),
+        (
+            lambda about: about.update(version=True),
+            "has plan format True but this quire reads 1; upgrade quire or plan again",
+        ),
+        (lambda about: about.pop("version"), "is an Arrow file but not a plan of quire's"),
+        (lambda about: about.pop("ledger"), "lacks ledger; save the plan again"),
+        (
+            lambda about: (about.pop("lengths_sha256"), about.pop("options")),
+            "lacks lengths_sha256, options; save the plan again",
+        ),
+        (
+            lambda about: about["options"].update(capacity=4),
+            "holds no valid plan: row 0: fragments take up 8 places but a row has 4; plan again",
+        ),
+        (
+            lambda about: about["options"].update(align="x"),
+            "holds no valid plan: align is 'x' but must be an integer >= 1",
+        ),
+        (
+            lambda about: about["options"].update(strategy=[1]),
+            "holds no valid plan: unknown strategy [1]; give the name of one",
+        ),
+        (
+            lambda about: about["ledger"].update(tokens={"input": 1, "emitted": 1}),
+            "holds no valid plan: the fragments hold 37 tokens but the ledger tells of 1 emitted "
+            "and 0 repeated; plan again",
+        ),
+    ],
+)
+def test_tampered_metadata_is_refused(tmp_path, plan, change, message):
+    path = tmp_path / "a.plan"
+    plan.save(path)
+    rewrite(path, change)
+    with pytest.raises(CorruptFile) as refused:
+        quire.Plan.load(path)
+    assert str(refused.value) == f"{path} {message}"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda about: about["options"].update(colour=4), "unexpected keyword argument 'colour'"),
+        (lambda about: about["ledger"]["tokens"].update(input=1), "1 came in but 35"),
+        (lambda about: about.update(ledger=[]), "from a mapping, not from list"),
+    ],
+)
+def test_metadata_that_no_plan_has_is_refused_with_the_reason(tmp_path, plan, change, message):
+    path = tmp_path / "a.plan"
+    plan.save(path)
+    rewrite(path, change)
+    with pytest.raises(CorruptFile, match=rf"a\.plan holds no valid plan: .*{message}"):
+        quire.Plan.load(path)
+
+
+LISTS = [[4], [4], [4], [0], [2, 1]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"documents": LISTS, "starts": LISTS},
+            " has columns ['documents', 'starts'], not ['documents', 'starts', 'stops']",
+        ),
+        (
+            {"documents": [4, 4, 4, 0, 2], "starts": LISTS, "stops": LISTS},
+            ": column documents has type int64, not lists of integers",
+        ),
+        (
+            {"documents": LISTS, "starts": [[0.5], *LISTS[1:]], "stops": LISTS},
+            ": column starts has type list<item: double>, not lists of integers",
+        ),
+        (
+            {"documents": [None, *LISTS[1:]], "starts": LISTS, "stops": LISTS},
+            ": column documents holds nulls",
+        ),
+        (
+            {"documents": LISTS, "starts": [[None], *LISTS[1:]], "stops": LISTS},
+            ": column starts holds nulls",
+        ),
+        (
+            {"documents": LISTS, "starts": LISTS, "stops": [[4, 4], *LISTS[2:], [1]]},
+            ": the rows of stops are not as long as those of documents",
+        ),
+        (
+            {"documents": LISTS, "starts": LISTS, "stops": LISTS},
+            " does not match its checksum; save the plan again",
+        ),
+    ],
+)
+def test_columns_that_are_no_plan_are_refused(tmp_path, plan, columns, message):
+    path = tmp_path / "a.plan"
+    plan.save(path)
+    write(path, pa.table(columns), read(path)[1])
+    with pytest.raises(CorruptFile) as refused:
+        quire.Plan.load(path)
+    assert str(refused.value) == f"{path}{message}"
+
+
+@pytest.mark.parametrize("metadata", [None, {"quire.plan": "[]"}, {"quire.plan": "{"}])
+def test_another_arrow_file_is_not_a_plan(tmp_path, metadata):
+    path, table = tmp_path / "x", pa.table({"x": [1]}).replace_schema_metadata(metadata)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
+        file.write_table(table)
+    with pytest.raises(CorruptFile) as refused:
+        quire.Plan.load(path)
+    assert str(refused.value) == f"{path} is an Arrow file but not a plan of quire's"
+
+
+def test_lists_of_64_bits_hold_the_same_plan(tmp_path, plan):
+    plan.save(tmp_path / "a.plan")
+    table, about = read(tmp_path / "a.plan")
+    write(
+        tmp_path / "b.plan",
+        table.cast(pa.schema([(name, pa.large_list(pa.int64())) for name in table.column_names])),
+        about,
+    )
+    assert quire.Plan.load(tmp_path / "b.plan") == plan
