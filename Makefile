@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constr
 FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs pictures soak mutants clean
+.PHONY: help setup demo test check bench docs pictures soak nightly mutants clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
@@ -38,6 +38,9 @@ pictures: $(VENV)/.everything  ## make the pictures of the docs again (needs chr
 
 soak: $(VENV)/.everything  ## pack and stream under random kills and faults for MINUTES (10)
 	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),10) --json docs/reliability/soak.json
+
+nightly: $(VENV)/.everything  ## try every property 10,000 times (hours); ONLY=tests/... for a part
+	$(BIN)/python -m tools.properties --json docs/reliability/properties.json $(ONLY)
 
 mutants: $(VENV)/.everything  ## mutation testing of the core (hours); ONLY="quire.labels.*" for a part
 	@$(INSTALL) --editable '.[mutation]'

@@ -1,11 +1,12 @@
 """How many examples hypothesis tries: as the tests say, or, by night, 10,000 of every property.
 
-``QUIRE_HYPOTHESIS=nightly python -m pytest`` takes hours.
+``make nightly`` takes hours.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,18 +25,23 @@ settings.load_profile(PROFILE)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """By night, properties and machines that name fewer examples get as many as the others."""
+    """By night, properties and machines that name fewer examples get as many as the others.
+
+    A property that is tried with several parameters shares its examples among them.
+    """
     if PROFILE != "nightly":
         return
+    shared = Counter(item.nodeid.partition("[")[0] for item in items)
     for item in items:
+        examples = -(-NIGHTLY // shared[item.nodeid.partition("[")[0]])
         test = getattr(item, "obj", None)
         holder = getattr(test, "__func__", test)
-        raise_examples(holder, "_hypothesis_internal_use_settings")
-        raise_examples(getattr(item, "cls", None), "settings")  # a state machine's test case
+        set_examples(holder, "_hypothesis_internal_use_settings", examples)
+        set_examples(getattr(item, "cls", None), "settings", examples)  # a machine's test case
 
 
-def raise_examples(holder: object, name: str) -> None:
+def set_examples(holder: object, name: str, examples: int) -> None:
     """Give the settings under this name, if they are hypothesis', the examples of the night."""
     given = getattr(holder, name, None)
-    if isinstance(given, settings) and given.max_examples < NIGHTLY:
-        setattr(holder, name, settings(given, max_examples=NIGHTLY, deadline=None))
+    if isinstance(given, settings):
+        setattr(holder, name, settings(given, max_examples=examples, deadline=None))

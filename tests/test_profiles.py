@@ -1,4 +1,4 @@
-"""By night every property is tried 10,000 times, whatever number stands beside it."""
+"""By night every property is tried 10,000 times, whatever number stands beside it, and counted."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PROPERTIES = """
+import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-counts = {"plain": 0, "named": 0, "begun": 0}
+counts = {"plain": 0, "named": 0, "three": 0, "begun": 0}
 
 @given(st.integers())
 def test_plain(number):
@@ -25,6 +26,11 @@ def test_plain(number):
 @given(st.integers())
 def test_named(number):
     counts["named"] += 1
+
+@pytest.mark.parametrize("case", [1, 2, 3])
+@given(st.integers())
+def test_three(case, number):
+    counts["three"] += 1
 
 class Machine(RuleBasedStateMachine):
     def __init__(self):
@@ -44,15 +50,24 @@ def test_counts():
 """
 
 
-@pytest.mark.parametrize(("profile", "least"), [("quire", (100, 7, 3)), ("nightly", (300,) * 3)])
+@pytest.mark.parametrize(
+    ("profile", "least"), [("quire", (100, 7, 300, 3)), ("nightly", (600,) * 4)]
+)
 def test_the_profile_says_how_many_examples_there_are(tmp_path, profile, least):
-    """With 300 in place of 10,000, which would take a minute here."""
-    conftest = (ROOT / "tests" / "conftest.py").read_text().replace("10_000", "300")
+    """With 600 in place of 10,000, which would take a minute here."""
+    conftest = (ROOT / "tests" / "conftest.py").read_text().replace("10_000", "600")
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "test_properties.py").write_text(PROPERTIES)
+    written = tmp_path / "written.json"
+    plugins = ["-p", "no:cacheprovider", "-p", "tools.properties"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", str(tmp_path)],
-        env={**os.environ, "QUIRE_HYPOTHESIS": profile},
+        [sys.executable, "-m", "pytest", "-q", "-s", *plugins, str(tmp_path)],
+        env={
+            **os.environ,
+            "QUIRE_HYPOTHESIS": profile,
+            "QUIRE_EXAMPLES": str(written),
+            "PYTHONPATH": str(ROOT),
+        },
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -63,8 +78,16 @@ def test_the_profile_says_how_many_examples_there_are(tmp_path, profile, least):
         line.partition("COUNTS ")[2] for line in done.stdout.splitlines() if "COUNTS" in line
     ]
     counted = json.loads(said.rstrip("."))
-    for name, fewest in zip(("plain", "named", "begun"), least, strict=True):
+    for name, fewest in zip(("plain", "named", "three", "begun"), least, strict=True):
         assert fewest <= counted[name] <= fewest * 1.2 + 2, counted
+    told = json.loads(written.read_text())
+    assert {name.rpartition("::")[2]: each["examples"] for name, each in told.items()} == {
+        "test_plain": least[0],
+        "test_named": least[1],
+        "test_three": least[2],
+        "runTest": least[3],
+    }
+    assert not any(each["failures"] or each["all there are"] for each in told.values())
 
 
 def test_ten_thousand_is_the_number_of_the_night():
