@@ -74,7 +74,7 @@ def _try(file: str) -> dict[str, Property]:
         )
         if not counts.exists():
             raise SystemExit(f"{file}: pytest was cut off ({done.returncode})\n{done.stdout}")
-        if done.returncode:
+        if done.returncode not in (0, 5):  # 5: no property there, only the words of one
             print(done.stdout)
         found: dict[str, Property] = json.loads(counts.read_text())
         return found
