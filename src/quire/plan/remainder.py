@@ -38,14 +38,12 @@ def _with_more_rows(plan: Plan, extra: int) -> Plan:
             f"remainder='split' needs {extra} more rows but only {int((counts - 1).sum())} cuts "
             "between documents are left; use remainder='drop' or 'repeat'"
         )
-    cuts: set[int] = set()
-    while len(cuts) < extra:
-        edges = np.union1d(plan.row_offsets, list(cuts)).astype(np.int64)
-        sizes = np.diff(edges)
-        most = np.argsort(-sizes, kind="stable")[: extra - len(cuts)]
+    offsets = plan.row_offsets
+    while missing := plan.num_rows + extra + 1 - len(offsets):
+        sizes = np.diff(offsets)
+        most = np.argsort(-sizes, kind="stable")[:missing]
         most = most[sizes[most] > 1]
-        cuts.update((edges[most] + (sizes[most] + 1) // 2).tolist())
-    offsets = np.union1d(plan.row_offsets, sorted(cuts)).astype(np.int64)
+        offsets = np.union1d(offsets, offsets[most] + (sizes[most] + 1) // 2)
     padding = plan.ledger.tokens.padding + extra * plan.capacity
     ledger = replace(plan.ledger, tokens=replace(plan.ledger.tokens, padding=padding))
     return replace(plan, row_offsets=offsets, ledger=ledger)
