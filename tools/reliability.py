@@ -6,13 +6,12 @@ each of which a command wrote.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tools.fault_lines import CHAPTERS, Chapter
 from tools.fault_tests import find_tests
+from tools.reliability_counts import counts_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reliability.md"
@@ -42,7 +41,7 @@ protection away at a time and must be found.
 def page() -> str:
     """The page's text."""
     tests = find_tests(ROOT / "tests")
-    parts = [HEAD, "## Counts\n", *_counts(), "## Every file operation\n", DISK]
+    parts = [HEAD, "## Counts\n", *counts_of(COUNTS), "## Every file operation\n", DISK]
     for chapter in CHAPTERS:
         parts.append(f"## {chapter.title}\n")
         parts.append(
@@ -63,42 +62,6 @@ def _rows(chapter: Chapter, tests: dict[int, list[str]]) -> Iterator[str]:
 def _name(test: str) -> str:
     path, _, name = test.partition("::")
     return f"`{path.removeprefix('tests/')}` {name.removeprefix('test_').replace('_', ' ')}"
-
-
-def _counts() -> Iterator[str]:
-    for file in sorted(COUNTS.glob("*.json")):
-        plain = json.loads(file.read_text(encoding="utf-8"))
-        command = plain.pop("command", None)
-        title = file.stem.replace("_", " ")
-        yield f"### {title[0].upper()}{title[1:]}\n"
-        yield f"`{command}`\n" if command else f"`docs/reliability/{file.name}`\n"
-        rows = [f"| {name} | {value:,} |" for name, value in _numbers(plain)]
-        yield "\n".join(["| | |", "|---|--:|", *rows]) + "\n"
-
-
-def _numbers(plain: Any) -> Iterator[tuple[str, float]]:
-    """Every number by its name; of what lies deeper the sum, of lists how long they are.
-
-    >>> list(_numbers({"kills": {"a": 1, "b": {"c": 2, "d": 3}}, "failures": [], "said": "x"}))
-    [('kills, a', 1), ('kills, b', 5), ('failures', 0)]
-    """
-    for key, value in plain.items():
-        name = str(key).replace("_", " ")
-        if isinstance(value, dict):
-            inner = {str(k).replace("_", " "): v for k, v in value.items()}
-            yield from ((f"{name}, {k}", _sum(v)) for k, v in inner.items() if _is_counted(v))
-        elif _is_counted(value):
-            yield name, _sum(value)
-
-
-def _is_counted(value: Any) -> bool:
-    return isinstance(value, int | float | dict | list) and not isinstance(value, bool)
-
-
-def _sum(value: Any) -> float:
-    if isinstance(value, dict):
-        return sum(_sum(inner) for inner in value.values() if _is_counted(inner))
-    return len(value) if isinstance(value, list) else value
 
 
 def main() -> None:

@@ -1,0 +1,161 @@
+"""The counts of docs/reliability.md: one line for each goal, then what every command wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Counts = dict[str, Any]
+"""All files of counts, by their names."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is to be shown, and how the files of counts tell what was."""
+
+    what: str
+    goal: str
+    counted: Callable[[Counts], str]
+
+
+def _kills(counts: Counts) -> str:
+    local = counts["kills"]["kills_in_all"] + counts["soak"]["kills"]
+    ray, store = sum(counts["ray_kills"]["kills"].values()), counts["store_kills"]["kills_in_all"]
+    return (
+        f"{local:,} local (of them {counts['soak']['kills']:,} in the soak), {ray} Ray, {store} S3"
+    )
+
+
+def _fuzz(counts: Counts) -> str:
+    totals = counts["fuzz"]["totals"]
+    fewest = min(each["executions"] for each in counts["fuzz"]["targets"].values())
+    return (
+        f"{totals['executions']:,} of {len(counts['fuzz']['targets'])} targets (the rarest "
+        f"{fewest:,}), {totals['defects']} defects"
+    )
+
+
+GOALS = (
+    Goal(
+        "points of resuming, of them inexact",
+        "100,000 and 0",
+        lambda c: "{tried:,} and {inexact}".format(**c["resume_points"]["totals"]),
+    ),
+    Goal(
+        "file operations; faults at them; byte-equal afterwards",
+        "every operation, 5 faults, all",
+        lambda c: (
+            f"{c['disk']['operations_in_all']:,}; {c['disk']['faults_tried_in_all']:,}; "
+            f"{c['disk']['byte_equal_in_all']:,}"
+        ),
+    ),
+    Goal("random kills, every output byte-equal", "1,000", _kills),
+    Goal(
+        "examples of the property with the fewest, and in all",
+        "10,000 of each",
+        lambda c: (
+            f"{c['properties']['fewest examples of a property']:,}, and "
+            f"{c['properties']['examples in all']:,} of "
+            f"{c['properties']['properties tried']} properties"
+        ),
+    ),
+    Goal("fuzz executions", "1,000,000 and 0 defects", _fuzz),
+    Goal(
+        "elastic pairs, of them inexact",
+        "500 and 0",
+        lambda c: "{tried:,} and {inexact}".format(**c["elastic"]["totals"]),
+    ),
+    Goal(
+        "soak",
+        "counted",
+        lambda c: (
+            f"{c['soak']['minutes']:.0f} minutes, {c['soak']['tokens']:,} tokens, "
+            f"{c['soak']['kills']:,} kills, {len(c['soak']['failures'])} failures"
+        ),
+    ),
+    Goal(
+        "mutants of the core that a test notices",
+        "95 %",
+        lambda c: (
+            f"{c['mutants']['noticed, percent']} % of {c['mutants']['mutants']:,}; of the "
+            f"survivors {c['mutants']['survivors explained']} are explained, "
+            f"{c['mutants']['survivors unexplained']} not"
+        ),
+    ),
+)
+
+
+def counts_of(folder: Path) -> Iterator[str]:
+    """The chapter's text: goals, then a part for every file of counts."""
+    counts = {
+        file.stem: json.loads(file.read_text(encoding="utf-8"))
+        for file in sorted(folder.glob("*.json"))
+    }
+    rows = [f"| {goal.what} | {goal.goal} | {_counted(goal, counts)} |" for goal in GOALS]
+    yield "\n".join(["| what | goal | counted |", "|---|---|---|", *rows]) + "\n"
+    for name, plain in counts.items():
+        yield f"### {name[0].upper()}{name[1:].replace('_', ' ')}\n"
+        yield f"`{plain.get('command', f'docs/reliability/{name}.json')}`\n"
+        yield "\n".join(["| | |", "|---|--:|", *_scalars(plain)]) + "\n"
+        yield from _tables(plain)
+
+
+def _counted(goal: Goal, counts: Counts) -> str:
+    try:
+        return goal.counted(counts)
+    except KeyError as missing:
+        return f"not counted ({missing} is missing)"
+
+
+def _scalars(plain: Counts) -> Iterator[str]:
+    """Every number by its name; of lists how long they are.
+
+    >>> list(_scalars({"kills_in_all": 1000, "failures": [], "said": "x", "each": {"a": 1}}))
+    ['| kills in all | 1,000 |', '| failures | 0 |', '| each, a | 1 |']
+    """
+    for key, value in plain.items():
+        if _is_number(value) or isinstance(value, list):
+            yield f"| {_words(key)} | {_figure(value)} |"
+        elif isinstance(value, dict) and all(map(_is_number, value.values())):
+            yield from (f"| {_words(key)}, {_words(k)} | {_figure(v)} |" for k, v in value.items())
+
+
+def _tables(plain: Counts) -> Iterator[str]:
+    """A table of its own for whatever has several numbers in each of its lines.
+
+    >>> print(*_tables({"kinds": {"a": {"tried": 5, "bad": 0}, "b": {"tried": 1}}}))
+    | kinds | tried | bad |
+    |---|--:|--:|
+    | a | 5 | 0 |
+    | b | 1 |  |
+    """
+    for key, lines in plain.items():
+        if not isinstance(lines, dict) or not any(isinstance(v, dict) for v in lines.values()):
+            continue
+        names = {name: None for line in lines.values() for name, v in line.items() if _is_number(v)}
+        head = [
+            f"| {_words(key)} | {' | '.join(map(_words, names))} |",
+            f"|---|{'--:|' * len(names)}",
+        ]
+        body = [
+            f"| {_words(k)} | {' | '.join(_figure(line.get(n, '')) for n in names)} |"
+            for k, line in lines.items()
+        ]
+        yield "\n".join([*head, *body]) + "\n"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, list):
+        return str(len(value))
+    return f"{value:,}" if _is_number(value) else str(value)
+
+
+def _words(key: object) -> str:
+    return str(key).rpartition("::")[2].removeprefix("test_").replace("_", " ")
