@@ -99,6 +99,11 @@ def test_what_was_dropped_before_stays_counted():
         ([4], 4, [0, 1, 2, 3, 4]),  # every cut that there is
         ([3, 1, 1], 5, [0, 1, 2, 3, 4, 5]),  # one row is cut twice, the others have no cut
         ([2] * 41, 42, [0, 1, *range(2, 83, 2)]),  # of equal ones the first
+        (
+            [3, 2] * 20,
+            43,
+            [0, 2, 3, 5, 7, 8, 10, 12, 13, *(5 * i + j for i in range(3, 20) for j in (0, 3)), 100],
+        ),
         ([2, 3] * 20, 41, [0, 2, 4, *(5 * i + j for i in range(1, 20) for j in (0, 2)), 100]),
     ],
 )

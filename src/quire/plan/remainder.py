@@ -42,7 +42,7 @@ def _with_more_rows(plan: Plan, extra: int) -> Plan:
     while missing := plan.num_rows + extra + 1 - len(offsets):
         sizes = np.diff(offsets)
         most = np.argsort(-sizes, kind="stable")[:missing]
-        most = most[sizes[most] > 1]
+        # A row of one fragment is cut at its end, where it ends already.
         offsets = np.union1d(offsets, offsets[most] + (sizes[most] + 1) // 2)
     padding = plan.ledger.tokens.padding + extra * plan.capacity
     ledger = replace(plan.ledger, tokens=replace(plan.ledger.tokens, padding=padding))
