@@ -20,6 +20,7 @@ from quire.dataset.corpus.commits import (
 from quire.dataset.corpus.readers.batches import BadRecord
 from quire.errors import WorkerError
 from quire.ledger import Ledger, Tally, TokenTally
+from quire.seals import checksum
 from quire.storage import as_path
 
 NUMBERS = itertools.count()
@@ -74,6 +75,12 @@ def put(path, data):
         fsspec.filesystem("memory").pipe(path.key, data)
 
 
+def resealed(plain) -> str:
+    """With a checksum that fits, so that the content itself has to be looked at."""
+    content = {name: plain[name] for name in plain if name != "checksum"}
+    return json.dumps(content | {"checksum": checksum(content)})
+
+
 def names(folder) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -88,6 +95,7 @@ def test_a_commit_is_a_small_file_named_after_its_shard(out):
     assert names(out / "work") == ["shard-00007-002.parquet.json"]
     assert (out / "work" / "shard-00007-002.parquet.json").read_text() == (
         '{"bad": [{"file": 0, "offset": null, "reason": "is no text", "record": 1}], '
+        '"checksum": "20b465721a86ec32f0b1aff9d7bf6e00a0f86136eb2dca5696c14d7728cd3b74", '
         '"last": true, "ledger": {"documents": {"dropped": {"bad_record": 1}, "emitted": 2, '
         '"input": 3, "pending": 0}, "tokens": {"dropped": {}, "emitted": 7, "input": 7, '
         '"overlap": 0, "padding": 1, "pending": 0, "special": 2}}, "partition": 7, "piece": 2, '
@@ -131,18 +139,21 @@ def test_a_commit_whose_shard_has_other_bytes_or_is_gone_is_taken_away(out, dama
         lambda plain: "[" * 100_000,
         lambda plain: "[]",
         lambda plain: "3",
-        lambda plain: json.dumps(plain | {"more": 1}),
-        lambda plain: json.dumps({name: plain[name] for name in plain if name != "size"}),
-        lambda plain: json.dumps({name: plain[name] for name in plain if name != "bad"}),
-        lambda plain: json.dumps({name: plain[name] for name in plain if name != "ledger"}),
-        lambda plain: json.dumps(plain | {"bad": [{"file": 0}]}),
-        lambda plain: json.dumps(plain | {"bad": [7]}),
-        lambda plain: json.dumps(plain | {"bad": None}),
-        lambda plain: json.dumps(plain | {"ledger": {"tokens": {"input": 1}}}),
-        lambda plain: json.dumps(plain | {"ledger": []}),
-        lambda plain: json.dumps(plain | {"piece": 1}),
-        lambda plain: json.dumps(plain | {"partition": "0"}),
-        lambda plain: json.dumps(plain | {"piece": None}),
+        lambda plain: resealed(plain | {"more": 1}),
+        lambda plain: resealed({name: plain[name] for name in plain if name != "size"}),
+        lambda plain: resealed({name: plain[name] for name in plain if name != "bad"}),
+        lambda plain: resealed({name: plain[name] for name in plain if name != "ledger"}),
+        lambda plain: resealed(plain | {"bad": [{"file": 0}]}),
+        lambda plain: resealed(plain | {"bad": [7]}),
+        lambda plain: resealed(plain | {"bad": None}),
+        lambda plain: resealed(plain | {"ledger": {"tokens": {"input": 1}}}),
+        lambda plain: resealed(plain | {"ledger": []}),
+        lambda plain: resealed(plain | {"piece": 1}),
+        lambda plain: resealed(plain | {"partition": "0"}),
+        lambda plain: resealed(plain | {"piece": None}),
+        lambda plain: json.dumps(plain | {"rows": 3}),
+        lambda plain: json.dumps(plain | {"tokens": "7"}),
+        lambda plain: json.dumps({name: plain[name] for name in plain if name != "checksum"}),
     ],
 )
 def test_a_commit_that_is_damaged_or_another_one_s_is_taken_away(out, change):
