@@ -1,0 +1,99 @@
+"""Documents that wait are found by age and by size."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire.plan.waiting import Waiting
+
+
+def waiting_for(sizes: list[int]) -> Waiting[str]:
+    waiting: Waiting[str] = Waiting()
+    for age, size in enumerate(sizes):
+        waiting.append((age, f"document {age}", size))
+    return waiting
+
+
+def test_a_queue_knows_its_first_its_smallest_its_largest_and_its_sum():
+    waiting = waiting_for([4, 2, 7, 4])
+    assert (waiting.first_size, waiting.smallest, waiting.largest) == (4, 2, 7)
+    assert (len(waiting), waiting.total) == (4, 17)
+    assert [key for _, key, _ in waiting] == [f"document {age}" for age in range(4)]
+
+
+def test_of_equal_sizes_the_first_in_the_queue_is_taken():
+    waiting = waiting_for([4, 2, 7, 4, 2])
+    assert waiting.take(4) == (0, "document 0", 4)
+    assert (waiting.first_size, waiting.total, len(waiting)) == (2, 15, 4)
+    assert waiting.take(4) == (3, "document 3", 4)
+    assert waiting.take(7) == (2, "document 2", 7)
+    assert (waiting.smallest, waiting.largest, waiting.total) == (2, 2, 4)
+    with pytest.raises(KeyError):
+        waiting.take(4)
+
+
+def test_the_queue_is_in_order_of_coming_whatever_the_ages():
+    waiting: Waiting[str] = Waiting()
+    for document in ((5, "e", 3), (2, "b", 3), (4, "d", 1)):
+        waiting.append(document)
+    assert waiting.take(3) == (5, "e", 3)
+    assert waiting.first_size == 3
+
+
+def test_very_many_of_one_size_wait_as_well():
+    waiting = waiting_for([3] * 100)
+    assert waiting.total == 300
+    assert [waiting.take(3)[0] for _ in range(100)] == list(range(100))
+    assert not waiting
+    assert waiting.total == 0
+
+
+def test_the_first_sizes_are_those_of_the_head_of_the_queue_that_fit():
+    waiting = waiting_for([4, 9, 2, 7, 1, 7])
+    assert list(waiting.first_sizes(5, largest=7)) == [4, 2, 7, 1]
+    assert list(waiting.first_sizes(99, largest=3)) == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "space", "picks", "reserve", "chosen"),
+    [
+        ([5, 3, 2], 10, 9, 0, [5, 3, 2]),
+        ([5, 5, 5], 10, 9, 0, [5, 5]),
+        ([5, 5, 5], 10, 1, 0, [5]),
+        ([5, 5, 5], 14, 9, 0, [5, 5]),
+        ([5, 5, 5, 5], 15, 2, 0, [5, 5]),
+        ([6, 4, 3, 3], 12, 9, 0, [6, 4]),
+        ([6, 4, 3, 3], 13, 9, 0, [6, 4, 3]),
+        ([6, 4, 3, 3], 16, 9, 0, [6, 4, 3, 3]),
+        ([3], 2, 9, 0, []),
+        ([3], 3, 9, 0, [3]),
+        # With room for the smallest in every pick that can follow:
+        ([9, 9, 1, 1, 1], 18, 3, 1, [9, 1, 1]),
+        ([9, 8, 1, 1], 18, 3, 1, [9, 8, 1]),
+        ([8, 8, 1, 1], 18, 3, 1, [8, 8, 1]),
+        ([8, 8, 8, 2], 20, 9, 2, [2]),
+        ([2, 2, 2, 2], 8, 3, 2, [2, 2, 2]),
+    ],
+)
+def test_each_pick_is_the_largest_that_fits(sizes, space, picks, reserve, chosen):
+    assert waiting_for(sizes).largest_fit(space, picks, reserve) == chosen
+
+
+def one_by_one(sizes: list[int], space: int, picks: int) -> list[int]:
+    chosen = []
+    for size in sorted(sizes, reverse=True):
+        if size <= space and len(chosen) < picks:
+            chosen.append(size)
+            space -= size
+    return chosen
+
+
+@given(
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=20),
+    space=st.integers(1, 60),
+    picks=st.integers(1, 9),
+)
+def test_picks_are_those_of_going_through_all_sizes_from_the_largest(sizes, space, picks):
+    assert waiting_for(sizes).largest_fit(space, picks) == one_by_one(sizes, space, picks)
