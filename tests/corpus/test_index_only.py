@@ -275,6 +275,19 @@ def test_a_shard_that_does_not_hold_what_the_manifest_says_is_not_planned(tmp_pa
         replan(out, max_length=8)
 
 
+def test_a_manifest_that_was_changed_is_not_planned_from_nor_sealed_anew(tmp_path):
+    out = tmp_path / "out"
+    pack(jsonl(tmp_path / "a.jsonl", texts(20)), out, index_only=True)
+    whole = (out / "manifest.json").read_text()
+    (out / "manifest.json").write_text(whole.replace('"stride": 0', '"stride": 1'))
+    before = hashes(out)
+    with pytest.raises(CorruptFile, match=r"but its content has '\w{64}': it was damaged or ch"):
+        quire.replan(out, max_length=64)
+    assert hashes(out) == before
+    (out / "manifest.json").write_text(whole)
+    assert verify_output(quire.replan(out, max_length=64).path).problems == []
+
+
 def test_only_empty_documents_give_a_plan_without_rows(tmp_path):
     with pytest.warns(UserWarning, match="holds no row"):
         pack(jsonl(tmp_path / "a.jsonl", ["", ""]), tmp_path / "out", index_only=True)

@@ -259,7 +259,7 @@ def test_the_manifest_says_what_decided_the_bytes_and_nothing_else(tmp_path):
     manifest = json.loads(text)
     assert set(manifest) == {
         *("format", "options", "tokenizer", "columns", "fingerprint", "inputs"),
-        *("rows", "tokens", "ledger", "bad_records", "shards"),
+        *("rows", "tokens", "ledger", "bad_records", "shards", "checksum"),
     }
     assert str(tmp_path) not in text
     assert "workers" not in text

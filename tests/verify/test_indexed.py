@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.corpus.corpora import jsonl, pack, texts
+from tests.corpus.corpora import forge, jsonl, pack, texts
 
 from quire.dataset.corpus import replan
 from quire.errors import CorruptFile
@@ -29,12 +29,6 @@ def indexed(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def edit(out: Path, change) -> None:
-    manifest = json.loads((out / "manifest.json").read_text())
-    change(manifest)
-    (out / "manifest.json").write_text(json.dumps(manifest))
-
-
 def agree(out: Path, file: str) -> None:
     """Make checksum and size of a changed file agree with the manifest again."""
     data = (out / file).read_bytes()
@@ -43,7 +37,7 @@ def agree(out: Path, file: str) -> None:
         (entry,) = [e for e in [*manifest["shards"], *manifest["plans"]] if e["file"] == file]
         entry.update(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
 
-    edit(out, change)
+    forge(out, change)
 
 
 def rewrite_documents(out: Path, change) -> None:
@@ -133,7 +127,7 @@ def test_a_plan_whose_own_terms_are_others_is_seen(indexed, name, value):
 
 
 def test_a_row_shorter_than_was_allowed_is_seen(indexed):
-    edit(indexed, lambda m: m["plans"][1]["options"].update(min_len=31))
+    forge(indexed, lambda m: m["plans"][1]["options"].update(min_len=31))
     assert "tokens, fewer than 31" in problems(indexed)
 
 
@@ -186,7 +180,7 @@ def test_a_plan_that_is_no_arrow_file_or_lacks_a_column_is_seen(indexed):
     ],
 )
 def test_a_manifest_that_contradicts_the_files_or_itself_is_seen(indexed, change, problem):
-    edit(indexed, change)
+    forge(indexed, change)
     assert problem in problems(indexed)
 
 
@@ -196,22 +190,22 @@ def test_tokens_lost_by_a_plan_must_be_counted_to_the_token(indexed):
         tokens["dropped"]["truncated"] += 1
         tokens["input"] += 1
 
-    edit(indexed, move)
+    forge(indexed, move)
     assert "tokens stand in no row but" in problems(indexed)
 
 
 @pytest.mark.parametrize("name", ["../plans/a.arrow", "/etc/passwd", "plans/../a.arrow", None])
 def test_52_a_manifest_may_not_lead_to_a_plan_outside(indexed, name):
-    edit(indexed, lambda m: m["plans"][0].update(file=name))
+    forge(indexed, lambda m: m["plans"][0].update(file=name))
     with pytest.raises(CorruptFile, match="is no name of a plan"):
         verify_output(indexed)
 
 
 def test_a_damaged_manifest_is_a_typed_error(indexed):
-    edit(indexed, lambda m: m.pop("documents"))
+    forge(indexed, lambda m: m.pop("documents"))
     with pytest.raises(CorruptFile, match="lacks documents"):
         verify_output(indexed)
-    edit(indexed, lambda m: m.update(documents={}, plans=[]))
+    forge(indexed, lambda m: m.update(documents={}, plans=[]))
     with pytest.raises(CorruptFile, match="plans is no list"):
         verify_output(indexed)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.corpus.command import run
-from tests.corpus.corpora import jsonl, pack, rows, texts
+from tests.corpus.corpora import forge, jsonl, pack, rows, texts
 
 from quire.dataset.packed import PackedDataset
 from quire.errors import CorruptFile, InvalidOption
@@ -41,13 +41,33 @@ def rewrite(out: Path, change, shard: str = FIRST) -> None:
         (entry,) = [entry for entry in manifest["shards"] if entry["file"] == shard]
         entry.update(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
 
-    edit(out, agree)
+    forge(out, agree)
 
 
-def edit(out: Path, change) -> None:
-    manifest = json.loads((out / "manifest.json").read_text())
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest["options"].update(seed=7),
+        lambda manifest: manifest["inputs"][0].update(size=1),
+        lambda manifest: manifest.update(note="mine"),
+        lambda manifest: manifest.update(checksum=None),
+    ],
+)
+def test_whatever_is_changed_in_the_manifest_is_seen(packed, change):
+    """Fields too that no shard can be compared with."""
+    manifest = json.loads((packed / "manifest.json").read_text())
     change(manifest)
-    (out / "manifest.json").write_text(json.dumps(manifest))
+    (packed / "manifest.json").write_text(json.dumps(manifest))
+    (problem,) = verify_output(packed).problems
+    assert problem.startswith("manifest.json: its checksum is ")
+    assert problem.endswith(": what it says was damaged or changed")
+
+
+def test_the_manifest_of_an_earlier_quire_has_no_checksum_and_is_taken_as_it_is(packed):
+    manifest = json.loads((packed / "manifest.json").read_text())
+    del manifest["checksum"]
+    (packed / "manifest.json").write_text(json.dumps(manifest, indent=4))
+    assert verify_output(packed).problems == []
 
 
 def test_an_undisturbed_output_is_whole(packed):
@@ -123,14 +143,14 @@ def test_a_missing_shard_a_stranger_and_leftovers_are_seen(packed):
 
 
 def test_the_same_shard_twice_is_seen(packed):
-    edit(packed, lambda m: m["shards"].append(m["shards"][0]))
+    forge(packed, lambda m: m["shards"].append(m["shards"][0]))
     assert any("an earlier shard holds" in p for p in verify_output(packed).problems)
 
 
 def test_ledgers_that_do_not_add_up_are_seen(packed):
-    edit(packed, lambda m: m["ledger"]["tokens"].update(input=1))
+    forge(packed, lambda m: m["ledger"]["tokens"].update(input=1))
     assert "do not add up" in " ".join(verify_output(packed).problems)
-    edit(packed, lambda m: m["shards"][0]["ledger"]["documents"].update(input=99))
+    forge(packed, lambda m: m["shards"][0]["ledger"]["documents"].update(input=99))
     assert "99 documents came in but" in " ".join(verify_output(packed).problems)
 
 
@@ -146,7 +166,7 @@ def _move(manifest, changes):
 
 def test_tokens_counted_under_another_name_are_seen(packed):
     changes = {("tokens", "emitted"): -1, ("tokens", "overlap"): 1, ("tokens", "input"): -1}
-    edit(packed, lambda m: _move(m, changes))
+    forge(packed, lambda m: _move(m, changes))
     problems = " ".join(verify_output(packed).problems)
     assert "tokens emitted but its ledger counts" in problems
     assert "tokens overlap but its ledger counts" in problems
@@ -155,8 +175,8 @@ def test_tokens_counted_under_another_name_are_seen(packed):
 def test_documents_and_tokens_that_never_were_are_seen_from_the_inputs(packed, tmp_path):
     changes = {("documents", "empty"): 1, ("documents", "input"): 1}
     changes |= {("tokens", "too_long"): 5, ("tokens", "input"): 5}
-    edit(packed, lambda m: _move(m, changes))
-    edit(packed, lambda m: m["options"].update(max_len=1000))
+    forge(packed, lambda m: _move(m, changes))
+    forge(packed, lambda m: m["options"].update(max_len=1000))
     report = verify_output(packed)
     assert report.ok, "the output alone cannot know"
     problems = " ".join(verify_inputs(report, [tmp_path / "a.jsonl"], "byte").problems)
@@ -176,7 +196,7 @@ def test_documents_and_tokens_that_never_were_are_seen_from_the_inputs(packed, t
     ],
 )
 def test_what_no_finished_run_of_these_options_counts_is_seen(packed, changes, problem):
-    edit(packed, lambda m: _move(m, changes))
+    forge(packed, lambda m: _move(m, changes))
     assert problem in verify_output(packed).problems[0]
 
 
@@ -185,14 +205,14 @@ def test_what_no_finished_run_of_these_options_counts_is_seen(packed, changes, p
     [("min_len", 12, "tokens, fewer than 12"), ("max_documents_per_row", 1, "more than 1")],
 )
 def test_rows_that_the_options_do_not_let_stand_are_seen(packed, option, value, problem):
-    edit(packed, lambda m: m["options"].update({option: value}))
+    forge(packed, lambda m: m["options"].update({option: value}))
     assert any(problem in found for found in verify_output(packed).problems)
 
 
 def test_labels_that_a_new_plan_would_miss_are_seen(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [{"input_ids": [7, 8], "labels": [-100, 8]}])
     pack(path, tmp_path / "out", None, pretokenized=True, index_only=True)
-    edit(tmp_path / "out", lambda m: m["documents"].update(has_labels=False))
+    forge(tmp_path / "out", lambda m: m["documents"].update(has_labels=False))
     (problem,) = verify_output(tmp_path / "out").problems
     assert "has labels where the manifest has none" in problem
 
@@ -239,7 +259,7 @@ def test_a_changed_list_of_bad_records_is_seen(packed):
     ],
 )
 def test_52_a_manifest_may_not_lead_out_of_its_folder(packed, name):
-    edit(packed, lambda m: m["shards"][0].update(file=name))
+    forge(packed, lambda m: m["shards"][0].update(file=name))
     with pytest.raises(CorruptFile, match="is no name of a shard"):
         verify_output(packed)
 
@@ -268,10 +288,10 @@ def test_what_is_no_manifest_is_a_typed_error(packed, data, message):
 
 
 def test_a_newer_manifest_says_upgrade_and_a_broken_one_that_it_is_damaged(packed):
-    edit(packed, lambda m: m["shards"][0].pop("ledger"))
+    forge(packed, lambda m: m["shards"][0].pop("ledger"))
     with pytest.raises(CorruptFile, match="is damaged: KeyError 'ledger'"):
         verify_output(packed)
-    edit(packed, lambda m: m["format"].update(version=2))
+    forge(packed, lambda m: m["format"].update(version=2))
     with pytest.raises(CorruptFile, match="upgrade"):
         verify_output(packed)
 
@@ -358,7 +378,7 @@ def test_a_bad_text_beside_good_ones_of_a_table_is_passed_over(tmp_path):
 def test_empty_documents_counted_under_another_name_are_seen_from_the_inputs(tmp_path):
     path, out = jsonl(tmp_path / "a.jsonl", ["", "abc"]), tmp_path / "out"
     pack(path, out, max_len=1000)
-    edit(out, lambda m: _move(m, {("documents", "empty"): -1, ("documents", "too_long"): 1}))
+    forge(out, lambda m: _move(m, {("documents", "empty"): -1, ("documents", "too_long"): 1}))
     report = verify_output(out)
     assert report.ok, "the output alone cannot know"
     (problem,) = verify_inputs(report, [path], "byte").problems

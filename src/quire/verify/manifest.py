@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -48,6 +49,22 @@ def read_manifest(folder: AnyPath) -> dict[str, Any]:
             raise CorruptFile(f"{path} lacks documents; it is damaged")
         _require_inside(path, manifest, "plan", _PLAN)
     return dict(manifest)
+
+
+def changed_since(manifest: Mapping[str, Any]) -> list[str]:
+    """A problem, if the manifest says anything else than when it was written.
+
+    One without a checksum is of an earlier quire: nothing can be told.
+    """
+    said = {name: value for name, value in manifest.items() if name != "checksum"}
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    found = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    if manifest.get("checksum", found) == found:
+        return []
+    return [
+        f"manifest.json: its checksum is {manifest['checksum']!r:.80} but its content has "
+        f"{found!r}: what it says was damaged or changed"
+    ]
 
 
 def _require_inside(

@@ -19,7 +19,7 @@ from quire.errors import CorruptFile, QuireError, StorageError
 from quire.storage import AnyPath, Named, as_path
 from quire.verify.files import checked
 from quire.verify.indexed import recount_plan, recount_shard
-from quire.verify.manifest import is_indexed, read_manifest
+from quire.verify.manifest import changed_since, is_indexed, read_manifest
 from quire.verify.mapped import mapped_problems
 from quire.verify.recount import Ints, Recount, recount_rows
 
@@ -76,7 +76,7 @@ def verify_output(path: Named) -> OutputReport:
 
 def _verify(folder: AnyPath, manifest: Mapping[str, Any]) -> OutputReport:
     report = OutputReport(path=folder)
-    report.problems += _strangers(folder, manifest)
+    report.problems += [*changed_since(manifest), *_strangers(folder, manifest)]
     if is_indexed(manifest):
         _verify_indexed(report, manifest)
         return report

@@ -8,7 +8,13 @@ from typing import Any
 
 from quire.dataset.corpus.index import DocumentIndex, plan_name, write_plan
 from quire.dataset.corpus.lock import writer_lock
-from quire.dataset.corpus.manifest import INDEXED, differences, read_json, write_json
+from quire.dataset.corpus.manifest import (
+    INDEXED,
+    differences,
+    read_json,
+    require_unchanged,
+    write_manifest,
+)
 from quire.dataset.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.dataset.corpus.output import MANIFEST, WORK, errors_of_writing, sweep, sweep_plans
 from quire.dataset.corpus.result import PackResult
@@ -54,7 +60,7 @@ def replan(
             return PackResult(path=out, manifest=manifest, plan=chosen, was_complete=True)
         entry = write_plan(out, chosen, DocumentIndex.of_manifest(out, manifest), options)
         manifest["plans"].append(entry)
-        write_json(out / MANIFEST, manifest)
+        manifest = write_manifest(out / MANIFEST, manifest)
     return PackResult(path=out, manifest=manifest, plan=chosen)
 
 
@@ -71,6 +77,7 @@ def _indexed_manifest(out: AnyPath) -> dict[str, Any]:
     missing = {"options", "documents", "shards", "plans"} - manifest.keys()
     if missing:
         raise CorruptFile(f"{out / MANIFEST} lacks {', '.join(sorted(missing))}; it is damaged")
+    require_unchanged(out / MANIFEST, manifest)  # what was changed would get a new checksum
     return manifest
 
 

@@ -21,6 +21,7 @@ from quire.dataset.corpus.manifest import (
     require_same,
     write_bad_records,
     write_json,
+    write_manifest,
 )
 from quire.dataset.corpus.options import CorpusOptions, parse_size
 from quire.dataset.corpus.output import (
@@ -217,8 +218,7 @@ class _Run:
             self._require_still_ours(work, header)
             require_standing(commits, self.out)
             bad = write_bad_records(self.out, commits, job.files)
-            manifest = self._manifest(job, header, bad)
-            write_json(self.out / MANIFEST, manifest)
+            manifest = write_manifest(self.out / MANIFEST, self._manifest(job, header, bad))
             clear_work(work)
         if not manifest["rows"]:
             warnings.warn(f"{self.out} holds no row: no document had a token", stacklevel=4)
