@@ -1,0 +1,103 @@
+"""The row that leaves next, in literal cases, and the rows of streams, which stay the same."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from quire.plan.next_row import _tolerance, take_row
+from quire.plan.online import OnlinePacker
+from quire.plan.waiting import Waiting
+
+
+def waiting_for(sizes: list[int]) -> Waiting[int]:
+    waiting: Waiting[int] = Waiting()
+    for age, size in enumerate(sizes):
+        waiting.append((age, age, size))
+    return waiting
+
+
+@pytest.mark.parametrize(
+    ("sizes", "capacity", "limit", "row"),
+    [
+        ([7], 10, 10, [0]),
+        ([7, 7], 10, 10, [0]),
+        ([10, 1], 10, 10, [0]),
+        ([2, 3, 4, 5], 10, 10, [0, 1, 3]),
+        ([2, 3, 4, 5], 10, 1, [0]),
+        ([2, 3, 4, 5], 10, 2, [0, 3]),
+        ([5, 8, 12, 7, 4, 4, 4], 20, 20, [0, 1, 3]),
+        ([1] * 30, 12, 12, list(range(12))),
+        ([3] * 9, 10, 10, [0, 1, 2]),
+        ([9, 4, 4, 4, 4, 1], 20, 20, [0, 1, 2, 5]),
+    ],
+)
+def test_a_row_is_the_oldest_document_and_what_fills_it_best(sizes, capacity, limit, row):
+    waiting = waiting_for(sizes)
+    assert take_row(waiting, capacity, limit) == row
+    assert [age for age, _, _ in waiting] == [i for i in range(len(sizes)) if i not in row]
+
+
+def test_before_its_end_a_row_takes_documents_as_they_came():
+    # Eight documents of the mean size are searched; before them go the oldest.
+    sizes = [1, 2] * 60
+    row = take_row(waiting_for(sizes), 60, 60)
+    assert row[:25] == list(range(25))
+    assert sum(sizes[age] for age in row) == 60
+
+
+@pytest.mark.parametrize(
+    ("eighths", "spacing", "gap"),
+    [(8, 5, 60), (16, 5, 60), (17, 5, 30), (18, 5, 15), (19, 5, 7), (40, 5, 0), (16, 0, 0)],
+)
+def test_the_tolerated_gap_halves_with_every_eighth_of_a_document_above_two(eighths, spacing, gap):
+    assert _tolerance(eighths, spacing) == gap
+
+
+def stream(number: int, least: int, most: int) -> list[int]:
+    """Lengths between two bounds, more short ones than long, the same on every machine."""
+    lengths, seed = [], 7
+    for _ in range(number):
+        seed = (seed * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) % 2**64
+        part = (seed >> 33) % 4096
+        lengths.append(least + (most - least) * part * part // 4095**2)
+    return lengths
+
+
+STREAMS = {
+    "web": ({"capacity": 4096, "buffer_size": 64}, (1, 3000)),
+    "capped": ({"capacity": 4096, "buffer_size": 64, "max_documents_per_row": 6}, (1, 2500)),
+    "cap ends rows": ({"capacity": 4096, "buffer_size": 40, "max_documents_per_row": 4}, (1, 900)),
+    "two a row": ({"capacity": 2048, "buffer_size": 100}, (500, 1548)),
+    "three a row": ({"capacity": 2048, "buffer_size": 50}, (400, 1000)),
+    "many a row": ({"capacity": 8192, "buffer_size": 32}, (1, 200)),
+    "aligned": ({"capacity": 4096, "buffer_size": 64, "align": 16}, (1, 3000)),
+    "even": ({"capacity": 4095, "buffer_size": 64}, (1, 1500)),
+    "wide": ({"capacity": 10**9, "buffer_size": 64}, (10**6, 6 * 10**8)),
+}
+ROWS = {
+    "web": (199, "f0a6be19cc7abfc8"),
+    "capped": (166, "e082033789ab8812"),
+    "cap ends rows": (200, "dcdb18e5d032ff5f"),
+    "two a row": (340, "e3e53f479f29f194"),
+    "three a row": (236, "cbedb7c0f5c3af82"),
+    "many a row": (7, "53f37e95a33674e2"),
+    "aligned": (201, "72f2a4c804911bed"),
+    "even": (200, "52abafa671c1be2b"),
+    "wide": (164, "9a9497bbdd17d2c2"),
+}
+"""How many rows each stream has, and the start of the SHA-256 of all keys in them."""
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_rows_of_a_stream_stay_the_same(name):
+    """A state that was saved by one release goes on alike under the next."""
+    options, (least, most) = STREAMS[name]
+    packer: OnlinePacker[int] = OnlinePacker(**options)
+    factor = 2 if name == "even" else 1
+    lengths = [length * factor for length in stream(800, least, most)]
+    rows = [row for key, length in enumerate(lengths) for row in packer.add(key, length)]
+    rows += packer.flush()
+    digest = hashlib.sha256(repr(rows).encode()).hexdigest()
+    assert (len(rows), digest[:16]) == ROWS[name]

@@ -1,0 +1,155 @@
+"""What OnlinePacker refuses, in whole sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
+from quire.plan.online import OnlinePacker
+
+STATE = "use a state as OnlinePacker.state() gave it"
+FIELDS = (
+    "['align', 'buffer_size', 'capacity', 'keys', 'max_documents_per_row', 'spaces', 'version']"
+)
+
+
+def packer(**options: Any) -> OnlinePacker[Any]:
+    return OnlinePacker(**{"capacity": 10, "buffer_size": 3, **options})
+
+
+def state(**changed: object) -> dict[str, object]:
+    waiting = packer(align=2)
+    waiting.add("a", 3)
+    waiting.add("b", 9)
+    return {**waiting.state(), **changed}
+
+
+def without(name: str) -> dict[str, object]:
+    return {key: value for key, value in state().items() if key != name}
+
+
+def whole(name: str, value: object) -> str:
+    return f"{name} is {value!r} but must be an integer >= 1"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"capacity": 0}, whole("capacity", 0)),
+        ({"buffer_size": 0}, whole("buffer_size", 0)),
+        ({"align": 0}, whole("align", 0)),
+        ({"max_documents_per_row": 0}, whole("max_documents_per_row", 0)),
+        (
+            {"align": 11},
+            "align=11 leaves no room for a document in a row of capacity 10; "
+            "lower align or raise capacity",
+        ),
+    ],
+)
+def test_an_impossible_option_is_refused(options, message):
+    with pytest.raises(InvalidOption) as refused:
+        packer(**options)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("length", "error", "message"),
+    [
+        (
+            0,
+            InvalidLengths,
+            "document 'x' has length 0 but a length is at least 1; leave empty documents out",
+        ),
+        (True, InvalidLengths, "document 'x' has length True but a length is an integer"),
+        (2.0, InvalidLengths, "document 'x' has length 2.0 but a length is an integer"),
+        (
+            11,
+            OversizedDocument,
+            "document 'x' has 11 tokens but a row holds 10; "
+            "split it before it is added, or raise capacity",
+        ),
+    ],
+)
+def test_a_length_that_no_row_takes_is_refused(length, error, message):
+    with pytest.raises(error) as refused:
+        packer().add("x", length)
+    assert str(refused.value) == message
+
+
+def test_an_alignment_that_makes_a_document_too_long_is_named():
+    with pytest.raises(OversizedDocument) as refused:
+        packer(align=4).add("x", 9)
+    assert str(refused.value) == (
+        "document 'x' has 9 tokens but a row holds 8 (of capacity 10 at align=4); "
+        "split it before it is added, or raise capacity"
+    )
+
+
+def test_a_key_that_json_would_change_is_refused():
+    waiting = packer()
+    waiting.add(("a", 1), 3)
+    with pytest.raises(InvalidOption) as refused:
+        waiting.state()
+    assert str(refused.value) == (
+        "key ('a', 1) is a tuple but only int and str come back from JSON unchanged; "
+        "add documents under such keys to save a state"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "a packer's state is a dict, not a list"),
+        (
+            state(version=2),
+            "the packer's state has version 2 but this quire reads version 1; "
+            "upgrade quire, or start from a new packer",
+        ),
+        (
+            without("version"),
+            "the packer's state has version None but this quire reads version 1; "
+            "upgrade quire, or start from a new packer",
+        ),
+        (
+            without("keys"),
+            "the packer's state has fields ['align', 'buffer_size', 'capacity', "
+            f"'max_documents_per_row', 'spaces', 'version'] but must have {FIELDS}; {STATE}",
+        ),
+        (
+            {**without("align"), 7: 1},
+            "the packer's state has fields ['7', 'buffer_size', 'capacity', 'keys', "
+            f"'max_documents_per_row', 'spaces', 'version'] but must have {FIELDS}; {STATE}",
+        ),
+        (
+            state(keys=["a"]),
+            f"keys and spaces in the packer's state must be two lists of one length; {STATE}",
+        ),
+        (
+            state(spaces=(4, 10)),
+            f"keys and spaces in the packer's state must be two lists of one length; {STATE}",
+        ),
+        (
+            state(keys=["a", None]),
+            "key None is a NoneType but only int and str come back from JSON unchanged; "
+            "add documents under such keys to save a state",
+        ),
+        (
+            state(keys=["a", "b", "c"], spaces=[4, 10, 6]),
+            "the state holds 3 documents in 20 places, but with buffer_size=3 and capacity=10 a "
+            f"row would have left before; {STATE}",
+        ),
+    ],
+)
+def test_a_state_that_no_packer_gave_is_refused(given, message):
+    with pytest.raises(InvalidOption) as refused:
+        OnlinePacker.from_state(given)
+    assert str(refused.value) == message
+
+
+def test_the_last_possible_options_and_lengths_are_taken():
+    waiting = packer(align=10, max_documents_per_row=1, buffer_size=1)
+    assert waiting.add("x", 10) == []
+    assert waiting.add("y", 1) == [["x"]]
+    assert waiting.flush() == [["y"]]
