@@ -1,4 +1,4 @@
-"""Every parameter of make_plan is honoured by every strategy; the table can be extended."""
+"""Every parameter of make_plan is honoured by every strategy."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import quire
-from quire.errors import InvalidOption, OversizedDocument, StrategyError
-from quire.plan import PlanOptions, strategy_names
-from quire.plan.strategies import _STRATEGIES
+from quire.errors import OversizedDocument
+from quire.plan import PlanOptions
 
 BUILT_IN = ["best_fit", "first_fit", "greedy", "tight", "wrapped"]
 LENGTHS = [7, 3, 25, 4, 1, 0, 6, 2, 9, 5, 5, 3, 8, 2, 2, 6]
@@ -117,71 +116,6 @@ def test_more_than_two_to_the_31_tokens_plan_right(strategy):
     assert plan.ledger.tokens.emitted == sum(lengths)
     assert int((plan.stops - plan.starts).sum()) == sum(lengths)
     assert plan.row_lengths.max() <= 2**31
-
-
-@pytest.fixture
-def registered():
-    before = dict(_STRATEGIES)
-    yield quire.register_strategy
-    _STRATEGIES.clear()
-    _STRATEGIES.update(before)
-
-
-def test_a_registered_strategy_works_under_every_policy(registered):
-    def two_by_two(sizes, capacity, options):
-        return [i // 2 * 7 for i in range(len(sizes))]
-
-    registered("pairs", two_by_two)
-    assert "pairs" in strategy_names()
-    plan = quire.make_plan([3, 3, 2, 2, 1], 8, "pairs")
-    assert [[f.document for f in row] for row in plan] == [[0, 1], [2, 3], [4]]
-    filled = quire.make_plan([3, 3, 2, 2, 1], 8, "pairs", overlong="fill")
-    assert filled.num_rows == 2
-
-
-@pytest.mark.parametrize(
-    ("numbers", "message"),
-    [
-        ([0, 0, 0], "put 9 tokens into a row that holds 8"),
-        ([0, 1], r"one integer row number for each of 3 fragments"),
-        ([0.0, 1.0, 2.0], "returned float64"),
-        ([[0], [1, 2]], "'broken' returned no flat list"),
-    ],
-)
-def test_a_registered_strategy_that_breaks_a_rule_is_named(registered, numbers, message):
-    registered("broken", lambda sizes, capacity, options: numbers)
-    with pytest.raises(StrategyError, match=message):
-        quire.make_plan([3, 3, 3], 8, "broken")
-
-
-def test_a_registered_strategy_may_not_pass_the_cap(registered):
-    registered("heap", lambda sizes, capacity, options: np.zeros(len(sizes), int))
-    with pytest.raises(StrategyError, match="put 3 fragments into a row that holds 2"):
-        quire.make_plan([1, 1, 1], 8, "heap", max_documents_per_row=2)
-
-
-def test_a_registered_strategy_may_sort_its_sizes_in_place(registered):
-    def sorting(sizes, capacity, options):
-        sizes.sort()
-        return list(range(len(sizes)))
-
-    registered("sorting", sorting)
-    plan = quire.make_plan([5, 3, 4], 8, "sorting")
-    assert plan.stops.tolist() == [5, 3, 4]
-
-
-@pytest.mark.parametrize(
-    ("name", "function", "message"),
-    [(["mine"], len, "non-empty string"), ("", len, "non-empty string"), ("mine", 3, "function")],
-)
-def test_what_is_no_strategy_cannot_be_registered(registered, name, function, message):
-    with pytest.raises(InvalidOption, match=message):
-        registered(name, function)
-
-
-def test_a_built_in_strategy_cannot_be_replaced():
-    with pytest.raises(InvalidOption, match="'best_fit' is built in"):
-        quire.register_strategy("best_fit", lambda *_: [])
 
 
 @pytest.mark.parametrize("strategy", BUILT_IN)

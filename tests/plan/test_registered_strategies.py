@@ -1,0 +1,148 @@
+"""The table of strategies can be extended, and what a strategy returns is checked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import quire
+from quire.errors import InvalidOption, StrategyError
+from quire.plan import keeps_order, strategy_names
+from quire.plan.strategies import _STRATEGIES
+
+
+@pytest.fixture
+def registered():
+    before = dict(_STRATEGIES)
+    yield quire.register_strategy
+    _STRATEGIES.clear()
+    _STRATEGIES.update(before)
+
+
+def test_a_registered_strategy_works_under_every_policy(registered):
+    def two_by_two(sizes, capacity, options):
+        return [i // 2 * 7 for i in range(len(sizes))]
+
+    registered("pairs", two_by_two)
+    assert "pairs" in strategy_names()
+    plan = quire.make_plan([3, 3, 2, 2, 1], 8, "pairs")
+    assert [[f.document for f in row] for row in plan] == [[0, 1], [2, 3], [4]]
+    filled = quire.make_plan([3, 3, 2, 2, 1], 8, "pairs", overlong="fill")
+    assert filled.num_rows == 2
+
+
+MIND = "mind `capacity` and `options.max_documents_per_row`"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ([0, 0, 0], f"put 9 tokens into a row that holds 8; {MIND}"),
+        ([1, 1, 1], f"put 9 tokens into a row that holds 8; {MIND}"),
+        (
+            [0, 1],
+            "returned int64 of shape (2,) but one integer row number for each of 3 fragments is "
+            "needed",
+        ),
+        (
+            [[0, 1, 2]],
+            "returned int64 of shape (1, 3) but one integer row number for each of 3 fragments is "
+            "needed",
+        ),
+        (
+            [0.0, 1.0, 2.0],
+            "returned float64 of shape (3,) but one integer row number for each of 3 fragments is "
+            "needed",
+        ),
+    ],
+)
+def test_a_registered_strategy_that_breaks_a_rule_is_named(registered, numbers, message):
+    registered("broken", lambda sizes, capacity, options: numbers)
+    with pytest.raises(StrategyError) as refused:
+        quire.make_plan([3, 3, 3], 8, "broken")
+    assert str(refused.value) == f"strategy 'broken' {message}"
+
+
+def test_a_registered_strategy_that_returns_no_flat_list_is_named_with_the_reason(registered):
+    registered("broken", lambda sizes, capacity, options: [[0], [1, 2]])
+    with pytest.raises(StrategyError) as refused:
+        quire.make_plan([3, 3, 3], 8, "broken")
+    reason = refused.value.__cause__
+    assert isinstance(reason, ValueError)
+    assert str(refused.value) == f"strategy 'broken' returned no flat list: {reason}"
+
+
+def test_a_registered_strategy_may_not_pass_the_cap(registered):
+    registered("heap", lambda sizes, capacity, options: [5, 9, 9, 9])
+    with pytest.raises(StrategyError) as refused:
+        quire.make_plan([2, 1, 1, 1], 8, "heap", max_documents_per_row=2)
+    message = f"strategy 'heap' put 3 fragments into a row that holds 2; {MIND}"
+    assert str(refused.value) == message
+    assert quire.make_plan([2, 1, 1, 1], 8, "heap", max_documents_per_row=3).num_rows == 2
+
+
+def test_of_the_rows_of_a_registered_strategy_the_worst_is_told(registered):
+    registered("broken", lambda sizes, capacity, options: [0, 0, 1, 1, 2])
+    with pytest.raises(StrategyError, match=r"^strategy 'broken' put 13 tokens into a row"):
+        quire.make_plan([5, 4, 6, 7, 3], 8, "broken")
+
+
+def test_a_registered_strategy_sees_spaces_the_row_and_the_options(registered):
+    seen = []
+    registered("curious", lambda *given: seen.append(given) or [0, 1])
+    plan = quire.make_plan([3, 6], 19, "curious", prefix=1, align=4)
+    sizes, capacity, options = seen[0]
+    assert (sizes.tolist(), capacity, options) == ([4, 8], 16, plan.options)
+
+
+def test_unsigned_row_numbers_are_row_numbers(registered):
+    registered("unsigned", lambda sizes, capacity, options: np.array([1, 0, 1], np.uint8))
+    plan = quire.make_plan([3, 2, 4], 8, "unsigned")
+    assert [[f.document for f in row] for row in plan] == [[1], [0, 2]]
+
+
+def test_a_registered_strategy_without_documents_may_return_any_empty_list(registered):
+    registered("alone", lambda sizes, capacity, options: list(range(len(sizes))))
+    assert quire.make_plan([], 8, "alone").num_rows == 0
+
+
+def test_a_registered_strategy_may_be_replaced(registered):
+    registered("mine", lambda sizes, capacity, options: [0] * len(sizes))
+    registered("mine", lambda sizes, capacity, options: list(range(len(sizes))))
+    assert quire.make_plan([3, 3], 8, "mine").num_rows == 2
+
+
+def test_the_table_says_which_strategies_keep_the_order(registered):
+    registered("mine", len)
+    assert [name for name in strategy_names() if keeps_order(name)] == ["greedy", "wrapped"]
+    with pytest.raises(InvalidOption, match=r"^unknown strategy 'gredy'; did you mean 'greedy'\?"):
+        keeps_order("gredy")
+
+
+def test_a_registered_strategy_may_sort_its_sizes_in_place(registered):
+    def sorting(sizes, capacity, options):
+        sizes.sort()
+        return list(range(len(sizes)))
+
+    registered("sorting", sorting)
+    plan = quire.make_plan([5, 3, 4], 8, "sorting")
+    assert plan.stops.tolist() == [5, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "message"),
+    [
+        (["mine"], len, "a strategy's name is a non-empty string, not ['mine']"),
+        ("", len, "a strategy's name is a non-empty string, not ''"),
+        ("mine", 3, "strategy 'mine' is 3 but must be a function"),
+        (
+            "best_fit",
+            len,
+            "strategy 'best_fit' is built in; register yours under another name",
+        ),
+    ],
+)
+def test_what_is_no_strategy_cannot_be_registered(registered, name, function, message):
+    with pytest.raises(InvalidOption) as refused:
+        registered(name, function)
+    assert str(refused.value) == message
