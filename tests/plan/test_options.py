@@ -163,7 +163,7 @@ def test_whatever_makes_a_cut_cost_space_is_a_cutting_term():
 
 @pytest.mark.parametrize(
     ("prefix", "align", "spaces"),
-    [(0, 1, [1, 4, 5]), (3, 1, [4, 7, 8]), (0, 4, [4, 4, 8]), (3, 4, [4, 8, 8])],
+    [(0, 1, [1, 4, 5]), (3, 1, [4, 7, 8]), (0, 2, [2, 4, 6]), (0, 4, [4, 4, 8]), (3, 4, [4, 8, 8])],
 )
 def test_a_fragment_takes_its_prefix_and_is_rounded_up(prefix, align, spaces):
     options = PlanOptions(capacity=16, prefix=prefix, align=align)

@@ -176,7 +176,19 @@ def test_rows_are_summed_some_at_a_time(monkeypatch):
     for rows in (1, 2, 3, plan.num_rows):
         monkeypatch.setattr(plan_module, "_ROWS_AT_A_TIME", rows)
         assert rebuilt(plan).row_lengths.tolist() == expected
-    assert plan.row_lengths.dtype == quire.make_plan([], 8).row_lengths.dtype == np.int64
+
+
+def test_no_rows_have_no_lengths():
+    none = quire.make_plan([], 8).row_lengths
+    assert (none.tolist(), none.dtype) == ([], np.int64)
+
+
+def test_tokens_beyond_the_integers_of_a_float_are_counted_exactly():
+    plan = quire.make_plan([2**60, 2**60 + 1], 2**60 + 1)
+    assert plan.row_lengths.tolist() == [2**60 + 1, 2**60]
+    swapped = rebuilt(plan, documents=np.array([0, 1]))
+    with pytest.raises(PlanError, match=f"stop {2**60 + 1} is beyond its document"):
+        swapped.check_lengths([2**60, 2**60 + 1])
 
 
 def test_a_row_may_be_full_and_hold_as_many_fragments_as_allowed():

@@ -37,8 +37,8 @@ def as_lengths(lengths: Lengths) -> IntArray:
             f"lengths have {array.ndim} dimensions but one number per document is needed; "
             "pass a flat list or array"
         )
-    compact = array.astype(_narrowest(array), copy=True)
-    compact.flags.writeable = False
+    compact = array.astype(_narrowest(array))  # a copy, whatever the type was
+    compact.setflags(write=False)
     return compact
 
 

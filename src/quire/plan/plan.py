@@ -51,7 +51,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         for array in (self.row_offsets, self.documents, self.starts, self.stops):
-            array.flags.writeable = False
+            array.setflags(write=False)
         self._check()
 
     @property
