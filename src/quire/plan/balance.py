@@ -50,9 +50,10 @@ def attention_costs(plan: Plan, *, per_token: float = 1.0, per_pair: float = 2e-
     """
     _require_cost("per_token", per_token)
     _require_cost("per_pair", per_pair)
-    lengths = (plan.stops - plan.starts + plan.options.prefix).astype(np.float64)
+    lengths = np.subtract(plan.stops, plan.starts, dtype=np.float64) + plan.options.prefix
     costs = per_token * lengths + per_pair * lengths**2
-    return np.add.reduceat(costs, plan.row_offsets[:-1]) if plan.num_rows else costs
+    by_row: FloatArray = np.add.reduceat(costs, plan.row_offsets[:-1])
+    return by_row
 
 
 def balance(
@@ -89,7 +90,7 @@ def balance(
     else:
         plan, costs = None, _checked_costs(rows)
         order, ledger = _even_costs(len(costs), step, remainder)
-    in_order = order.reshape(-1, num_ranks, rows_per_rank)
+    in_order = order.reshape(len(order) // step, num_ranks, rows_per_rank)
     dealt = _deal(order, costs, num_ranks, rows_per_rank, window)
     before, after = (_slowest_over_mean(costs[rows]) for rows in (in_order, dealt))
     if after > before:  # the rule is a heuristic: what was even by chance stays as it is
@@ -114,7 +115,7 @@ def _checked_costs(costs: npt.ArrayLike) -> FloatArray:
         raise InvalidOption(
             f"costs are {array.dtype} of shape {array.shape} but one number a row is needed"
         )
-    array = array.astype(np.float64)
+    array = np.array(array, dtype=np.float64)
     wrong = ~np.isfinite(array) | (array < 0)
     if wrong.any():
         first = int(np.argmax(wrong))
@@ -130,7 +131,7 @@ def _even_costs(num_rows: int, step: int, remainder: str) -> tuple[IntArray, Led
         )
     surplus = num_rows % step
     if remainder == "repeat":
-        order = np.arange(num_rows + (-num_rows % step if num_rows else 0)) % max(1, num_rows)
+        order = np.arange(num_rows + -num_rows % step) % max(1, num_rows)
         return order, Ledger(documents=Tally(input=num_rows, emitted=num_rows))
     dropped = {"rank_equalize": surplus}
     tally = Tally(input=num_rows, emitted=num_rows - surplus, dropped=dropped)
@@ -140,9 +141,9 @@ def _even_costs(num_rows: int, step: int, remainder: str) -> tuple[IntArray, Led
 def _deal(
     order: IntArray, costs: FloatArray, num_ranks: int, rows_per_rank: int, window: int
 ) -> IntArray:
-    step = num_ranks * rows_per_rank
-    whole = len(order) // (step * window) * step * window
-    parts = [order[:whole].reshape(-1, step * window), order[whole:].reshape(1, -1)]
+    rows = num_ranks * rows_per_rank * window
+    count = len(order) // rows
+    parts = [order[: count * rows].reshape(count, rows), order[None, count * rows :]]
     dealt = [_deal_windows(part, costs, num_ranks, rows_per_rank) for part in parts if part.size]
     return np.concatenate([*dealt, np.zeros((0, num_ranks, rows_per_rank), dtype=np.int64)])
 
@@ -151,7 +152,7 @@ def _deal_windows(
     windows: IntArray, costs: FloatArray, num_ranks: int, rows_per_rank: int
 ) -> IntArray:
     """Longest-processing-time in all windows at once; a cell is one rank's rows of one step."""
-    rows = np.take_along_axis(windows, np.argsort(-costs[windows], axis=1, kind="stable"), axis=1)
+    rows = np.take_along_axis(windows, np.argsort(-costs[windows], kind="stable"), axis=1)
     count, cells = len(windows), windows.shape[1] // rows_per_rank
     loads = np.zeros((count, cells))
     held = np.zeros((count, cells), dtype=np.int64)
@@ -167,15 +168,16 @@ def _deal_windows(
 
 def _cells_to_steps(dealt: IntArray, loads: FloatArray, num_ranks: int) -> IntArray:
     """Cells of like load share a step; steps come by their first row, to keep the order roughly."""
-    by_load = np.argsort(-loads, axis=1, kind="stable")
-    cells = np.take_along_axis(dealt, by_load[:, :, None], axis=1)
-    steps = cells.reshape(len(cells), -1, num_ranks, dealt.shape[2])
-    by_first = np.argsort(steps.min(axis=(2, 3)), axis=1, kind="stable")
+    count, cells, rows_per_rank = dealt.shape
+    by_load = np.argsort(-loads, kind="stable")
+    dealt = np.take_along_axis(dealt, by_load[:, :, None], axis=1)
+    steps = dealt.reshape(count, cells // num_ranks, num_ranks, rows_per_rank)
+    by_first = np.argsort(steps.min(axis=(2, 3)), kind="stable")
     steps = np.take_along_axis(steps, by_first[:, :, None, None], axis=1)
-    return np.sort(steps, axis=3).reshape(-1, num_ranks, dealt.shape[2])
+    return np.concatenate(np.sort(steps))
 
 
 def _slowest_over_mean(costs: FloatArray) -> float:
     loads = costs.sum(axis=2)
-    mean = loads.mean(axis=1).sum() if loads.size else 0.0
+    mean = loads.mean(axis=1).sum()
     return float(loads.max(axis=1).sum() / mean) if mean else 1.0

@@ -1,0 +1,105 @@
+"""Rows balanced by literal costs: the deal, the ratios, the ledger and every message."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import quire
+from quire.errors import InvalidOption
+from quire.ledger import Ledger, Tally
+
+
+def test_the_default_costs_are_those_of_a_transformer_4096_wide():
+    plan = quire.make_plan([100, 300], capacity=300)
+    costs = quire.attention_costs(plan)
+    assert costs.tolist() == [300 + 2e-5 * 300**2, 100 + 2e-5 * 100**2]
+    dealt = quire.balance(plan, 2)
+    assert dealt.before == costs.max() / costs.mean()
+
+
+def test_the_cost_of_a_long_document_passes_32_bits():
+    plan = quire.make_plan([50_000], capacity=50_000)
+    assert quire.attention_costs(plan, per_token=0, per_pair=1).tolist() == [50_000.0**2]
+
+
+def test_a_plan_without_rows_costs_nothing():
+    assert quire.attention_costs(quire.make_plan([], 8)).tolist() == []
+
+
+def test_the_costliest_rows_are_dealt_first():
+    dealt = quire.balance([1, 2, 3, 4, 5, 9], num_ranks=2, rows_per_rank=3)
+    # 9 | 5; 9 | 5 4; 9 3 | 5 4; 9 3 | 5 4 2; 9 3 1 | 5 4 2
+    assert dealt.rows.tolist() == [[[0, 2, 5], [1, 3, 4]]]
+    assert (dealt.before, dealt.after) == (18 / 12, 13 / 12)
+
+
+def test_rows_of_one_cost_go_round_in_their_order():
+    dealt = quire.balance([5, 5, 5, 5], num_ranks=2, rows_per_rank=2)
+    assert dealt.rows.tolist() == [[[0, 2], [1, 3]]]
+    many = quire.balance([1] * 128, num_ranks=2, window=64)
+    assert many.rows.tolist() == np.arange(128).reshape(64, 2, 1).tolist()
+
+
+def test_steps_that_share_a_repeated_row_come_in_the_order_of_their_load():
+    costs = [39, *range(77), 40]  # row 0 comes again at the end; row 40 costs as much, row 39 less
+    dealt = quire.balance(costs, num_ranks=2, window=40, remainder="repeat").rows[:, :, 0]
+    assert dealt.shape == (40, 2)
+    assert [step for step in dealt.tolist() if 0 in step] == [[0, 40], [0, 39]]
+
+
+def test_steps_after_the_last_whole_window_make_one_of_their_own():
+    dealt = quire.balance([1, 9, 9, 1, 7, 2], num_ranks=2, window=2)
+    assert dealt.rows[:, :, 0].tolist() == [[0, 3], [1, 2], [4, 5]]
+
+
+def test_a_single_row_is_repeated_for_every_rank():
+    dealt = quire.balance([5], num_ranks=3, remainder="repeat")
+    assert dealt.rows.tolist() == [[[0], [0], [0]]]
+    assert dealt.ledger == Ledger(documents=Tally(input=1, emitted=1))
+
+
+def test_the_ledger_of_costs_counts_rows():
+    dealt = quire.balance([1, 2, 3, 4, 5], num_ranks=3)
+    counted = Tally(input=5, emitted=3, dropped={"rank_equalize": 2})
+    assert dealt.ledger == Ledger(documents=counted)
+
+
+def test_costs_of_nothing_are_even():
+    dealt = quire.balance([0, 0], num_ranks=2)
+    assert (dealt.before, dealt.after) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("costs", "options", "message"),
+    [
+        ([[1, 2]], {}, "costs are int64 of shape (1, 2) but one number a row is needed"),
+        ([True], {}, "costs are bool of shape (1,) but one number a row is needed"),
+        ([1, -2], {}, "row 1 costs -2.0 but a cost is finite and >= 0"),
+        ([1, 2, np.inf], {}, "row 2 costs inf but a cost is finite and >= 0"),
+        (
+            [1, 2, 3],
+            {"remainder": "split"},
+            "remainder='split' cuts rows between documents, which costs alone do not show; "
+            "pass the plan instead of costs, or use remainder='drop' or 'repeat'",
+        ),
+        ([1], {"num_ranks": 0}, "num_ranks is 0 but must be an integer >= 1"),
+        ([1], {"rows_per_rank": 0}, "rows_per_rank is 0 but must be an integer >= 1"),
+        ([1], {"window": 0}, "window is 0 but must be an integer >= 1"),
+        (
+            [1],
+            {"remainder": "dorp"},
+            "unknown remainder policy 'dorp'; did you mean 'drop'? known: drop, repeat, split",
+        ),
+    ],
+)
+def test_every_message_is_whole(costs, options, message):
+    with pytest.raises(InvalidOption) as caught:
+        quire.balance(costs, **{"num_ranks": 2, **options})
+    assert str(caught.value) == message
+
+
+def test_the_message_about_a_cost_names_the_option_and_the_value():
+    with pytest.raises(InvalidOption) as caught:
+        quire.balance(quire.make_plan([3], 4), 1, per_pair=-1)
+    assert str(caught.value) == "per_pair is -1 but a cost is a finite number >= 0"
