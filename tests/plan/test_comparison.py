@@ -40,6 +40,32 @@ def test_a_dropped_document_is_broken():
     assert found.share_broken == 0.5
 
 
+def test_a_document_whose_end_stood_in_a_short_row_is_truncated():
+    found = one([6, 4], capacity=4, overlong="split", min_length=3)
+    assert (found.documents_cut, found.documents_truncated, found.tokens_lost) == (0, 1, 2)
+    assert (found.documents_broken, found.share_broken) == (1, 0.5)
+
+
+def test_overlap_makes_no_document_whole():
+    found = one([9], capacity=4, stride=2, min_length=4)  # 0:4, 2:6, 4:8 and the short 6:9
+    assert (found.documents_cut, found.documents_truncated, found.tokens_lost) == (1, 1, 1)
+    assert one([8], capacity=4, stride=2).documents_truncated == 0
+
+
+def test_a_document_that_is_cut_and_truncated_is_broken_once():
+    found = one([3, 9, 9, 0], capacity=4, strategy="wrapped", overlong="truncate")
+    assert (found.documents_cut, found.documents_truncated) == (2, 2)
+    assert (found.documents_dropped, found.documents_broken) == (1, 3)
+
+
+def test_steps_are_counted_in_whole_batches_and_each_plan_is_told_of():
+    told = []
+    options = [PlanOptions(capacity=n) for n in (4, 2)]
+    found = compare(np.array([2, 2, 2]), options, on_plan=told.append)
+    assert told == found
+    assert [(plan.rows, plan.steps) for plan in found] == [(2, 2), (3, 3)]
+
+
 def test_a_prefix_counts_as_a_token_that_attends():
     assert one([3], capacity=4, prefix=1).attention == 10 / 4
 

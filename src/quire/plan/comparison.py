@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from quire.plan.lengths import IntArray
+from quire.plan.fragments import Fragments
+from quire.plan.lengths import BoolArray, IntArray
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Plan
 from quire.plan.strategies import keeps_order, plan_documents
@@ -33,8 +34,10 @@ class Candidate:
     documents_cut: int
     """Documents that stand in more than one piece."""
     documents_truncated: int
-    """Documents that lost some of their tokens."""
+    """Documents that lost some of their tokens, but not all."""
     documents_dropped: int
+    documents_broken: int
+    """Documents that were cut, truncated or dropped; one that was cut and truncated counts once."""
     tokens: int
     """Tokens of all documents, before anything is lost."""
     tokens_lost: int
@@ -49,9 +52,8 @@ class Candidate:
 
     @property
     def share_broken(self) -> float:
-        """Documents that were cut, truncated or dropped, over all."""
-        broken = self.documents_cut + self.documents_truncated + self.documents_dropped
-        return broken / self.documents if self.documents else 0.0
+        """Documents that were broken, over all."""
+        return self.documents_broken / self.documents if self.documents else 0.0
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, with gap."""
@@ -60,11 +62,10 @@ class Candidate:
 
 def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
     """The figures of a plan of these lengths."""
-    sizes = (plan.stops - plan.starts).astype(np.int64)
-    pieces = np.bincount(plan.documents, minlength=len(lengths))
-    first_lost = plan.ledger.tokens.dropped.get("truncated", 0) > 0
-    truncated = _num_truncated(plan, lengths, pieces) if first_lost else 0
-    in_rows = sizes + plan.options.prefix
+    cut = np.bincount(plan.documents, minlength=len(lengths)) > 1
+    truncated = _truncated(plan, lengths)
+    dropped = plan.ledger.documents.num_dropped
+    in_rows = plan.stops - plan.starts + plan.options.prefix
     total = int(in_rows.sum())
     return Candidate(
         max_length=plan.capacity,
@@ -74,9 +75,10 @@ def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
         bound=plan.lower_bound,
         utilization=plan.utilization,
         documents=plan.ledger.documents.input,
-        documents_cut=int((pieces > 1).sum()),
-        documents_truncated=truncated,
-        documents_dropped=plan.ledger.documents.num_dropped,
+        documents_cut=int(cut.sum()),
+        documents_truncated=int(truncated.sum()),
+        documents_dropped=dropped,
+        documents_broken=int((cut | truncated).sum()) + dropped,
         tokens=plan.ledger.tokens.input,
         tokens_lost=plan.ledger.tokens.num_dropped,
         attention=float((in_rows * (in_rows + 1.0) / 2).sum() / total) if total else 0.0,
@@ -84,14 +86,12 @@ def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
     )
 
 
-def _num_truncated(plan: Plan, lengths: IntArray, pieces: IntArray) -> int:
-    """Documents of which something stands in a row, but not up to both ends."""
-    last = np.zeros(len(lengths), np.int64)
-    np.maximum.at(last, plan.documents, plan.stops)
-    first = np.full(len(lengths), np.iinfo(np.int64).max)
-    np.minimum.at(first, plan.documents, plan.starts)
-    stands = pieces > 0
-    return int((stands & ((last < lengths) | (first > 0))).sum())
+def _truncated(plan: Plan, lengths: IntArray) -> BoolArray:
+    """Which documents stand in rows, but not with all of their tokens."""
+    fragments = Fragments(documents=plan.documents, starts=plan.starts, stops=plan.stops)
+    new_tokens = fragments.lengths - fragments.overlaps(plan.options.stride)
+    in_rows = np.bincount(plan.documents, new_tokens, minlength=len(lengths))
+    return (in_rows > 0) & (in_rows < lengths)
 
 
 def compare(
@@ -142,7 +142,8 @@ def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, list[str]]:
 def _recommended_length(candidates: Sequence[Candidate]) -> tuple[int, list[str]]:
     broken: dict[int, float] = {}
     for one in candidates:
-        broken[one.max_length] = min(broken.get(one.max_length, 1.0), one.share_broken)
+        share = one.share_broken
+        broken[one.max_length] = min(broken.get(one.max_length, share), share)
     few = [length for length in sorted(broken) if broken[length] <= _FEW_CUTS]
     length = few[0] if few else max(broken)
     others = ", ".join(
