@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, OversizedDocument
 from quire.plan import PlanOptions, make_plan
 from quire.plan.groups import plan_groups
 
@@ -53,8 +53,61 @@ def test_groups_of_one_are_planned_as_documents_that_may_not_be_cut(
     )
 
 
-def test_the_numbers_must_be_one_for_each_document():
-    with pytest.raises(InvalidOption, match="there are 2 group numbers for 3 documents"):
-        plan_groups([1, 2, 3], np.array([0, 0]), PlanOptions(capacity=8))
-    with pytest.raises(InvalidOption, match="max_documents_per_row=2 cannot be combined"):
-        plan_groups([1], np.array([0]), PlanOptions(capacity=8, max_documents_per_row=2))
+def test_the_members_of_large_groups_keep_their_order():
+    plan = plan_groups([1] * 60, np.arange(60) % 3, PlanOptions(capacity=20, strategy="greedy"))
+    assert documents(plan) == [list(range(first, 60, 3)) for first in range(3)]
+
+
+@pytest.mark.parametrize("overlong", ["split", "drop", "truncate", "fill"])
+def test_a_group_that_is_longer_than_a_row_is_left_out_whole_and_counted_once(overlong):
+    options = PlanOptions(capacity=8, overlong=overlong)
+    plan = plan_groups([9, 2, 3, 4, 0], np.array([0, 1, 2, 0, 1]), options)
+    assert documents(plan) == [[2, 1]]
+    assert plan.ledger.to_dict() == {
+        "documents": {
+            "input": 5,
+            "emitted": 2,
+            "pending": 0,
+            "dropped": {"empty": 1, "group_too_long": 2},
+        },
+        "tokens": {
+            "input": 18,
+            "emitted": 5,
+            "pending": 0,
+            "dropped": {"group_too_long": 13},
+            "overlap": 0,
+            "special": 0,
+            "padding": 3,
+        },
+    }
+
+
+def test_a_group_that_fills_a_row_is_no_error_and_one_token_more_is():
+    options = PlanOptions(capacity=8, overlong="error", prefix=1)
+    groups = np.array([4, 4, 7, 9, 7, 9])
+    assert documents(plan_groups([2, 2, 3, 3, 3, 3], groups, options)) == [[2, 4], [3, 5], [0, 1]]
+    with pytest.raises(OversizedDocument) as caught:
+        plan_groups([2, 2, 3, 3, 3, 4], groups, options)
+    assert str(caught.value) == (
+        "the group of document 3 takes up 9 places but a row has 8; "
+        "leave such groups out (overlong='drop') or raise capacity"
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "cap", "message"),
+    [
+        ([0, 0], None, "there are 2 group numbers for 3 documents"),
+        (
+            [0, 0, 0],
+            2,
+            "max_documents_per_row=2 cannot be combined with groups, which stand in one row "
+            "whatever their number; leave one of the two out",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_said(groups, cap, message):
+    options = PlanOptions(capacity=8, max_documents_per_row=cap)
+    with pytest.raises(InvalidOption) as caught:
+        plan_groups([1, 2, 3], np.array(groups), options)
+    assert str(caught.value) == message

@@ -23,7 +23,7 @@ def best_fit_few(sizes: Sequence[int], capacity: int, cap: int | None = None) ->
     smallest, most = min(sizes, default=0), cap or len(sizes)
     for fragment in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
         size = sizes[fragment]
-        place = bisect_left(spaces, (size, -1))
+        place = bisect_left(spaces, (size, 0))
         if place < len(spaces):
             space, row = spaces.pop(place)
             rows[row].append(fragment)

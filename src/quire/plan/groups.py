@@ -30,7 +30,7 @@ def plan_groups(lengths: Lengths, groups: IntArray, options: PlanOptions) -> Pla
     whole = whole_documents(lengths, options)
     group = _in_order(groups[whole.documents])
     members, sizes = np.argsort(group, kind="stable"), np.bincount(group)
-    spaces = np.bincount(group, options.spaces(whole.stops.astype(np.int64))).astype(np.int64)
+    spaces = np.bincount(group, options.spaces(whole.stops)).astype(np.int64)
     _require_fit(spaces, whole.documents[members], sizes, options)
     by_group = _plan_of_groups(spaces, options)
     chosen = spans((np.cumsum(sizes) - sizes)[by_group.documents], sizes[by_group.documents])
