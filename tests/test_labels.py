@@ -84,6 +84,31 @@ def test_the_weights_of_each_averaging():
     assert weights["sqrt"].tolist() == [0, 0.5, 0.5, 0.5, 0.5, 0, 1, 0, 0]
 
 
+@pytest.mark.parametrize("averaging", sorted(AVERAGINGS))
+@pytest.mark.parametrize("shape", [(0, 4), (2, 0), (0,)])
+def test_rows_without_places_have_labels_and_weights_without_places(averaging, shape):
+    nothing = np.zeros(shape, dtype=np.int64)
+    assert causal_labels(nothing, nothing, shift=True).shape == shape
+    weights = loss_weights(nothing, nothing, averaging=averaging)
+    assert (weights.shape, weights.dtype) == (shape, np.float64)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint64"])
+def test_fragments_may_be_numbered_in_any_integer_type(dtype):
+    segments = np.array([[1, 200, 200], [1, 1, 0]]).astype(dtype)
+    labels = np.array([[7, 7, 7], [7, 7, 7]])
+    weights = loss_weights(labels, segments, averaging="document")
+    assert weights.tolist() == [[1, 0.5, 0.5], [0.5, 0.5, 0]]
+    assert causal_labels(labels, segments).tolist() == [[-100, -100, 7], [-100, 7, -100]]
+
+
+def test_another_ignore_index_is_no_target_of_a_weight_and_fragments_of_rows_are_apart():
+    labels = [[[-1, 7], [7, 7]], [[7, -100], [-1, -1]]]
+    segments = [[[1, 1], [1, 1]], [[1, 1], [1, 1]]]
+    weights = loss_weights(labels, segments, averaging="document", ignore_index=-1)
+    assert weights.tolist() == [[[0, 1], [0.5, 0.5]], [[0.5, 0.5], [0, 0]]]
+
+
 def test_the_caller_s_arrays_stay_as_they_were():
     tokens, segments = np.array([5, 6, 7]), np.array([1, 2, 0])
     causal_labels(tokens, segments, shift=True)
@@ -156,29 +181,75 @@ def test_shifted_labels_weigh_the_same_as_unshifted_ones(documents):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: causal_labels([1, 2], [1]), r"segment_ids have shape \(1,\), .* \(2,\)"),
-        (lambda: causal_labels([1.5], [1]), "tokens have dtype float64"),
-        (lambda: causal_labels([1], [True]), "segment_ids have dtype bool"),
-        (lambda: causal_labels(3, 1), r"shape \(\), but must be rows"),
-        (lambda: causal_labels([1, 2], [1, 1], loss_mask=[1]), r"loss_mask have shape \(1,\)"),
-        (lambda: causal_labels([1], [1], loss_mask=[0.5]), "loss_mask of dtype float64"),
-        (lambda: causal_labels([1], [1], loss_mask=[2]), "other values than 0 and 1"),
-        (lambda: loss_weights([[1, 2]], [[1]]), "segment_ids have shape"),
+        (
+            lambda: causal_labels([1, 2], [1]),
+            "segment_ids have shape (1,), but the tokens have (2,); give one value per token",
+        ),
+        (
+            lambda: causal_labels([1.5], [1]),
+            "tokens have dtype float64 and shape (1,), but must be rows of integers",
+        ),
+        (
+            lambda: causal_labels([1], [True]),
+            "segment_ids have dtype bool and shape (1,), but must be rows of integers",
+        ),
+        (
+            lambda: causal_labels(3, 1),
+            "tokens have dtype int64 and shape (), but must be rows of integers",
+        ),
+        (
+            lambda: causal_labels([1, 2], [1, 1], loss_mask=[1]),
+            "loss_mask have shape (1,), but the tokens have (2,); give one value per token",
+        ),
+        (
+            lambda: causal_labels([1], [1], loss_mask=[0.5]),
+            "loss_mask of dtype float64 holds other values than 0 and 1, but says of each token "
+            "whether it is learnt; give weights to the loss instead",
+        ),
+        (
+            lambda: causal_labels([1], [1], loss_mask=[2]),
+            "loss_mask of dtype int64 holds other values than 0 and 1, but says of each token "
+            "whether it is learnt; give weights to the loss instead",
+        ),
+        (
+            lambda: loss_weights([[1, 2]], [[1]]),
+            "segment_ids have shape (1, 1), but the tokens have (1, 2); give one value per token",
+        ),
+        (
+            lambda: loss_weights([1.5], [1]),
+            "labels have dtype float64 and shape (1,), but must be rows of integers",
+        ),
+        (
+            lambda: loss_weights([1], [1.5]),
+            "segment_ids have dtype float64 and shape (1,), but must be rows of integers",
+        ),
+        (
+            lambda: loss_weights([[1, 1], [1, 1]], [[1, 0], [1, -1]]),
+            "segment_ids hold -1, but fragments have 1 or more and padding has 0; number the "
+            "fragments of each row from 1",
+        ),
     ],
 )
 def test_arrays_that_disagree_are_refused(call, message):
-    with pytest.raises(InvalidRow, match=message):
+    with pytest.raises(InvalidRow) as raised:
         call()
+    assert str(raised.value) == message
 
 
 def test_an_unknown_averaging_is_refused_with_the_nearest_known_one():
-    with pytest.raises(InvalidOption, match="unknown averaging 'documents'; did you mean 'doc"):
+    with pytest.raises(InvalidOption) as raised:
         loss_weights([1], [1], averaging="documents")
+    assert str(raised.value) == (
+        "unknown averaging 'documents'; did you mean 'document'? known: document, sqrt, token"
+    )
 
 
 def test_a_tokenizer_without_eos_cannot_be_told_not_to_train_on_it():
-    with pytest.raises(InvalidOption, match="train_on_eos is False but there is no eos_token_id"):
+    with pytest.raises(InvalidOption) as raised:
         LabelOptions(train_on_eos=False)
+    assert str(raised.value) == (
+        "train_on_eos is False but there is no eos_token_id; say which token is not learnt"
+    )
 
 
 def test_labels_need_numpy_alone():

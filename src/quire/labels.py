@@ -77,7 +77,7 @@ def causal_labels(
     if loss_mask is not None:
         targets &= _require_shape(_require_flags(loss_mask), ids, "loss_mask")
     # Widened first: stored ids are often 16 bits wide, where -100 would silently become 65436.
-    labels = np.where(targets, ids.astype(np.int64, copy=False), options.ignore_index)
+    labels = np.where(targets, np.asarray(ids, np.int64), options.ignore_index)
     return shift_left(labels, options.ignore_index) if shift else labels
 
 
@@ -117,8 +117,8 @@ def loss_weights(
     segments = _require_shape(_require_integers(segment_ids, "segment_ids"), ids, "segment_ids")
     fragments = _fragment_numbers(segments)
     targets = (ids != ignore_index) & (segments != 0)
-    num_targets = np.bincount(fragments[targets], minlength=int(fragments.max(initial=0)) + 1)
-    weights = AVERAGINGS[averaging](np.maximum(num_targets, 1).astype(np.float64))
+    num_targets = np.bincount(fragments.ravel(), targets.ravel())
+    weights = AVERAGINGS[averaging](np.maximum(num_targets, 1))
     return np.where(targets, weights[fragments], 0.0)
 
 
@@ -133,9 +133,14 @@ AVERAGINGS: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType(
 
 def _fragment_numbers(segments: Ints) -> Ints:
     """A number for every fragment of the batch, the same on all its places."""
+    if segments.min(initial=0) < 0:  # it would be counted with a fragment of another row
+        raise InvalidRow(
+            f"segment_ids hold {segments.min()}, but fragments have 1 or more and padding has 0; "
+            "number the fragments of each row from 1"
+        )
     per_row = int(segments.max(initial=0)) + 1
     rows = np.arange(int(np.prod(segments.shape[:-1]))).reshape(*segments.shape[:-1], 1)
-    return segments + rows * per_row
+    return np.asarray(segments, np.int64) + rows * per_row
 
 
 def _require_integers(values: npt.ArrayLike, name: str) -> Ints:

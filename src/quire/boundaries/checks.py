@@ -26,7 +26,7 @@ def read_integers(values: npt.ArrayLike, name: str) -> Ints:
             f"{name} have dtype {array.dtype}, the first is {array[0]!r}, but must be integers; "
             "cast them yourself, so that nothing is cut silently"
         )
-    return array.astype(np.int64, copy=False)
+    return np.asarray(array, np.int64)
 
 
 def read_starts(starts: Sequence[npt.ArrayLike], lengths: Ints) -> tuple[Ints, Ints]:
@@ -37,7 +37,7 @@ def read_starts(starts: Sequence[npt.ArrayLike], lengths: Ints) -> tuple[Ints, I
             "give one list per row, and at least one row"
         )
     rows = [read_integers(row, f"row {i}: document_starts") for i, row in enumerate(starts)]
-    counts = np.array([len(row) for row in rows], dtype=np.int64)
+    counts = np.array([len(row) for row in rows])
     flat = np.concatenate(rows)
     _require_tokens(lengths, counts)
     _require_order(flat, counts, lengths)
