@@ -85,7 +85,7 @@ ENDS = "row_offsets must run from 0 to the number of fragments; plan again"
             "fragment 2: start -1 is negative or not below its stop; plan again",
         ),
         (
-            {"starts": [0, 7, 14, 0, 5, 0]},
+            {"starts": [7, 7, 14, 0, 5, 0]},
             "fragment 4: start 5 is negative or not below its stop; plan again",
         ),
         (

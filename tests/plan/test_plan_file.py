@@ -10,6 +10,7 @@ import pytest
 
 import quire
 from quire.errors import CorruptFile, PlanError
+from quire.plan import plan_file
 from quire.plan.plan_file import save_plan
 
 LENGTHS = [6, 3, 5, 0, 21]
@@ -35,6 +36,19 @@ def test_a_saved_plan_comes_back_equal(tmp_path, lengths):
     assert loaded.ledger == plan.ledger
     assert loaded.options == plan.options
     assert [path.name for path in tmp_path.iterdir()] == ["a.plan"]
+
+
+@pytest.mark.parametrize(
+    ("most", "lists"), [(5, pa.large_list(pa.int32())), (6, pa.list_(pa.int32()))]
+)
+def test_lists_of_more_fragments_than_32_bits_count_are_large(
+    tmp_path, plan, monkeypatch, most, lists
+):
+    monkeypatch.setattr(plan_file, "_MOST_IN_LISTS", most)
+    table = plan.to_arrow()
+    assert [table.schema.field(name).type for name in table.column_names] == [lists] * 3
+    plan.save(tmp_path / "a.plan")
+    assert quire.Plan.load(tmp_path / "a.plan") == plan
 
 
 def test_saving_twice_gives_the_same_bytes(tmp_path, plan):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -163,3 +164,17 @@ def test_lists_of_64_bits_hold_the_same_plan(tmp_path, plan):
         about,
     )
     assert quire.Plan.load(tmp_path / "b.plan") == plan
+
+
+def test_lists_that_point_beyond_their_values_are_refused(tmp_path, plan):
+    plan.save(tmp_path / "a.plan")
+    table, about = read(tmp_path / "a.plan")
+    turned = pa.py_buffer(np.array([0, 1, 2, 4, 3, 6], np.int32).tobytes())
+    column = pa.Array.from_buffers(
+        pa.list_(pa.int32()), 5, [None, turned], children=[pa.array(plan.stops)]
+    )
+    write(tmp_path / "a.plan", table.set_column(2, "stops", column), about)
+    with pytest.raises(
+        CorruptFile, match=r"a\.plan is not a readable Arrow file: .*; save it again$"
+    ):
+        quire.Plan.load(tmp_path / "a.plan")

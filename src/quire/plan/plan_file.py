@@ -21,15 +21,16 @@ from quire.plan.plan import Plan
 VERSION = 1
 COLUMNS = ("documents", "starts", "stops")
 _KEY = b"quire.plan"
+_MOST_IN_LISTS = 2**31 - 1
+"""Arrow counts what all its lists hold in 32 bits; large lists have 64."""
 
 
 def plan_table(plan: Plan) -> pa.Table:
     """One record a row; the lists share the plan's arrays."""
-    many = plan.num_fragments > np.iinfo(np.int32).max
-    list_array = pa.LargeListArray if many else pa.ListArray
-    offsets = pa.array(plan.row_offsets, pa.int64() if many else pa.int32())
-    lists = [list_array.from_arrays(offsets, pa.array(getattr(plan, name))) for name in COLUMNS]
-    return pa.table(dict(zip(COLUMNS, lists, strict=True)))
+    lists = pa.ListArray if plan.num_fragments <= _MOST_IN_LISTS else pa.LargeListArray
+    return pa.table(
+        {name: lists.from_arrays(plan.row_offsets, getattr(plan, name)) for name in COLUMNS}
+    )
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -105,23 +106,28 @@ def _about(path: str | os.PathLike[str], table: pa.Table) -> dict[str, Any]:
 
 
 def _flat(path: str | os.PathLike[str], table: pa.Table) -> tuple[IntArray, list[IntArray]]:
-    offsets: IntArray = np.zeros(1, dtype=np.int64)
-    arrays: list[IntArray] = []
-    for index, name in enumerate(COLUMNS):
-        lists = table.column(name).combine_chunks()
-        kind = lists.type
-        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(
-            kind.value_type
-        ):
-            raise CorruptFile(f"{path}: column {name} has type {kind}, not lists of integers")
-        if lists.null_count or lists.flatten().null_count:
-            raise CorruptFile(f"{path}: column {name} holds nulls")
-        mine = np.cumsum(np.append(0, lists.value_lengths().to_numpy(zero_copy_only=False)))
-        if index and not np.array_equal(mine, offsets):
+    columns = {name: _lists(path, table, name) for name in COLUMNS}
+    offsets = _offsets(columns["documents"])
+    for name, lists in columns.items():
+        if not np.array_equal(_offsets(lists), offsets):
             raise CorruptFile(f"{path}: the rows of {name} are not as long as those of documents")
-        offsets = mine.astype(np.int64)
-        arrays.append(lists.flatten().to_numpy(zero_copy_only=False))
-    return offsets, arrays
+    return offsets, [lists.flatten().to_numpy() for lists in columns.values()]
+
+
+def _lists(path: str | os.PathLike[str], table: pa.Table, name: str) -> pa.Array:
+    lists = table.column(name).combine_chunks()
+    kind = lists.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(
+        kind.value_type
+    ):
+        raise CorruptFile(f"{path}: column {name} has type {kind}, not lists of integers")
+    if lists.null_count or lists.flatten().null_count:
+        raise CorruptFile(f"{path}: column {name} holds nulls")
+    return lists
+
+
+def _offsets(lists: pa.Array) -> IntArray:
+    return np.cumsum(np.append(0, lists.value_lengths().to_numpy()))
 
 
 def _checksum(about: dict[str, Any], *arrays: IntArray) -> str:

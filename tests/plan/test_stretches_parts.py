@@ -1,0 +1,127 @@
+"""What stretches ask of a strategy, how many rows they may have, and the rows they stay with."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from quire import make_plan
+from quire.plan import PlanOptions, stretches
+from quire.plan.best_fit import best_fit
+from quire.plan.fragments import whole_documents
+from quire.plan.lengths import as_lengths
+
+
+@pytest.fixture(autouse=True)
+def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stretches, "STRETCH", 8)
+    monkeypatch.setattr(stretches, "MANY", 16)
+    monkeypatch.setattr(stretches, "LEAF", 2)
+
+
+class Whole:
+    """A strategy's way to tell the rows of the whole, that says what it is told to."""
+
+    def __init__(self, num_rows: int) -> None:
+        self.num_rows = num_rows
+        self.asked: list[tuple[object, ...]] = []
+
+    def __call__(self, *asked: object) -> tuple[list[int], int]:
+        self.asked.append(asked)
+        return [], self.num_rows
+
+
+def laid_out(lengths: list[int], whole: Whole, **options: object) -> stretches.LaidOut | None:
+    """Best-fit in stretches, beside a whole of so many rows."""
+    terms = PlanOptions(**{"capacity": 10, **options})
+
+    def lay_out(part: np.ndarray) -> stretches.LaidOut:
+        fragments = whole_documents(part, terms)
+        rows = best_fit(terms.spaces(fragments.lengths), terms.row_space, terms)
+        return fragments.take(rows.fragments), rows.offsets
+
+    return stretches.lay_out_stretches(as_lengths(lengths), terms, lay_out, best_fit, whole)
+
+
+@pytest.mark.parametrize(
+    ("fewest", "kept"), [(17, True), (16, True), (13, True), (12, False), (1, False)]
+)
+def test_stretches_may_need_one_row_in_so_many_more_and_another(monkeypatch, fewest, kept):
+    monkeypatch.setattr(stretches, "_WORSE", 4)
+    found = laid_out([9] * 17, Whole(fewest))  # 17 rows: 13 + 13 // 4 + 1, but not 12 + 3 + 1
+    assert (found is not None) == kept
+
+
+def test_one_row_in_a_thousand_is_what_stretches_may_need_more():
+    assert laid_out([9] * 2003, Whole(2000)) is not None  # 2000 + 2 + 1
+    assert laid_out([9] * 2003, Whole(1999)) is None  # 1999 + 1 + 1
+
+
+def test_the_strategy_is_asked_about_all_sizes_of_all_stretches():
+    whole = Whole(17)
+    laid_out([9, 8, 7] * 6, whole)
+    assert whole.asked == [([9, 8, 7], [6, 6, 6], 10, 18)]
+
+
+def test_prefix_and_alignment_are_part_of_the_sizes_and_a_cap_is_passed_on():
+    whole = Whole(18)
+    laid_out([9, 5] * 9, whole, capacity=31, prefix=1, align=4, max_documents_per_row=5)
+    assert whole.asked == [([12, 8], [9, 9], 28, 5)]
+
+
+def test_a_row_that_holds_everything_need_not_be_larger():
+    whole = Whole(1)
+    laid_out([9, 8] * 9, whole, capacity=10**6)
+    assert whole.asked == [([9, 8], [9, 9], 9 * 17, 18)]
+
+
+def test_of_stretches_without_a_token_no_row_is_asked_for():
+    whole = Whole(5)
+    fragments, offsets = laid_out([0] * 20, whole)
+    assert (len(fragments), offsets.tolist(), whole.asked) == (0, [0], [])
+
+
+def test_documents_longer_than_32_bits_are_planned_in_stretches():
+    lengths = [2**31 + number for number in range(20)]
+    plan = make_plan(lengths, capacity=2**32)
+    assert sorted(zip(plan.documents.tolist(), plan.stops.tolist(), strict=True)) == list(
+        enumerate(lengths)
+    )
+    assert plan.stops.dtype == np.int64
+    assert make_plan([9] * 20, capacity=10).stops.dtype == np.int32
+
+
+@pytest.mark.parametrize("stride", [0, 1, 7])
+def test_documents_of_many_fragments_are_planned_in_stretches(stride):
+    plan = make_plan([80] * 20, capacity=8, stride=stride)
+    assert plan.ledger.tokens.emitted == 1600
+    assert plan.num_fragments == 20 * -(-(80 - stride) // (8 - stride))
+
+
+def random_lengths(number: int, most: int) -> list[int]:
+    lengths, seed = [], 5
+    for _ in range(number):
+        seed = (seed * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) % 2**64
+        lengths.append(1 + (seed >> 33) % most)
+    return lengths
+
+
+@pytest.mark.parametrize(
+    ("strategy", "most", "options", "expected"),
+    [
+        ("best_fit", 300, {}, (740, "0b4475a39677e2e5")),
+        ("best_fit", 400, {"max_documents_per_row": 4}, (1333, "b2fab4bf5bce84ae")),
+        ("first_fit", 300, {"prefix": 2, "align": 8}, (767, "10568481b1bdbe10")),
+        ("best_fit", 3000, {"stride": 100}, (7868, "8d9554b452675bc4")),
+    ],
+)
+def test_the_rows_of_stretches_stay_the_same(monkeypatch, strategy, most, options, expected):
+    monkeypatch.setattr(stretches, "STRETCH", 1000)
+    monkeypatch.setattr(stretches, "MANY", 1000)
+    monkeypatch.setattr(stretches, "LEAF", 16)
+    plan = make_plan(random_lengths(5000, most), 1024, strategy, **options)
+    rows = [array.tolist() for array in plan._arrays()]
+    digest = hashlib.sha256(repr(rows).encode()).hexdigest()
+    assert (plan.num_rows, digest[:16]) == expected
