@@ -43,7 +43,7 @@ def save_state(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     text = canonical(opened(state))
     try:
         with leftovers_swept(path), whole_file(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_bytes(text.encode())
     except OSError as error:
         raise OutputError(
             f"the state cannot be saved as {os.fspath(path)}: {error.strerror or error}; a state "
@@ -57,7 +57,7 @@ def load_state(path: str | os.PathLike[str]) -> State:
     if not file.is_file():
         raise InvalidState(f"there is no state at {file}")
     try:
-        state = json.loads(file.read_bytes().decode("utf-8"))
+        state = json.loads(file.read_bytes().decode())
     except (ValueError, RecursionError) as error:
         raise InvalidState(
             f"{file} is not a whole JSON document ({error}); use an earlier state"
@@ -91,8 +91,8 @@ def read_count(what: str, value: object, most: int | None = None) -> int:
 def read_counts(what: str, values: object, length: int | None = None) -> list[int]:
     """The values, if they are a list of counts, of this length."""
     if not isinstance(values, list) or (length is not None and len(values) != length):
-        size = "" if length is None else f" of {length}"
-        raise InvalidState(f"{what} must be a list{size} of integers")
+        size = "" if length is None else f"{length} "
+        raise InvalidState(f"{what} must be a list of {size}integers")
     return [read_count(f"{what}[{number}]", value) for number, value in enumerate(values)]
 
 
