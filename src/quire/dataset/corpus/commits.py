@@ -51,7 +51,7 @@ def write_commit(folder: AnyPath, commit: Commit) -> None:
     plain = asdict(commit) | {"ledger": commit.ledger.to_dict()}
     plain["checksum"] = checksum(plain)  # a number that changed on the disk still is a number
     with whole_file(folder / f"{commit.name}.json") as temporary:
-        temporary.write_text(json.dumps(plain, sort_keys=True), encoding="utf-8")
+        temporary.write_bytes(json.dumps(plain, sort_keys=True).encode())
 
 
 def read_commits(folder: AnyPath, out: AnyPath) -> list[Commit]:
@@ -126,7 +126,7 @@ def sha256_of(path: AnyPath) -> str | None:
 
 def _read(file: AnyPath) -> Commit | None:
     try:
-        plain = json.loads(file.read_text(encoding="utf-8"))
+        plain = json.loads(file.read_bytes().decode())
         if plain.pop("checksum") != checksum(plain):
             return None
         bad = tuple(BadRecord(**record) for record in plain.pop("bad"))

@@ -91,11 +91,5 @@ class _HashingFile:
             view = view[self._file.write(view) :]
         return len(data)
 
-    def tell(self) -> int:
-        return self.size
-
-    def flush(self) -> None:
-        self._file.flush()
-
     def close(self) -> None:
         """Arrow closes what it wrote to; the context does it here."""
