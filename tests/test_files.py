@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import stat
+from pathlib import Path
 
 import pytest
 
-from quire.files import make_folder, whole_file
+from quire.files import leftovers_swept, make_folder, whole_file
 
 
 def test_39_a_new_folder_and_those_above_it_are_synced(tmp_path, monkeypatch):
@@ -34,3 +38,96 @@ def test_37_a_file_appears_whole_or_not_at_all(tmp_path):
         raise ValueError("broken")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text() == "old"
+
+
+def test_37_a_file_is_synced_before_it_takes_its_name_and_its_folder_behind(tmp_path, monkeypatch):
+    """Fault 37: else the name is there after a crash, and the content is not."""
+    done = []
+    real_sync, real_replace = os.fsync, os.replace
+
+    def sync(descriptor):
+        done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        real_sync(descriptor)
+
+    def replace(source, target):
+        done.append("rename")
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", replace)
+    with whole_file(str(tmp_path / "a")) as temporary:
+        temporary.write_text("new")
+    assert done == ["file", "rename", "folder"]
+    assert (tmp_path / "a").read_text() == "new"
+
+
+def descriptors() -> set[Path]:
+    return set(Path("/dev/fd").iterdir())
+
+
+def test_a_sync_that_fails_is_an_error_and_leaves_no_descriptor_open(tmp_path, monkeypatch):
+    def fail(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    before = descriptors()
+    with pytest.raises(OSError, match="Input/output"), whole_file(tmp_path / "a") as temporary:
+        temporary.write_text("new")
+    assert descriptors() == before
+    assert not list(tmp_path.iterdir())
+
+
+# What the dead left
+
+LEFT = ".a[1].json.0123456789ab.tmp"
+OTHERS = [".a1.json.0123456789ab.tmp", ".b.json.0123456789ab.tmp", "a[1].json", "a[1].json.tmp"]
+
+
+@pytest.fixture
+def crowded(tmp_path):
+    for name in (LEFT, *OTHERS):
+        (tmp_path / name).write_text("half")
+    return tmp_path
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_37_what_the_dead_left_of_this_path_alone_is_swept(crowded):
+    """Fault 37."""
+    before = descriptors()
+    with leftovers_swept(str(crowded / "a[1].json")):
+        assert names(crowded) == OTHERS
+    assert descriptors() == before
+
+
+def test_44_what_the_living_write_is_left_alone(crowded):
+    """Fault 44: whoever is in such a block holds a lock, which others may share."""
+    with leftovers_swept(crowded / "a[1].json"):
+        (crowded / LEFT).write_text("half")
+        with leftovers_swept(crowded / "a[1].json"):
+            assert names(crowded) == sorted([LEFT, *OTHERS])
+        other = os.open(crowded, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.close(other)
+    with leftovers_swept(crowded / "a[1].json"):
+        assert names(crowded) == OTHERS
+
+
+def test_where_no_folder_can_be_locked_what_is_left_stays(crowded, monkeypatch):
+    def fail(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with leftovers_swept(crowded / "a[1].json"):
+        assert names(crowded) == sorted([LEFT, *OTHERS])
+
+
+def test_an_error_in_the_block_comes_through_and_the_lock_is_given_back(crowded):
+    before = descriptors()
+    with pytest.raises(ValueError, match="broken"), leftovers_swept(crowded / "a[1].json"):
+        raise ValueError("broken")
+    assert descriptors() == before

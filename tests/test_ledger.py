@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
@@ -49,26 +50,122 @@ def test_a_reason_that_never_occurred_counts_zero():
     assert Tally(dropped={"empty": 0}) == Tally()
 
 
+def test_counts_are_added_one_by_one():
+    ours = TokenTally(
+        input=1, emitted=2, pending=3, overlap=4, special=5, padding=6, dropped={"empty": 7}
+    )
+    more = TokenTally(
+        input=10, emitted=20, pending=30, overlap=40, special=50, padding=60, dropped={"empty": 70}
+    )
+    assert ours + more == TokenTally(
+        input=11, emitted=22, pending=33, overlap=44, special=55, padding=66, dropped={"empty": 77}
+    )
+    whole = Ledger(documents=Tally(input=1), tokens=ours) + Ledger(
+        documents=Tally(input=2), tokens=more
+    )
+    assert whole == Ledger(documents=Tally(input=3), tokens=ours + more)
+    assert Tally(dropped={"empty": 1}) + Tally(dropped={"too_long": 2}) == Tally(
+        dropped={"empty": 1, "too_long": 2}
+    )
+
+
+def test_a_tally_says_what_was_dropped_and_what_is_missing():
+    tally = Tally(input=20, emitted=1, pending=2, dropped={"empty": 3, "too_long": 4})
+    assert (tally.num_dropped, tally.imbalance) == (7, 10)
+
+
+def test_a_ledger_is_one_line_of_json_with_sorted_keys():
+    ledger = Ledger(
+        documents=Tally(input=4, emitted=1, dropped={"too_long": 2, "empty": 1, "too_short": 0}),
+        tokens=TokenTally(input=7, emitted=7, special=2, padding=1),
+    )
+    assert ledger.to_json() == (
+        '{"documents": {"dropped": {"empty": 1, "too_long": 2}, "emitted": 1, "input": 4, '
+        '"pending": 0}, "tokens": {"dropped": {}, "emitted": 7, "input": 7, "overlap": 0, '
+        '"padding": 1, "pending": 0, "special": 2}}'
+    )
+    assert repr(ledger.documents.dropped) == "Counter({'too_long': 2, 'empty': 1})"
+    assert list(ledger.documents.dropped) == ["empty", "too_long"]
+
+
+def test_what_a_ledger_leaves_out_is_zero():
+    assert Ledger.from_dict({}) == Ledger()
+    assert Ledger.from_dict({"tokens": {"input": 1}}) == Ledger(tokens=TokenTally(input=1))
+    assert Ledger.from_dict({"documents": {"input": 1}}) == Ledger(documents=Tally(input=1))
+
+
+@pytest.mark.parametrize(
+    ("ledger", "message"),
+    [
+        (
+            Ledger(tokens=TokenTally(input=9, emitted=2, pending=1, dropped={"truncated": 4})),
+            "tokens: 9 came in but 7 are accounted for (2 emitted, 4 dropped, 1 pending); please "
+            "report this with the options you used",
+        ),
+        (
+            Ledger(documents=Tally(input=1, emitted=2)),
+            "documents: 1 came in but 2 are accounted for (2 emitted, 0 dropped, 0 pending); "
+            "please report this with the options you used",
+        ),
+    ],
+)
+def test_an_imbalance_is_told_in_full(ledger, message):
+    with pytest.raises(LedgerImbalance) as raised:
+        ledger.check()
+    assert str(raised.value) == message
+
+
+REASONS_KNOWN = (
+    "bad_record, drop_last, empty, group_too_long, rank_equalize, row_too_short, "
+    "skipped_oversized, too_long, too_short, truncated, unsupervised"
+)
+TALLY_KEYS = "dropped, emitted, input, overlap, padding, pending, special"
+
+
 @pytest.mark.parametrize(
     ("plain", "message"),
     [
-        ({"tokens": {"dropped": {"lost": 1}}}, "unknown reason 'lost'"),
-        ({"tokens": {"dropped": [1]}}, "dropped is"),
-        ({"tokens": {"input": -1}}, "input is -1 but a count is an integer >= 0"),
-        ({"tokens": {"input": 1.5}}, "input is 1.5"),
-        ({"tokens": {"input": True}}, "input is True"),
-        ({"tokens": {"inptu": 1}}, "unknown key of TokenTally 'inptu'; did you mean 'input'"),
-        ({"documents": {"overlap": 1}}, "unknown key of Tally 'overlap'"),
-        ({"docs": {}}, "unknown key of Ledger 'docs'"),
+        (
+            {"tokens": {"dropped": {"lost": 1}}},
+            f"unknown reason 'lost'; known: {REASONS_KNOWN}",
+        ),
+        (
+            {"tokens": {"dropped": [1]}},
+            "ledger: dropped is [1] but maps reasons to counts",
+        ),
+        (
+            {"tokens": {"dropped": {"empty": -1}}},
+            "ledger: dropped['empty'] is -1 but a count is an integer >= 0",
+        ),
+        ({"tokens": {"input": -1}}, "ledger: input is -1 but a count is an integer >= 0"),
+        ({"tokens": {"padding": 1.5}}, "ledger: padding is 1.5 but a count is an integer >= 0"),
+        ({"tokens": {"input": True}}, "ledger: input is True but a count is an integer >= 0"),
+        (
+            {"tokens": {"inptu": 1}},
+            f"unknown key of TokenTally 'inptu'; did you mean 'input'? known: {TALLY_KEYS}",
+        ),
+        (
+            {"documents": {"overlap": 1}},
+            "unknown key of Tally 'overlap'; known: dropped, emitted, input, pending",
+        ),
+        (
+            {"docs": {}},
+            "unknown key of Ledger 'docs'; did you mean 'documents'? known: documents, tokens",
+        ),
         ({"tokens": []}, "TokenTally is read from a mapping, not from list"),
-        ([], "Ledger is read from a mapping"),
+        ({"documents": 3}, "Tally is read from a mapping, not from int"),
+        ([], "Ledger is read from a mapping, not from list"),
     ],
 )
 def test_a_ledger_is_read_strictly(plain, message):
-    with pytest.raises(InvalidOption, match=message):
+    with pytest.raises(InvalidOption) as raised:
         Ledger.from_dict(plain)
+    assert str(raised.value) == message
 
 
 def test_what_is_not_json_is_no_ledger():
-    with pytest.raises(InvalidOption, match="one line of JSON"):
+    with pytest.raises(json.JSONDecodeError) as said:
+        json.loads("{")
+    with pytest.raises(InvalidOption) as raised:
         Ledger.from_json("{")
+    assert str(raised.value) == f"a ledger is one line of JSON, but {said.value}"

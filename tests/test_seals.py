@@ -40,23 +40,76 @@ def test_any_other_value_breaks_the_seal(body, other):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "quire.other"}, "no state of a test: its format is 'quire.other', not 'quire"),
-        ({"version": 4}, "version 4 but this quire reads versions up to 3; upgrade quire"),
-        ({"version": True}, "version True but a version is an integer >= 1"),
-        ({"version": 0}, "version 0 but"),
-        ({"version": None}, "version None but"),
-        ({"step": {1, 2}}, "the state is not JSON"),
-        ({"step": float("nan")}, "the state is not JSON"),
+        (
+            {"format": "quire.other"},
+            "this is no state of a test: its format is 'quire.other', not 'quire.test'",
+        ),
+        (
+            {"version": 4},
+            "the state has version 4 but this quire reads versions up to 3; upgrade quire",
+        ),
+        ({"version": True}, "the state has version True but a version is an integer >= 1"),
+        ({"version": "1"}, "the state has version '1' but a version is an integer >= 1"),
+        ({"version": 0}, "the state has version 0 but a version is an integer >= 1"),
+        ({"version": None}, "the state has version None but a version is an integer >= 1"),
+        (
+            {"step": {1}},
+            "the state is not JSON: Object of type set is not JSON serializable",
+        ),
     ],
 )
 def test_a_state_that_is_none_says_why(changes, message):
-    with pytest.raises(InvalidState, match=message):
+    with pytest.raises(InvalidState) as raised:
         SEAL.opened({**SEAL.sealed({"step": 1}), **changes})
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2, "a": 3}])
+def test_numbers_that_json_has_not_and_keys_that_cannot_be_sorted_are_no_state(value):
+    with pytest.raises(InvalidState, match=r"^the state is not JSON: "):
+        SEAL.sealed({"step": value})
+
+
+def test_a_state_nested_too_deep_is_none():
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(InvalidState, match=r"^the state is not JSON: "):
+        SEAL.sealed({"step": deep})
+
+
+@pytest.mark.parametrize("state", [{}, {"step": 1}, {"Format": "quire.test"}])
+def test_a_dict_without_a_format_is_no_state(state):
+    with pytest.raises(InvalidState) as raised:
+        SEAL.opened(state)
+    assert str(raised.value) == ("this is no state of a test: its format is None, not 'quire.test'")
 
 
 def test_what_is_no_dict_is_no_state():
-    with pytest.raises(InvalidState, match="no state of a test: a state is a dict, not a list"):
+    with pytest.raises(InvalidState) as raised:
         SEAL.opened([])
+    assert str(raised.value) == "this is no state of a test: a state is a dict, not a list"
+
+
+def test_a_state_without_a_checksum_is_damaged():
+    state = {"format": "quire.test", "version": 1}
+    with pytest.raises(InvalidState, match="the state's checksum is None but its content has '"):
+        SEAL.opened(state)
+
+
+def test_the_first_and_the_newest_version_open():
+    for version in (1, 3):
+        assert SEAL.opened(SEAL.sealed({"version": version}))["version"] == version
+
+
+def test_a_seal_around_a_body_is_literal():
+    assert SEAL.sealed({"step": 3}) == {
+        "format": "quire.test",
+        "version": 3,
+        "step": 3,
+        "checksum": hashlib.sha256(b'{"format":"quire.test","step":3,"version":3}').hexdigest(),
+    }
+    assert SEAL.unsealed(SEAL.sealed({"step": 3})) == {"step": 3}
 
 
 def test_an_older_version_opens_and_tells_its_version():

@@ -71,7 +71,7 @@ _SEAL = ("format", "version", "checksum")
 def checksum(plain: Mapping[str, Any]) -> str:
     """What tells this content from any other."""
     try:
-        return hashlib.sha256(canonical(plain).encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(canonical(plain).encode()).hexdigest()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidState(f"the state is not JSON: {error}") from error
 
