@@ -31,10 +31,10 @@ Beneath the file operations of packing, resuming, planning again, opening rows a
 lies a layer that numbers every one of them: opening to write, writing, syncing, renaming, removing,
 making and listing folders. At each, in a run of its own, something happens: the process is killed;
 half a write is done and the process is killed; the power fails and whatever was not synced is gone,
-with the names of files or without; the disk is full; the disk fails; a write takes half of its
-bytes. Then the same is run again, and every file, hidden ones too, must be that of an undisturbed
-run. A test asks the kernel (strace) whether the layer saw every operation, and controls take one
-protection away at a time and must be found.
+with the names of files, without them, or with all but the last; the disk is full; the disk fails; a
+write takes half of its bytes. Then the same is run again, and every file, hidden ones too, must be
+that of an undisturbed run. A test asks the kernel (strace) whether the layer saw every operation,
+and controls take one protection away at a time and must be found.
 """
 
 

@@ -25,7 +25,7 @@ SETTINGS = "QUIRE_TESTS_FAULT"
 """The variable of the environment that tells a new process of its fault."""
 
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO}
-DEATHS = ("kill", "torn", "unsynced", "unsynced-data")
+DEATHS = ("kill", "torn", "unsynced", "unsynced-data", "unsynced-last")
 KINDS = (*DEATHS, *ERRORS, "short")
 STRUCK = "struck"
 """A file in the journal's folder that tells that the fault has happened."""

@@ -95,8 +95,7 @@ class Enumeration:
         expected = self._endings(at, kind)
         assert ended in expected, f"ended with {ended}, not {expected}: {self._said()}"
         if kind.startswith("unsynced"):
-            names_survive = kind == "unsynced-data"
-            lose_power(self._disk, synced, self._journal, names_survive=names_survive)
+            lose_power(self._disk, synced, self._journal, kind=kind)
         self._require_whole_or_absent()
         if is_over and not self._work.is_cache:
             lost = self._after.items() - tree(self._disk).items()

@@ -37,18 +37,22 @@ def entries(disk: Path) -> Folder:
     return Folder(dict(there), dict(there))
 
 
-def lose_power(disk: Path, before: Folder, journal: Path, *, names_survive: bool) -> None:
+def lose_power(disk: Path, before: Folder, journal: Path, *, kind: str) -> None:
     """Put the disk into the state that a power failure may leave behind the journal's operations.
 
     Content that was not synced is gone. Names (new, changed or removed entries of folders) that
-    were not synced are gone, too; or they survive, and zeros are what their files hold: file
-    systems are known to do both.
+    were not synced are gone, too (``unsynced``); or they survive, and zeros are what their files
+    hold (``unsynced-data``); or all survive but the last one (``unsynced-last``): file systems are
+    known to do each.
     """
-    after = replayed(before, disk, operations(journal))
-    sizes = {path: path.stat().st_size for path in disk.rglob("*") if path.is_file()}
+    disk_now, unsynced = replayed(before, disk, operations(journal))
+    sizes = None if kind == "unsynced" else dict(_sizes(disk_now, disk))
+    if kind == "unsynced-last" and unsynced:
+        for folder, name, node in reversed(unsynced[-1]):
+            _set(folder, name, node)
     for path in disk.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    _write_out(after, disk, sizes if names_survive else None)
+    _write_out(disk_now, disk, sizes)
 
 
 def operations(journal: Path) -> Iterator[dict]:
@@ -62,27 +66,52 @@ def operations(journal: Path) -> Iterator[dict]:
         yield done
 
 
-def replayed(root: Folder, disk: Path, journal: Iterator[dict]) -> Folder:
-    """The same folder, behind these operations."""
+Change: TypeAlias = list[tuple[Folder, str, Node | None]]
+"""What stood under the names that an operation changed; None: nothing did."""
+
+
+def replayed(root: Folder, disk: Path, journal: Iterator[dict]) -> tuple[Folder, list[Change]]:
+    """The same folder behind these operations, and those changes of names that were not synced."""
+    unsynced: list[Change] = []
     for done in journal:
         if "failed" in done:
             continue
         place = Path(done["path"]).relative_to(disk)
-        kind = done["operation"]
-        if kind == "fsync":
-            _sync(_find(root, place), done)
-            continue
-        folder = _find(root, place.parent)
-        if kind == "mkdir":
-            folder.now[place.name] = Folder()
-        elif kind == "open" and (done["new"] or done["cut"]):
-            folder.now[place.name] = File()
-        elif kind in ("unlink", "rmdir"):
-            del folder.now[place.name]
-        elif kind == "rename":
-            to = Path(done["to"]).relative_to(disk)
-            _find(root, to.parent).now[to.name] = folder.now.pop(place.name)
-    return root
+        if done["operation"] == "fsync":
+            node = _find(root, place)
+            _sync(node, done)
+            unsynced = [change for change in unsynced if any(f is not node for f, _, _ in change)]
+        elif change := _changed(root, place, done, disk):
+            unsynced.append(change)
+    return root, unsynced
+
+
+def _changed(root: Folder, place: Path, done: dict, disk: Path) -> Change:
+    kind, folder = done["operation"], _find(root, place.parent)
+    before = folder.now.get(place.name)
+    if kind == "mkdir":
+        _set(folder, place.name, Folder())
+    elif kind == "open" and (done["new"] or done["cut"]):
+        _set(folder, place.name, File())
+    elif kind in ("unlink", "rmdir"):
+        _set(folder, place.name, None)
+    elif kind == "rename":
+        to = Path(done["to"]).relative_to(disk)
+        target = _find(root, to.parent)
+        change = [(folder, place.name, before), (target, to.name, target.now.get(to.name))]
+        _set(folder, place.name, None)
+        _set(target, to.name, before)
+        return change
+    else:
+        return []
+    return [(folder, place.name, before)]
+
+
+def _set(folder: Folder, name: str, node: Node | None) -> None:
+    if node is None:
+        folder.now.pop(name, None)
+    else:
+        folder.now[name] = node
 
 
 def _find(root: Folder, place: Path) -> Node:
@@ -99,12 +128,21 @@ def _sync(node: Node, done: dict) -> None:
         node.synced = done["content"]
 
 
-def _write_out(folder: Folder, at: Path, sizes: dict[Path, int] | None) -> None:
+def _sizes(folder: Folder, at: Path) -> Iterator[tuple[int, int]]:
+    """How large each file is that stands there now, by its node."""
+    for name, node in folder.now.items():
+        if isinstance(node, Folder):
+            yield from _sizes(node, at / name)
+        elif (at / name).is_file():
+            yield id(node), (at / name).stat().st_size
+
+
+def _write_out(folder: Folder, at: Path, sizes: dict[int, int] | None) -> None:
     for name, node in (folder.synced if sizes is None else folder.now).items():
         path = at / name
         if isinstance(node, Folder):
             path.mkdir()
             _write_out(node, path, sizes)
         else:
-            size = len(node.synced) if sizes is None else sizes.get(path, 0)
+            size = 0 if sizes is None else sizes.get(id(node), 0)
             path.write_bytes(node.synced.ljust(size, b"\0"))

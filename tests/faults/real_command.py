@@ -54,8 +54,7 @@ class DisturbedCommand:
         done = self._run(fault)
         self._require_ending(done, fault)
         if kind.startswith("unsynced") and done.returncode:
-            names_survive = kind == "unsynced-data"
-            lose_power(self._disk, before, self._journal, names_survive=names_survive)
+            lose_power(self._disk, before, self._journal, kind=kind)
         again = self._run(None)
         assert again.returncode == 0, (at, kind, again.stderr)
         assert tree(self._disk) == self._after, (

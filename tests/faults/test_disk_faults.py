@@ -70,6 +70,9 @@ UNTYPED = "import quire.stream.state\nquire.stream.state.OutputError = OSError"
         pytest.param(
             NO_SYNC_OF_FOLDERS, "unsynced", "it was done, and is lost", id="no folder sync"
         ),
+        pytest.param(
+            NO_SYNC_OF_FOLDERS, "unsynced-last", "it was done, and is lost", id="the last name"
+        ),
         pytest.param(IN_PLACE, "torn", "neither the old nor the new", id="no rename"),
         pytest.param(NO_SWEEP, "kill", "not as undisturbed", id="no sweep"),
         pytest.param(UNTYPED, "EIO", "ended with 1", id="no typed error"),
@@ -172,18 +175,18 @@ def test_a_power_failure_takes_what_was_not_synced(tmp_path):
     (disk / "old").write_bytes(b"whole")
     (disk / "folder").mkdir()
 
-    def lose(*more: dict, names_survive: bool) -> dict[str, bytes | None]:
+    def lose(*more: dict, kind: str) -> dict[str, bytes | None]:
         lines = [{**one, "path": str(disk / one["path"])} for one in (*done, *more)]
         lines = [{**one, "to": str(disk / one["to"])} if "to" in one else one for one in lines]
         (journal / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        copy = shutil.copytree(disk, tmp_path / f"copy-{len(more)}-{names_survive}")
+        copy = shutil.copytree(disk, tmp_path / f"copy-{len(more)}-{kind}")
         lines = (journal / "journal.jsonl").read_text().replace(str(disk), str(copy))
         (journal / "journal.jsonl").write_text(lines)
         lose_power(
             copy,
             Folder(dict(before.now), dict(before.synced)),
             journal,
-            names_survive=names_survive,
+            kind=kind,
         )
         return {
             name: (copy / name).read_bytes() if digest else None
@@ -191,6 +194,11 @@ def test_a_power_failure_takes_what_was_not_synced(tmp_path):
         }
 
     sync = {"operation": "fsync", "path": "."}
-    assert lose(names_survive=False) == {"old": b"old"}
-    assert lose(names_survive=True) == {"old": b"wh\0\0\0", "folder": None}
-    assert lose(sync, names_survive=False) == {"old": b"wh", "folder": None}
+    assert lose(kind="unsynced") == {"old": b"old"}
+    assert lose(kind="unsynced-data") == {"old": b"wh\0\0\0", "folder": None}
+    assert lose(kind="unsynced-last") == {"old": b"wh\0\0\0"}
+    assert lose(sync, kind="unsynced") == {"old": b"wh", "folder": None}
+    again = {"operation": "rename", "path": "old", "to": "older"}
+    gone = {"operation": "rmdir", "path": "folder"}
+    assert lose(sync, again, kind="unsynced-last") == {"old": b"wh", "folder": None}
+    assert lose(sync, gone, again, kind="unsynced-last") == {"old": b"wh"}
