@@ -55,7 +55,7 @@ def tight(sizes: IntArray, capacity: int, options: PlanOptions, *, budget: int =
     require_solver()
     histogram = Histogram.of(sizes)
     capacity = min(capacity, int(sizes.sum(dtype=np.int64)))  # as in `best_fit`
-    cap = options.max_documents_per_row or max(1, len(sizes))
+    cap = options.max_documents_per_row or len(sizes)
     runs, num_rows = best_fit_runs(histogram.sizes, histogram.counts, capacity, cap)
     patterns = solve_patterns(
         np.array(histogram.sizes, dtype=np.int64),
