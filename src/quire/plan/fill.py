@@ -26,7 +26,7 @@ def wrap(fragments: Fragments, options: PlanOptions) -> tuple[Fragments, IntArra
     plain = PlanOptions(capacity=options.capacity)
     if min_piece == 1 and options.cutting_terms == plain.cutting_terms:
         return _wrap_plain(fragments, options.capacity)
-    none = np.zeros(len(fragments), dtype=np.int32)
+    none = np.zeros_like(fragments.starts)
     poured, row = pour(fragments, none, _empty_rows(options), options, min_piece)
     return poured, Rows.of_row_numbers(row).offsets
 
@@ -34,14 +34,14 @@ def wrap(fragments: Fragments, options: PlanOptions) -> tuple[Fragments, IntArra
 def _wrap_plain(fragments: Fragments, capacity: int) -> tuple[Fragments, IntArray]:
     """What `pour` gives when a cut costs nothing: one cut at each multiple of the capacity."""
     ends = np.cumsum(fragments.lengths, dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
-    cuts = np.concatenate([ends, np.arange(capacity, total, capacity)])
+    cuts = np.append(ends, np.arange(capacity, int(ends[-1]), capacity))
     cuts.sort(kind="stable")
     cuts = cuts[np.diff(cuts, prepend=0) > 0]
-    begins = np.concatenate([cuts[:0], np.zeros(min(1, total), np.int64), cuts[:-1]])
-    pieces = fragments.take(np.searchsorted(ends, begins, side="right"))
+    begins = np.append(0, cuts[:-1])
+    cut = np.searchsorted(ends, begins, side="right")
+    pieces = fragments.take(cut)
     integer = fragments.starts.dtype
-    shift = pieces.stops - ends[np.searchsorted(ends, begins, side="right")]
+    shift = pieces.stops - ends[cut]
     starts, stops = (begins + shift).astype(integer), (cuts + shift).astype(integer)
     offsets = np.append(np.flatnonzero(begins % capacity == 0), len(cuts))
     return Fragments(documents=pieces.documents, starts=starts, stops=stops), offsets
