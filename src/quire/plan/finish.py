@@ -52,7 +52,7 @@ def _fates(
 
 
 def _long_enough(fragments: Fragments, offsets: IntArray, options: PlanOptions) -> BoolArray:
-    if options.min_length == 1 or not len(fragments):
+    if options.min_length == 1:
         return np.ones(len(offsets) - 1, dtype=bool)
     tokens = fragments.lengths + options.prefix
     return np.add.reduceat(tokens, offsets[:-1], dtype=np.int64) >= options.min_length
