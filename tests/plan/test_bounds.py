@@ -23,6 +23,7 @@ from tests.contracts.test_plan_rules import fewest_rows
         ([138, 78, 58, 54], 178, {}, 3),  # the middle ones pass the room beside 138: L2 alone
         ([1] * 10, 10, {"max_documents_per_row": 3}, 4),
         ([3] * 4, 8, {"align": 4}, 2),
+        ([3, 3, 2], 8, {"align": 4}, 2),
         ([3] * 4, 8, {"prefix": 2}, 4),
         ([2**40] * 3, 2**41 - 1, {}, 3),
     ],
@@ -43,5 +44,10 @@ def test_the_bound_never_passes_the_optimum(data):
 
 
 def test_a_document_that_fits_no_row_has_no_bound():
-    with pytest.raises(OversizedDocument, match="has 11 tokens but a row holds 10"):
-        quire.lower_bound([11], 10)
+    with pytest.raises(OversizedDocument) as caught:
+        quire.lower_bound([3, 11, 12], 12, prefix=1)
+    assert str(caught.value) == (
+        "a document has 12 tokens but a row holds 11; "
+        "the bound is for documents that fit: split or truncate them first"
+    )
+    assert quire.lower_bound([3, 11], 12, prefix=1) == 2
