@@ -24,6 +24,7 @@ from quire.seals import checksum
 from quire.storage import as_path
 
 NUMBERS = itertools.count()
+RUN = "the terms of this run"
 LEDGER = Ledger(
     documents=Tally(input=3, emitted=2, dropped={"bad_record": 1}),
     tokens=TokenTally(input=7, emitted=7, special=2, padding=1),
@@ -32,6 +33,7 @@ LEDGER = Ledger(
 
 def commit_of(partition=0, piece=0, data=b"rows", **changes) -> Commit:
     fields = {
+        "run": RUN,
         "partition": partition,
         "piece": piece,
         "last": True,
@@ -95,13 +97,22 @@ def test_a_commit_is_a_small_file_named_after_its_shard(out):
     assert names(out / "work") == ["shard-00007-002.parquet.json"]
     assert (out / "work" / "shard-00007-002.parquet.json").read_text() == (
         '{"bad": [{"file": 0, "offset": null, "reason": "is no text", "record": 1}], '
-        '"checksum": "20b465721a86ec32f0b1aff9d7bf6e00a0f86136eb2dca5696c14d7728cd3b74", '
+        '"checksum": "97fd2c1e79967ae40160f6b878021f847fbc16186deee937b6b13bfe409e5c40", '
         '"last": true, "ledger": {"documents": {"dropped": {"bad_record": 1}, "emitted": 2, '
         '"input": 3, "pending": 0}, "tokens": {"dropped": {}, "emitted": 7, "input": 7, '
         '"overlap": 0, "padding": 1, "pending": 0, "special": 2}}, "partition": 7, "piece": 2, '
-        '"rows": 2, "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", '
+        '"rows": 2, "run": "the terms of this run", '
+        '"sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", '
         '"size": 0, "tokens": 7}'
     )
+
+
+def test_a_commit_of_another_run_is_taken_away(out):
+    """Its shard is packed again, under the terms of this one."""
+    own, other = committed(out, commit_of(), commit_of(piece=1, run="other terms"))
+    assert read_commits(out / "work", out, RUN) == [own]
+    assert names(out / "work") == [f"{own.name}.json"]
+    assert (out / other.file).exists()
 
 
 def test_commits_come_back_in_input_order(out):
@@ -111,13 +122,13 @@ def test_commits_come_back_in_input_order(out):
         commit_of(piece=1, bad=()),
     )
     committed(out, late, early, middle)
-    assert read_commits(out / "work", out) == [early, middle, late]
+    assert read_commits(out / "work", out, RUN) == [early, middle, late]
     assert len(names(out / "work")) == 3
 
 
 def test_a_folder_without_commits_has_none_and_keeps_its_other_files(out):
     (out / "work" / "run.json").write_text("{}")
-    assert read_commits(out / "work", out) == []
+    assert read_commits(out / "work", out, RUN) == []
     assert names(out / "work") == ["run.json"]
 
 
@@ -128,7 +139,7 @@ def test_a_commit_whose_shard_has_other_bytes_or_is_gone_is_taken_away(out, dama
         (out / first.file).unlink()
     else:
         (out / first.file).write_bytes(damage)
-    assert read_commits(out / "work", out) == [second]
+    assert read_commits(out / "work", out, RUN) == [second]
     assert names(out / "work") == ["shard-00000-001.parquet.json"]
 
 
@@ -161,14 +172,14 @@ def test_a_commit_that_is_damaged_or_another_one_s_is_taken_away(out, change):
     damaged, whole = committed(out, commit_of(), commit_of(partition=3))
     file = out / "work" / f"{damaged.name}.json"
     file.write_text(change(json.loads(file.read_text())))
-    assert read_commits(out / "work", out) == [whole]
+    assert read_commits(out / "work", out, RUN) == [whole]
     assert names(out / "work") == ["shard-00003-000.parquet.json"]
 
 
 def test_a_commit_of_bytes_that_are_no_text_is_taken_away(out):
     (commit,) = committed(out, commit_of())
     (out / "work" / f"{commit.name}.json").write_bytes(b"\xff\xfe")
-    assert read_commits(out / "work", out) == []
+    assert read_commits(out / "work", out, RUN) == []
     assert names(out / "work") == []
 
 
@@ -180,7 +191,7 @@ def test_in_a_store_the_size_of_a_shard_tells(remote):
     put(remote / same.file, b"ROWS")
     put(remote / longer.file, b"rows and more")
     (remote / gone.file).unlink()
-    assert read_commits(remote / "work", remote) == [same]
+    assert read_commits(remote / "work", remote, RUN) == [same]
     assert names(remote / "work") == ["shard-00000-000.parquet.json"]
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import quire
 from quire.dataset.corpus.seeds import shard_seed
-from quire.errors import InvalidOption, OutputError, OversizedDocument
+from quire.errors import InvalidDocument, InvalidOption, OutputError, OversizedDocument
 from tests.corpus.corpora import contents, hashes, jsonl, pack, rows, texts
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
@@ -202,6 +202,67 @@ def test_resume_starts_where_there_is_nothing(tmp_path):
     pack(path, tmp_path / "one")
     pack(path, tmp_path / "two", resume=True)
     assert hashes(tmp_path / "one") == hashes(tmp_path / "two")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_length": 1}, "BOS leaves no room for a token in a row of max_length 1"),
+        ({"stride": 15}, "stride=15 leaves no room for 1 new token"),
+        ({"text_key": "story"}, r"a\.jsonl: record 0 \(byte 0\) has no 'story'"),
+    ],
+)
+@pytest.mark.parametrize("index_only", [False, True])
+def test_a_run_that_ends_before_its_first_shard_leaves_nothing(
+    tmp_path, options, message, index_only
+):
+    path = jsonl(tmp_path / "a.jsonl", texts(20))
+    with pytest.raises((InvalidOption, InvalidDocument), match=message):
+        pack(path, tmp_path / "out", index_only=index_only, **options)
+    assert not (tmp_path / "out").exists()
+    assert pack(path, tmp_path / "out", index_only=index_only).num_rows
+
+
+def test_options_that_cannot_work_are_refused_before_a_document_is_read(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", [{"text": None}])
+    with pytest.raises(InvalidOption, match="BOS leaves no room"):
+        pack(path, tmp_path / "out", max_length=1)
+
+
+def _begun(path: Path, out: Path, **options) -> None:
+    """Pack until the third shard is committed."""
+    heard = []
+
+    def stop(progress) -> None:
+        heard.extend([progress.commit] * (progress.commit is not None))
+        if len(heard) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pack(path, out, partition_size=300, on_progress=stop, **options)
+
+
+def test_a_shard_of_another_run_is_packed_again_under_the_terms_of_this_one(tmp_path):
+    """With its commit, as a copy of folders brings it along."""
+    path = jsonl(tmp_path / "a.jsonl", texts(40))
+    pack(path, tmp_path / "whole", partition_size=300, seed=1, shuffle=True)
+    _begun(path, tmp_path / "own", seed=1, shuffle=True)
+    _begun(path, tmp_path / "other", seed=2, shuffle=True)
+    for name in ("data/shard-00001-000.parquet", ".quire/shard-00001-000.parquet.json"):
+        assert (tmp_path / "own" / name).exists()
+        (tmp_path / "own" / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    pack(path, tmp_path / "own", partition_size=300, seed=1, shuffle=True, resume=True)
+    assert hashes(tmp_path / "own") == hashes(tmp_path / "whole")
+
+
+def test_shards_of_which_nothing_says_how_they_were_packed_are_not_resumed(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", texts(40))
+    _begun(path, tmp_path / "out")
+    (tmp_path / "out" / ".quire" / "run.json").unlink()
+    before = hashes(tmp_path / "out")
+    with pytest.raises(OutputError, match=r"shard-00000-000.*run\.json.* is gone; choose a new"):
+        pack(path, tmp_path / "out", partition_size=900, resume=True)
+    assert hashes(tmp_path / "out") == before
 
 
 def test_resume_refuses_a_folder_of_other_things(tmp_path):

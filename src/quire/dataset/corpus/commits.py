@@ -23,6 +23,8 @@ _BLOCK = 1 << 22
 class Commit:
     """One shard: where it comes from, what it holds."""
 
+    run: str
+    """The terms under which it was packed, as `PartitionJob.run`."""
     partition: int
     piece: int
     last: bool
@@ -54,18 +56,19 @@ def write_commit(folder: AnyPath, commit: Commit) -> None:
         temporary.write_bytes(json.dumps(plain, sort_keys=True).encode())
 
 
-def read_commits(folder: AnyPath, out: AnyPath) -> list[Commit]:
-    """All commits whose shards stand with the bytes that were committed, in input order.
+def read_commits(folder: AnyPath, out: AnyPath, run: str) -> list[Commit]:
+    """All commits of this run whose shards stand with the bytes that were committed, in order.
 
-    What does not hold is taken away, to be done again. In a store a shard is not read again for
-    that: it appeared whole, before its commit, so one of the right size is the one committed.
+    What does not hold, or is of another run, is taken away, to be done again. In a store a shard is
+    not read again for that: it appeared whole, before its commit, so one of the right size is the
+    one committed.
     """
     held = []
     files: list[AnyPath] = sorted(folder.glob("shard-*.json"), key=str)
     sizes = (out / DATA).sizes() if isinstance(out, RemotePath) else None
     read = each(_read, files, at_once=sizes is not None)
     for file, commit in zip(files, read, strict=True):
-        if commit is not None and _stands(commit, out, sizes):
+        if commit is not None and commit.run == run and _stands(commit, out, sizes):
             held.append(commit)
         else:
             file.unlink()

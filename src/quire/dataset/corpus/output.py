@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ def opened_output(out: AnyPath, *, resume: bool) -> Iterator[AnyPath]:
         yield out / WORK
         return
     with errors_of_writing(out):
-        there = sorted(path.name for path in out.iterdir()) if out.exists() else []
+        is_new = not out.exists()
+        there = [] if is_new else sorted(path.name for path in out.iterdir())
         _require_free(out, there, resume)
         make_folder(out)
         _require_writable(out)
@@ -47,7 +48,8 @@ def opened_output(out: AnyPath, *, resume: bool) -> Iterator[AnyPath]:
             yield out / WORK
     finally:
         with errors_of_writing(out):
-            if not there and out.exists() and not any(out.iterdir()):
+            # Another's folder stays: where a disk is mounted, it could not be taken away either.
+            if is_new and out.exists() and not any(out.iterdir()):
                 out.rmdir()
 
 
@@ -98,6 +100,29 @@ def _lies_inside(out: AnyPath, folder: AnyPath) -> bool:
     if isinstance(out, RemotePath) or isinstance(folder, RemotePath):
         return f"{out}/".startswith(f"{folder}/")
     return folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
+
+
+def require_no_shards(out: AnyPath) -> None:
+    """Raise if shards stand in an output of which nothing says how it was begun."""
+    data = out / DATA
+    there = sorted(path.name for path in data.iterdir()) if data.is_dir() else []
+    if there:
+        raise OutputError(
+            f"{data} holds files ({', '.join(there[:3])}) but {WORK}/{RUN}, which says how they "
+            "were packed, is gone; choose a new output"
+        )
+
+
+def leave_no_beginning(out: AnyPath) -> None:
+    """Take away a run that ended before its first shard: other options may begin in its place.
+
+    In a store others may have begun the same, and it stays.
+    """
+    if isinstance(out, RemotePath):
+        return
+    with suppress(OSError):  # if shards stand there; and what ended the run is what is told
+        (out / DATA).rmdir()
+        clear_work(out / WORK)
 
 
 def clear_work(work: AnyPath) -> None:

@@ -46,6 +46,8 @@ class PartitionJob:
     options: CorpusOptions
     tokenizer: TokenizerLike | None
     columns: dict[str, str]
+    run: str = ""
+    """Checksum of all that decides the bytes: what was packed under other terms is none of ours."""
     committed: frozenset[tuple[int, int]] = frozenset()
     """(partition, piece) of shards that stand already."""
     max_bad_records: int = 0
@@ -61,6 +63,16 @@ class PartitionJob:
                 shard = self._shard(partition, shard.piece + 1)
             shard.add(batch, report)
         shard.commit(report, last=True)
+
+    def require_possible(self) -> None:
+        """Raise for options under which no document can be packed, before any is read."""
+        empty = make_encoder(self.options, self.tokenizer, self.columns).documents()
+        packed_rows(empty, self.options, self.options.seed, self.shard_columns, self.files)
+
+    @property
+    def shard_columns(self) -> dict[str, str]:
+        """What stands beside the tokens of every row, by name and type."""
+        return {"labels": "int32"} if self.options.messages_key else self.columns
 
     def _batches(self, partition: Partition) -> Iterator[Batch]:
         for span in partition.spans:
@@ -106,6 +118,7 @@ class _Shard:
         with errors_of_writing(job.out):
             sha256, size = write_shard(path, contents.records, contents.record_length)
         commit = Commit(
+            run=job.run,
             partition=self._partition,
             piece=self.piece,
             last=last,
@@ -122,7 +135,7 @@ class _Shard:
 
     def _contents(self, encoder: Encoder) -> Contents:
         options = self._job.options
-        columns = {"labels": "int32"} if options.messages_key else self._job.columns
+        columns = self._job.shard_columns
         if options.index_only:
             return whole_documents(encoder.documents(), columns)
         seed = shard_seed(options.seed, self._partition, self.piece)

@@ -30,8 +30,10 @@ from quire.dataset.corpus.output import (
     RUN,
     clear_work,
     errors_of_writing,
+    leave_no_beginning,
     opened_output,
     require_apart,
+    require_no_shards,
     sweep_plans,
 )
 from quire.dataset.corpus.partition_job import PartitionJob, Progress, Report, too_many_bad
@@ -41,6 +43,7 @@ from quire.dataset.corpus.tokenizer import load_tokenizer, tokenizer_fingerprint
 from quire.documents import TokenizerLike
 from quire.errors import WorkerError, unknown_name
 from quire.plan.options import require_integer
+from quire.seals import checksum
 from quire.storage import AnyPath, Named, RemotePath, as_path
 
 
@@ -123,6 +126,7 @@ class _Run:
         self._named, self._options, self._tokenizer = inputs, options, tokenizer
         self._budget, self._report = max_bad_records, report
         self._commits: dict[tuple[int, int], Commit] = {}
+        self._has_begun = False
 
     def finish(
         self, work: AnyPath, engine: Engine, on_start: Callable[[Start], None] | None
@@ -135,12 +139,19 @@ class _Run:
             job.columns,
             tokenizer_fingerprint(self._tokenizer, job.tokenizer),
         )
+        job = replace(job, run=checksum(header))
         if (self.out / MANIFEST).exists():
             return self._already_complete(work, header)
-        with engine.started():
-            with errors_of_writing(self.out):
-                self._begin(work, header)
-            self._pack(job, engine, on_start)
+        job.require_possible()
+        try:
+            with engine.started():
+                with errors_of_writing(self.out):
+                    self._begin(job, header)
+                self._pack(job, engine, on_start)
+        except BaseException:
+            if self._has_begun:  # by now its workers are gone
+                leave_no_beginning(self.out)
+            raise
         return self._seal(work, job, header)
 
     def _pack(
@@ -179,14 +190,16 @@ class _Run:
                 sweep_plans(self.out, manifest)
         return self._result(manifest, was_complete=True)
 
-    def _begin(self, work: AnyPath, header: dict[str, Any]) -> None:
-        if (work / RUN).exists():
-            require_same(self.out, read_json(work / RUN), header)
-            held = read_commits(work, self.out)
+    def _begin(self, job: PartitionJob, header: dict[str, Any]) -> None:
+        if (job.work / RUN).exists():
+            require_same(self.out, read_json(job.work / RUN), header)
+            held = read_commits(job.work, self.out, job.run)
             self._commits = {(commit.partition, commit.piece): commit for commit in held}
         else:
-            write_json(work / RUN, header)
+            require_no_shards(self.out)
+            write_json(job.work / RUN, header)
         (self.out / DATA).mkdir(exist_ok=True)
+        self._has_begun = True
 
     def _hear(self, progress: Progress) -> None:
         if progress.commit is not None:
