@@ -81,6 +81,11 @@ def test_56_control_characters_in_names_are_escaped(tmp_path):
     assert "\x1b" not in done.stdout + done.stderr
     empty = run(*arguments(jsonl(tmp_path / "b.jsonl", [""]), tmp_path / "two\x1b[31m"))
     assert "\x1b" not in empty.stdout + empty.stderr
+    bad = jsonl(tmp_path / "three\x1b[31m.jsonl", [{"text": None}])
+    refused = run(*arguments(bad, tmp_path / "three"))
+    assert refused.returncode == 2
+    assert "three\\x1b[31m.jsonl: record 0" in refused.stderr
+    assert "\x1b" not in refused.stdout + refused.stderr
 
 
 def test_in_a_terminal_there_is_a_live_line(tmp_path, corpus):

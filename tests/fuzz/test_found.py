@@ -129,15 +129,23 @@ def test_text_that_is_no_utf_8_is_still_the_fault_of_its_record(tmp_path):
         pack_dataset(pa.table({"text": text}), tokenizer="byte", max_length=4)
 
 
-def test_a_column_whose_name_is_no_text_is_a_typed_error(tmp_path):
-    file = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"quite_a_name": [1]}), file)
-    file.write_bytes(file.read_bytes().replace(b"quite_a_name", b"quite\xff\xfename"))
-    with pytest.raises(CorruptFile, match="cannot be read as parquet"):
+def write_arrow(table, file):
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+@pytest.mark.parametrize(("kind", "write"), [("parquet", pq.write_table), ("arrow", write_arrow)])
+def test_a_column_whose_name_is_no_text_is_a_typed_error(tmp_path, kind, write):
+    """Fault 20: of as many bytes, so that nothing else is wrong with the file."""
+    file = tmp_path / f"a.{kind}"
+    write(pa.table({"quite_a_name": [1]}), file)
+    file.write_bytes(file.read_bytes().replace(b"quite_a_name", b"quite\xff\xfe_name"))
+    with pytest.raises(CorruptFile, match=f"cannot be read as {kind}: .*can't decode byte"):
         table_schema(find_inputs([file])[0])
 
 
 def test_a_damaged_page_is_a_typed_error_where_rows_are_looked_at(tmp_path):
+    """Fault 20."""
     file = tmp_path / "a.parquet"
     rows = pa.table({"input_ids": [[5, 6, 7, 8]], "document_starts": [[0, 2]]})
     pq.write_table(rows, file, compression="zstd")

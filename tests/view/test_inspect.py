@@ -71,8 +71,9 @@ def test_a_terminal_shows_every_document_in_its_own_colour(packed):
     assert len(set(styles)) == len(styles)
 
 
-def test_fault_56_control_characters_and_markup_stay_text(packed):
-    seen = in_terminal(packed)
+@pytest.mark.parametrize("more", [(), ("--full",)])
+def test_fault_56_control_characters_and_markup_stay_text(packed, more):
+    seen = in_terminal(packed, *more)
     assert "\x1b[31mta" not in seen
     assert "be\\x1b[31mta" in seen
     assert "<b>gamma</b> [bold]x[/]" in seen
