@@ -410,6 +410,16 @@ def test_a_state_says_everything_in_plain_json():
     }
 
 
+def test_a_restored_packer_has_its_options_and_its_keys():
+    packer = OnlinePacker(10, buffer_size=9, max_documents_per_row=2, align=2)
+    for key, length in (("a", 3), (7, 5), ("c", 2)):
+        packer.add(key, length)
+    restored = through_json(packer)
+    assert restored.state() == packer.state()
+    assert restored.max_documents_per_row == 2
+    assert restored.flush() == [["a", 7], ["c"]]
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

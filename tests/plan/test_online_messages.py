@@ -78,11 +78,12 @@ def test_a_length_that_no_row_takes_is_refused(length, error, message):
     assert str(refused.value) == message
 
 
-def test_an_alignment_that_makes_a_document_too_long_is_named():
+@pytest.mark.parametrize(("capacity", "align"), [(9, 2), (10, 4)])
+def test_an_alignment_that_makes_a_document_too_long_is_named(capacity, align):
     with pytest.raises(OversizedDocument) as refused:
-        packer(align=4).add("x", 9)
+        packer(capacity=capacity, align=align).add("x", 9)
     assert str(refused.value) == (
-        "document 'x' has 9 tokens but a row holds 8 (of capacity 10 at align=4); "
+        f"document 'x' has 9 tokens but a row holds 8 (of capacity {capacity} at align={align}); "
         "split it before it is added, or raise capacity"
     )
 

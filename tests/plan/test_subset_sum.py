@@ -16,6 +16,7 @@ from quire.plan.subset_sum import fullest_subset
     ("sizes", "space", "chosen"),
     [
         ([], 5, []),
+        ([], 0, []),
         ([5], 5, [5]),
         ([3, 4], 6, [4]),
         ([3, 3, 3], 6, [3, 3]),
