@@ -65,6 +65,7 @@ def test_the_first_sizes_are_those_of_the_head_of_the_queue_that_fit():
         ([5, 5, 5], 14, 9, 0, [5, 5]),
         ([5, 5, 5, 5], 15, 2, 0, [5, 5]),
         ([6, 4, 3, 3], 12, 9, 0, [6, 4]),
+        ([6, 4, 3, 3], 12, 1, 0, [6]),
         ([6, 4, 3, 3], 13, 9, 0, [6, 4, 3]),
         ([6, 4, 3, 3], 16, 9, 0, [6, 4, 3, 3]),
         ([3], 2, 9, 0, []),
@@ -96,4 +97,4 @@ def one_by_one(sizes: list[int], space: int, picks: int) -> list[int]:
     picks=st.integers(1, 9),
 )
 def test_picks_are_those_of_going_through_all_sizes_from_the_largest(sizes, space, picks):
-    assert waiting_for(sizes).largest_fit(space, picks) == one_by_one(sizes, space, picks)
+    assert waiting_for(sizes).largest_fit(space, picks, 0) == one_by_one(sizes, space, picks)

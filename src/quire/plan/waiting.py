@@ -81,7 +81,7 @@ class Waiting(Generic[Key]):
         heads = islice(self._queue.values(), number)
         return (size for _, _, size in heads if size <= largest)
 
-    def largest_fit(self, space: int, picks: int, reserve: int = 0) -> list[int]:
+    def largest_fit(self, space: int, picks: int, reserve: int) -> list[int]:
         """Sizes to take, each the largest that fits, at most `picks` of them.
 
         Each pick leaves `reserve` places for every pick that can still follow.
