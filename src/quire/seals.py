@@ -50,7 +50,7 @@ class Seal:
                 f"{self.format!r}"
             )
         self._require_version(state.get("version"))
-        _require_checksum(state)
+        require_checksum(state)
         return dict(state)
 
     def _require_version(self, version: object) -> None:
@@ -81,7 +81,8 @@ def canonical(plain: Mapping[str, Any]) -> str:
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _require_checksum(state: Mapping[str, Any]) -> None:
+def require_checksum(state: Mapping[str, Any]) -> None:
+    """Raise unless the state says what it said when its checksum was made."""
     actual = checksum({key: value for key, value in state.items() if key != "checksum"})
     if state.get("checksum") != actual:
         raise InvalidState(

@@ -12,6 +12,7 @@ import pytest
 from quire.collate import DataCollatorForCausalLM
 from quire.dataset.packed import PackedDataset
 from quire.errors import InvalidOption, InvalidState
+from quire.seals import checksum
 from tests.corpus.corpora import jsonl, pack, texts
 
 WORLDS = (1, 2, 3, 4, 6, 8, 12)
@@ -198,7 +199,9 @@ def test_a_batch_larger_than_the_dataset_is_refused(dataset):
         ({"seed": 9}, "seed is 9 in the state and 0 here"),
         ({"global_batch": 12}, "global_batch is 12 in the state and 24 here"),
         ({"dataset": "x"}, "dataset is 'x' in the state"),
-        ({"version": 2}, "is not one of version 1"),
+        ({"version": 3}, "has version 3 but this quire reads versions up to 2; upgrade quire"),
+        ({"more": 1}, r"has the fields .*'more'.* but must have .*; use a state as state_dict"),
+        ({"format": "quire.vision"}, "no state of a loader of packed rows: its format is 'quire.v"),
         ({"step": -1}, "step is -1"),
         ({"step": True}, "step is True"),
         ({"epoch": None}, "epoch is None"),
@@ -208,7 +211,35 @@ def test_a_batch_larger_than_the_dataset_is_refused(dataset):
 def test_a_state_of_something_else_is_refused(dataset, change, message):
     loader = dataset.loader(GLOBAL)
     with pytest.raises(InvalidState, match=message):
-        loader.load_state_dict(loader.state_dict() | change)
+        loader.load_state_dict(sealed(loader.state_dict() | change))
+
+
+def sealed(state):
+    said = {name: value for name, value in state.items() if name != "checksum"}
+    return said | {"checksum": checksum(said)}
+
+
+def test_27_a_number_that_changed_in_a_state_is_noticed(dataset):
+    loader = dataset.loader(GLOBAL)
+    with pytest.raises(InvalidState, match="it was damaged or changed; use an earlier state"):
+        loader.load_state_dict(loader.state_dict() | {"step": 1})
+
+
+def test_29_a_state_of_version_1_is_read_as_it_was_meant(dataset):
+    """It had no seal, and `sharded` only where it was on."""
+    loader = dataset.loader(GLOBAL)
+    said = {"dataset": dataset.fingerprint, "rows": len(dataset), "global_batch": GLOBAL}
+    old = {"version": 1, "epoch": 3, "step": 1, **said, "seed": 0, "shuffle": True}
+    loader.load_state_dict(old)
+    assert (loader.epoch, loader.step) == (3, 1)
+    assert loader.state_dict() == sealed(
+        {**old, "format": "quire.loader", "version": 2, "sharded": False}
+    )
+    sharded = dataset.loader(GLOBAL, sharded=True)
+    with pytest.raises(InvalidState, match="sharded is False in the state and True here"):
+        sharded.load_state_dict(old)
+    sharded.load_state_dict(old | {"sharded": True})
+    assert sharded.epoch == 3
 
 
 def test_a_dataset_elsewhere_has_the_same_state(dataset, tmp_path):

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
+from quire.errors import InvalidLengths, InvalidOption, InvalidState, OversizedDocument
 from quire.plan import next_row
 from quire.plan.online import OnlinePacker
+from quire.seals import checksum
 
 Rows = list[list[Any]]
 
@@ -400,13 +401,14 @@ def good_state() -> dict[str, Any]:
 
 def test_a_state_says_everything_in_plain_json():
     assert good_state() == {
-        "version": 1,
+        "version": 2,
         "capacity": 10,
         "buffer_size": 3,
         "max_documents_per_row": None,
         "align": 2,
         "keys": [0, 1],
         "spaces": [4, 10],
+        "checksum": "c225ec854a732c370824cccb508bb8ca2d54f183b7d69e9e4debe734c0270334",
     }
 
 
@@ -423,7 +425,7 @@ def test_a_restored_packer_has_its_options_and_its_keys():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"version": 2}, InvalidOption, "version 2 but this quire reads version 1; upgrade"),
+        ({"version": 3}, InvalidOption, "version 3 but this quire reads versions up to 2; upgr"),
         ({"version": 0}, InvalidOption, "version 0 but"),
         ({"version": True}, InvalidOption, "version True but"),
         ({"version": None}, InvalidOption, "version None but"),
@@ -448,7 +450,26 @@ def test_a_restored_packer_has_its_options_and_its_keys():
 )
 def test_a_state_that_no_packer_gave_is_refused(change, error, message):
     with pytest.raises(error, match=message):
+        OnlinePacker.from_state(sealed({**good_state(), **change}))
+
+
+def sealed(state: dict[str, Any]) -> dict[str, Any]:
+    said = {name: value for name, value in state.items() if name != "checksum"}
+    return {**said, "checksum": checksum(said)}
+
+
+@pytest.mark.parametrize("change", [{"keys": [0, 2]}, {"spaces": [4, 8]}, {"capacity": 12}])
+def test_27_whatever_changed_in_a_state_is_noticed(change):
+    with pytest.raises(InvalidState, match="it was damaged or changed; use an earlier state"):
         OnlinePacker.from_state({**good_state(), **change})
+
+
+def test_29_a_state_of_version_1_which_had_no_checksum_is_read():
+    old = {name: value for name, value in good_state().items() if name != "checksum"}
+    restored = OnlinePacker.from_state({**old, "version": 1})
+    assert restored.state() == good_state()
+    with pytest.raises(InvalidOption, match=r"fields .*'checksum'.* but must have"):
+        OnlinePacker.from_state({**good_state(), "version": 1})
 
 
 @pytest.mark.parametrize("field", sorted(good_state()))

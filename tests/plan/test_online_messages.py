@@ -8,10 +8,12 @@ import pytest
 
 from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
 from quire.plan.online import OnlinePacker
+from quire.seals import checksum
 
 STATE = "use a state as OnlinePacker.state() gave it"
 FIELDS = (
-    "['align', 'buffer_size', 'capacity', 'keys', 'max_documents_per_row', 'spaces', 'version']"
+    "['align', 'buffer_size', 'capacity', 'checksum', 'keys', 'max_documents_per_row', 'spaces', "
+    "'version']"
 )
 
 
@@ -23,11 +25,16 @@ def state(**changed: object) -> dict[str, object]:
     waiting = packer(align=2)
     waiting.add("a", 3)
     waiting.add("b", 9)
-    return {**waiting.state(), **changed}
+    return sealed({**waiting.state(), **changed})
 
 
-def without(name: str) -> dict[str, object]:
-    return {key: value for key, value in state().items() if key != name}
+def sealed(state: dict[Any, object]) -> dict[Any, object]:
+    said = {name: state[name] for name in state if name != "checksum"}
+    return {**said, "checksum": checksum({str(name): said[name] for name in said})}
+
+
+def without(name: str) -> dict[Any, object]:
+    return sealed({key: value for key, value in state().items() if key != name})
 
 
 def whole(name: str, value: object) -> str:
@@ -104,23 +111,23 @@ def test_a_key_that_json_would_change_is_refused():
     [
         ([], "a packer's state is a dict, not a list"),
         (
-            state(version=2),
-            "the packer's state has version 2 but this quire reads version 1; "
+            state(version=3),
+            "the packer's state has version 3 but this quire reads versions up to 2; "
             "upgrade quire, or start from a new packer",
         ),
         (
             without("version"),
-            "the packer's state has version None but this quire reads version 1; "
+            "the packer's state has version None but this quire reads versions up to 2; "
             "upgrade quire, or start from a new packer",
         ),
         (
             without("keys"),
-            "the packer's state has fields ['align', 'buffer_size', 'capacity', "
+            "the packer's state has fields ['align', 'buffer_size', 'capacity', 'checksum', "
             f"'max_documents_per_row', 'spaces', 'version'] but must have {FIELDS}; {STATE}",
         ),
         (
             {**without("align"), 7: 1},
-            "the packer's state has fields ['7', 'buffer_size', 'capacity', 'keys', "
+            "the packer's state has fields ['7', 'buffer_size', 'capacity', 'checksum', 'keys', "
             f"'max_documents_per_row', 'spaces', 'version'] but must have {FIELDS}; {STATE}",
         ),
         (

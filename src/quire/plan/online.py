@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Generic
 
 from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
 from quire.plan.next_row import take_row
 from quire.plan.options import require_integer
 from quire.plan.waiting import Key, Waiting
+from quire.seals import checksum, require_checksum
 
-STATE_VERSION = 1
+STATE_VERSION = 2
+"""Version 1 had no checksum."""
 _OPTIONS = ("capacity", "buffer_size", "max_documents_per_row", "align")
 _FIELDS = ("version", *_OPTIONS, "keys", "spaces")
 
@@ -95,28 +97,33 @@ class OnlinePacker(Generic[Key]):
         """Everything that decides the rows to come, for JSON; keys must be ints or strings."""
         for _, key, _ in self._waiting:
             _require_json_key(key)
-        return {
+        state = {
             "version": STATE_VERSION,
             **{name: getattr(self, name) for name in _OPTIONS},
             "keys": [key for _, key, _ in self._waiting],
             "spaces": [size * self.align for _, _, size in self._waiting],
         }
+        return {**state, "checksum": checksum(state)}
 
     @classmethod
     def from_state(cls, state: Mapping[str, object]) -> OnlinePacker[int | str]:
         """A packer that continues exactly where the one that gave the state stood."""
         keys, spaces = _read_documents(state)
         packer: OnlinePacker[int | str] = OnlinePacker(**{n: state[n] for n in _OPTIONS})  # type: ignore[arg-type]
+        packer.put_back(keys, spaces)
+        return packer
+
+    def put_back(self, keys: Sequence[Key], spaces: Sequence[int]) -> None:
+        """Let documents wait again that waited in a packer of the same options, in its order."""
         for key, space in zip(keys, spaces, strict=True):
             _require_json_key(key)
-            packer._append(key, packer._space(key, space))
-        if packer._is_due():
+            self._append(key, self._space(key, space))
+        if self._is_due():
             raise InvalidOption(
                 f"the state holds {len(keys)} documents in {sum(spaces)} places, but with "
-                f"buffer_size={packer.buffer_size} and capacity={packer.capacity} a row would have "
+                f"buffer_size={self.buffer_size} and capacity={self.capacity} a row would have "
                 "left before; use a state as OnlinePacker.state() gave it"
             )
-        return packer
 
     def _is_due(self) -> bool:
         waiting = self._waiting
@@ -179,16 +186,19 @@ def _read_documents(state: Mapping[str, object]) -> tuple[list[int | str], list[
     if not isinstance(state, Mapping):
         raise InvalidOption(f"a packer's state is a dict, not a {type(state).__name__}")
     version = state.get("version")
-    if version != STATE_VERSION or isinstance(version, bool):
+    if version not in (1, STATE_VERSION) or isinstance(version, bool):
         raise InvalidOption(
-            f"the packer's state has version {version!r} but this quire reads version "
+            f"the packer's state has version {version!r} but this quire reads versions up to "
             f"{STATE_VERSION}; upgrade quire, or start from a new packer"
         )
-    if set(state) != set(_FIELDS):
+    fields = {*_FIELDS} if version == 1 else {*_FIELDS, "checksum"}
+    if set(state) != fields:
         raise InvalidOption(
             f"the packer's state has fields {sorted(map(str, state))} but must have "
-            f"{sorted(_FIELDS)}; use a state as OnlinePacker.state() gave it"
+            f"{sorted(fields)}; use a state as OnlinePacker.state() gave it"
         )
+    if version != 1:
+        require_checksum(state)
     keys, spaces = state["keys"], state["spaces"]
     if not isinstance(keys, list) or not isinstance(spaces, list) or len(keys) != len(spaces):
         raise InvalidOption(

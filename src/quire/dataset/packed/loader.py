@@ -14,13 +14,14 @@ from quire.errors import InvalidOption, InvalidState
 from quire.plan import balance
 from quire.plan.options import require_integer
 from quire.plan.shuffling import permutation
+from quire.seals import Seal
 
 if TYPE_CHECKING:
     from quire.dataset.packed.dataset import PackedDataset, Row
     from quire.dataset.packed.torch_view import TorchBatches
 
 Ints = npt.NDArray[np.int64]
-_VERSION = 1
+_SEAL = Seal(format="quire.loader", version=2, owner="a loader of packed rows")
 _PER_PAIR = 2e-5
 """The cost of a pair of tokens that attend beside that of a token: `quire.attention_costs`'."""
 
@@ -180,7 +181,7 @@ class PackedLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the last delivered batch ends: JSON, the same on every rank."""
-        return {"version": _VERSION, "epoch": self.epoch, "step": self.step, **self._terms()}
+        return self._state(self.epoch, self.step)
 
     def state_after(self, epoch: int, step: int) -> dict[str, Any]:
         """The state behind so many steps: for consumers that count what a DataLoader delivered.
@@ -193,26 +194,32 @@ class PackedLoader:
             raise InvalidOption(f"step is {step} but an epoch has {self.steps_per_epoch}")
         if step == self.steps_per_epoch:
             epoch, step = epoch + 1, 0
-        return self.state_dict() | {"epoch": epoch, "step": step}
+        return self._state(epoch, step)
+
+    def _state(self, epoch: int, step: int) -> dict[str, Any]:
+        return _SEAL.sealed({"epoch": epoch, "step": step, **self._terms()})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue behind a state; the world size may be another one."""
-        version = state.get("version") if isinstance(state, dict) else None
-        if version != _VERSION or isinstance(version, bool):
-            raise InvalidState(f"the state is not one of version {_VERSION}: {state!r:.80}")
-        for name, here in ({"sharded": False} | self._terms()).items():
-            if state.get(name, False if name == "sharded" else None) != here:
+        fields, terms = _opened(state), self._terms()
+        for name, here in terms.items():
+            if fields.get(name) != here:
                 raise InvalidState(
-                    f"{name} is {state.get(name)!r} in the state and {here!r} here; continue with "
+                    f"{name} is {fields.get(name)!r} in the state and {here!r} here; continue with "
                     "the same dataset and options, of which only rank and world size may differ"
                 )
-        epoch, step = state.get("epoch"), state.get("step")
+        if fields.keys() != {"epoch", "step", *terms}:
+            raise InvalidState(
+                f"the state has the fields {sorted(map(str, fields))} but must have "
+                f"{sorted({'epoch', 'step', *terms})}; use a state as state_dict() gave it"
+            )
+        epoch, step = fields["epoch"], fields["step"]
         for name, value in (("epoch", epoch), ("step", step)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise InvalidState(f"{name} is {value!r} in the state but must be a number >= 0")
-        if step >= self.steps_per_epoch:  # type: ignore[operator]
+        if step >= self.steps_per_epoch:
             raise InvalidState(f"step is {step} but an epoch has {self.steps_per_epoch}")
-        self.epoch, self.step = int(epoch), int(step)  # type: ignore[arg-type]
+        self.epoch, self.step = epoch, step
 
     def _terms(self) -> dict[str, Any]:
         options = self.options
@@ -222,7 +229,15 @@ class PackedLoader:
             "global_batch": options.global_batch,
             "seed": options.seed,
             "shuffle": options.shuffle,
-        } | ({"sharded": True} if options.sharded else {})
+            "sharded": options.sharded,
+        }
+
+
+def _opened(state: object) -> dict[str, Any]:
+    """What the state says beside its seal; version 1 had none, nor the option sharded at first."""
+    if isinstance(state, dict) and "format" not in state and state.get("version") == 1:
+        return {"sharded": False} | {name: state[name] for name in state if name != "version"}
+    return _SEAL.unsealed(_SEAL.opened(state))
 
 
 class RowNumbers:

@@ -72,13 +72,9 @@ class OnlineBinPacker:
         pieces = tokens_from_json("the online packer", fields["tokens"], self._vocab_size)
         opens = read_counts("the online packer: opens", fields["opens"], len(pieces))
         tail = read_tail("the online packer", fields["tail"])
-        plain = {
-            **self._empty_packer().state(),
-            "keys": list(range(len(pieces))),
-            "spaces": [len(piece) for piece in pieces],
-        }
+        self._packer = self._empty_packer()
         try:
-            self._packer = OnlinePacker.from_state(plain)  # type: ignore[assignment]
+            self._packer.put_back(range(len(pieces)), [len(piece) for piece in pieces])
         except QuireError as error:
             raise InvalidState(f"the online packer: {error}") from error
         self._waiting = dict(enumerate(pieces))
