@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from typing import IO, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
@@ -45,11 +45,13 @@ def require_bounded(file: InputFile, expanded: int) -> None:
 
 
 def _buffered(stream: object, file: InputFile) -> BinaryIO:
-    return cast(BinaryIO, io.BufferedReader(_Bounded(cast(IO[bytes], stream), file), 1 << 20))
+    return cast(
+        BinaryIO, io.BufferedReader(_Bounded(cast(io.BufferedIOBase, stream), file), 1 << 20)
+    )
 
 
 class _Bounded(io.RawIOBase):
-    def __init__(self, stream: IO[bytes], file: InputFile) -> None:
+    def __init__(self, stream: io.BufferedIOBase, file: InputFile) -> None:
         self._stream, self._file, self._expanded = stream, file, 0
 
     def readable(self) -> bool:
@@ -57,7 +59,8 @@ class _Bounded(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
         try:
-            data = self._stream.read(len(buffer))
+            # Arrow's `read` never gives back the memory of a read that failed.
+            size = self._stream.readinto(buffer)
         except StorageError:
             raise
         except (EOFError, zlib.error, OSError, pa.ArrowException) as error:
@@ -65,10 +68,9 @@ class _Bounded(io.RawIOBase):
                 f"{self._file.path} is damaged behind byte {self._expanded} of its text: {error}; "
                 "fetch it again"
             ) from error
-        self._expanded += len(data)
+        self._expanded += size
         require_bounded(self._file, self._expanded)
-        buffer[: len(data)] = data
-        return len(data)
+        return size
 
     def close(self) -> None:
         self._stream.close()
