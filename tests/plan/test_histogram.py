@@ -36,6 +36,7 @@ def test_no_sizes_have_an_empty_histogram():
         [1 << 16, 3, (1 << 16) + 2, 3, 1 << 16, (1 << 17) + 1],
         [(1 << 32) + 5, 1 << 16, 7, (1 << 32) + 5, (1 << 33) + 1, 7, (1 << 48) + 2, 1 << 48],
         [1 << 60, 5, 1 << 48, 5, (1 << 60) + 1, 1 << 31, 1 << 62],
+        [(1 << 60) + 1, (1 << 60) + 2, 1 << 62],  # a float could not tell the first two apart
     ],
 )
 def test_sizes_of_any_width_come_in_decreasing_order_and_equal_ones_as_they_came(sizes):
@@ -83,6 +84,13 @@ def test_runs_are_dealt_to_rows_that_hold_something_already():
     assert rows.offsets.tolist() == [0, 3, 7, 9, 11]
     assert rows.fragments.dtype == np.int32
     assert rows.offsets.dtype == np.int64
+
+
+def test_a_run_that_is_longer_than_a_chunk_is_moved_whole(small_chunks):
+    runs = [0, 1, 3, 0, 1, 3, 2, 0, 4, 1, 1, 0]
+    rows = rows_from_runs(np.arange(10), runs, num_rows=5)
+    assert rows.fragments.tolist() == list(range(10))
+    assert rows.offsets.tolist() == [0, 3, 5, 7, 9, 10]
 
 
 def test_no_runs_make_no_rows():

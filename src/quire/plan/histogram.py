@@ -72,8 +72,8 @@ def rows_from_runs(order: IntArray, runs: list[int], num_rows: int) -> Rows:
     (array([7, 9, 8], dtype=int32), array([0, 2, 3]))
     """
     integer = narrowest_signed(len(order))
-    table: IntArray = np.array(runs, dtype=np.int64).reshape(-1, 4).astype(integer)
-    ends = np.cumsum(table[:, 1] * table[:, 2], dtype=np.int64)
+    table: IntArray = np.array(runs).reshape(-1, 4).astype(integer)
+    ends = np.cumsum(table[:, 1] * table[:, 2])
     offsets = _row_offsets(table, num_rows)
     places_of_rows: IntArray = offsets.astype(integer)
     fragments = np.empty(len(order), dtype=integer)

@@ -1,0 +1,67 @@
+"""Runs of rows that can still take something: best-fit's and first-fit's, as the textbook's."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from quire.plan.best_fit import best_fit_runs
+from quire.plan.first_fit import first_fit_runs
+from quire.plan.histogram import rows_from_runs
+from tests.plan.textbook import decreasing_fit
+
+DEALERS = {"best": best_fit_runs, "first": first_fit_runs}
+
+
+@pytest.mark.parametrize("deal", DEALERS.values(), ids=DEALERS)
+def test_no_sizes_make_no_runs(deal):
+    assert deal([], [], 10, 3) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "counts", "cap", "runs", "num_rows"),
+    [
+        # A run: the first row, how many rows, how many fragments each gets, how many it holds.
+        ([3], [7], 9, [[0, 2, 3, 0], [2, 1, 1, 0]], 3),
+        ([3], [6], 9, [[0, 2, 3, 0]], 2),
+        ([3], [7], 2, [[0, 3, 2, 0], [3, 1, 1, 0]], 4),
+        # The 4s leave three rows of 2 and one of 6; the 2s fill the three, and some of the one.
+        (
+            [4, 2],
+            [7, 5],
+            9,
+            [[0, 3, 2, 0], [3, 1, 1, 0], [0, 3, 1, 2], [3, 1, 2, 1]],
+            4,
+        ),
+        # Of three rows with 2 left, two get a 2, and the third a 1 later.
+        ([8, 2, 1], [3, 2, 3], 9, [[0, 3, 1, 0], [0, 2, 1, 1], [2, 1, 2, 1], [3, 1, 1, 0]], 4),
+        # A row with two fragments takes one more under a cap of three.
+        ([4, 1], [2, 3], 3, [[0, 1, 2, 0], [0, 1, 1, 2], [1, 1, 2, 0]], 2),
+    ],
+)
+@pytest.mark.parametrize("deal", DEALERS.values(), ids=DEALERS)
+def test_fragments_of_a_size_are_dealt_to_rows_that_are_alike(
+    deal, sizes, counts, cap, runs, num_rows
+):
+    found, rows = deal(sizes, counts, 10, cap)
+    assert np.array(found).reshape(-1, 4).tolist() == runs
+    assert rows == num_rows
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("which", DEALERS)
+def test_few_sizes_many_times_give_the_rows_of_the_textbook(which, seed):
+    rng = random.Random(seed)
+    for _ in range(12):
+        sizes = sorted(rng.sample(range(1, 21), rng.randint(1, 6)), reverse=True)
+        lengths = sorted(rng.choices(sizes, k=rng.randint(1, 40)), reverse=True)
+        counts = Counter(lengths)
+        present, cap = [size for size in sizes if counts[size]], rng.choice([40, 2, 3, 4])
+        runs, num_rows = DEALERS[which](present, [counts[size] for size in present], 20, cap)
+        rows = rows_from_runs(np.arange(len(lengths)), runs, num_rows)
+        parts = np.split(rows.fragments, rows.offsets[1:-1])
+        textbook = decreasing_fit(lengths, 20, cap, best=which == "best")
+        assert [part.tolist() for part in parts] == textbook
