@@ -21,7 +21,7 @@ from quire.dataset.corpus.readers.batches import BadRecord
 from quire.errors import WorkerError
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.seals import checksum
-from quire.storage import as_path
+from quire.storage import RemotePath, as_path
 
 NUMBERS = itertools.count()
 RUN = "the terms of this run"
@@ -195,6 +195,14 @@ def test_in_a_store_the_size_of_a_shard_tells(remote):
     assert names(remote / "work") == ["shard-00000-000.parquet.json"]
 
 
+def test_a_commit_under_another_name_is_taken_away(out):
+    first, second = committed(out, commit_of(), commit_of(piece=1))
+    content = (out / "work" / f"{first.name}.json").read_bytes()
+    (out / "work" / f"{second.name}.json").write_bytes(content)
+    assert read_commits(out / "work", out, RUN) == [first]
+    assert names(out / "work") == [f"{first.name}.json"]
+
+
 # Shards that a worker says it wrote
 
 
@@ -202,6 +210,12 @@ def test_shards_that_stand_are_all_there(out, remote):
     for place in (out, remote):
         require_standing(committed(place, commit_of(), commit_of(piece=1)), place)
         require_standing([], place)
+
+
+def test_a_store_is_asked_for_all_shards_at_once(remote, monkeypatch):
+    commits = committed(remote, commit_of(), commit_of(piece=1))
+    monkeypatch.setattr(RemotePath, "stat", None)
+    require_standing(commits, remote)
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -24,7 +24,7 @@ from quire.stream.state import (
     tokens_to_json,
 )
 
-BODY = {"step": 3, "options": {"é": 1}, "tokenizer": {}, "streams": {}}
+BODY = {"step": 3, "options": {"é": 1}, "tokenizer": {}, "streams": {"0": {"packer": {}}}}
 
 
 def arrays(*documents):
@@ -74,7 +74,7 @@ def test_a_file_is_the_one_json_text_of_its_state(tmp_path):
     save_state(sealed(BODY), tmp_path / "a.json")
     assert (tmp_path / "a.json").read_bytes() == (
         f'{{"checksum":"{sealed(BODY)["checksum"]}","format":"quire.stream",'
-        '"options":{"\\u00e9":1},"step":3,"streams":{},"tokenizer":{},"version":2}'
+        '"options":{"\\u00e9":1},"step":3,"streams":{"0":{"packer":{}}},"tokenizer":{},"version":2}'
     ).encode()
     assert load_state(str(tmp_path / "a.json")) == sealed(BODY)
 
@@ -230,6 +230,10 @@ NOT_THOSE = (
         ({**PLAIN, "lengths": [1, 2, 0]}, NOT_THOSE.format(3, 3, 1)),
         ({"lengths": [], "width": 0, "data": ""}, NOT_THOSE.format(0, 0, 0)),
         (PLAIN, "ready: token id 3 is not one of the 3 ids from 0 on"),
+        (
+            {"lengths": [2], "width": 1, "data": "AAc="},
+            "ready: token id 7 is not one of the 3 ids from 0 on",
+        ),
         (
             {"lengths": [2], "width": 4, "data": "/////wcAAAA="},
             "ready: token id -1 is not one of the 3 ids from 0 on",

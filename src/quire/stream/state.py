@@ -103,12 +103,12 @@ def tokens_to_json(documents: Sequence[Tokens]) -> State:
     {'lengths': [2], 'width': 1, 'data': 'AQI='}
     """
     flat = np.concatenate([*documents, np.zeros(0, np.int32)]).astype("<i4")
-    width = max(1, (int(flat.max(initial=0)).bit_length() + 7) // 8)
-    data = flat.view(np.uint8).reshape(-1, 4)[:, :width].tobytes()
+    width = (int(flat.max(initial=1)).bit_length() + 7) // 8
+    data = flat.view(np.uint8).reshape(len(flat), 4)[:, :width].tobytes()
     return {
         "lengths": [len(document) for document in documents],
         "width": width,
-        "data": base64.b64encode(data).decode("ascii"),
+        "data": base64.b64encode(data).decode(),
     }
 
 
@@ -127,8 +127,8 @@ def tokens_from_json(what: str, plain: object, vocab_size: int) -> list[Tokens]:
             "the lengths tell of, each of at least 1, as is the width"
         )
     flat = np.zeros((sum(lengths), 4), np.uint8)
-    flat[:, :width] = np.frombuffer(data, np.uint8).reshape(-1, width)
-    tokens = flat.reshape(-1).view("<i4").astype(np.int32)
+    flat[:, :width] = np.frombuffer(data, np.uint8).reshape(len(flat), width)
+    tokens = flat.view("<i4").ravel().astype(np.int32)
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
         wrong = int(tokens.min()) if int(tokens.min()) < 0 else int(tokens.max())
         raise InvalidState(f"{what}: token id {wrong} is not one of the {vocab_size} ids from 0 on")
