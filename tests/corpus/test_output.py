@@ -1,0 +1,220 @@
+"""The folder that is written: who may, what is swept, and every refusal in its words."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from quire.dataset.corpus.output import (
+    clear_work,
+    errors_of_writing,
+    opened_output,
+    require_apart,
+    sweep,
+    sweep_plans,
+)
+from quire.errors import InvalidOption, OutputError, StorageError
+from quire.storage import as_path
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def remote():
+    """A folder in a store that has temporary files."""
+    root = f"/outputs-{next(NUMBERS)}"
+    yield as_path(f"memory:/{root}/out")
+    if fsspec.filesystem("memory").exists(root):
+        fsspec.filesystem("memory").rm(root, recursive=True)
+
+
+def put(path, data=b"x"):
+    if isinstance(path, Path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    else:
+        fsspec.filesystem("memory").pipe(path.key, data)
+
+
+def files(out) -> list[str]:
+    return sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
+
+
+@pytest.fixture(params=["disk", "store"])
+def out(request, tmp_path, remote):
+    return tmp_path / "out" if request.param == "disk" else remote
+
+
+def test_the_work_folder_of_a_new_output_is_given_and_nothing_is_left_of_an_unused_one(out):
+    with opened_output(out, resume=False) as work:
+        assert work == out / ".quire"
+    assert not out.exists()
+
+
+def test_what_was_written_stays_without_the_temporary_files(out):
+    with opened_output(out, resume=False) as work:
+        put(work / "run.json")
+        for name in (".run.json.1.tmp", "data/.a.1.tmp", ".quire/.a.1.tmp", "plans/.a.1.tmp"):
+            put(out / name)
+    with opened_output(out, resume=True) as work:
+        assert [name for name in files(out) if name.endswith(".tmp")] == []
+        assert (work / "run.json").is_file()
+
+
+def test_a_folder_that_was_there_empty_stays(tmp_path):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ValueError, match="broken"), opened_output(tmp_path / "out", resume=False):
+        raise ValueError("broken")
+    assert (tmp_path / "out").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("there", "resume", "message"),
+    [
+        (
+            ["manifest.json"],
+            False,
+            "{} holds a packed dataset already; continue an unfinished run with resume, or choose "
+            "a new output",
+        ),
+        (
+            ["manifest.json", ".quire/run.json"],
+            False,
+            "{} holds something already; continue an unfinished run with resume, or choose a new "
+            "output",
+        ),
+        (
+            ["a.txt"],
+            False,
+            "{} holds something already; continue an unfinished run with resume, or choose a new "
+            "output",
+        ),
+        (
+            ["d", "c", "b", "a"],
+            True,
+            "{} holds files (a, b, c) but no run of quire's to resume; choose a new output",
+        ),
+    ],
+)
+def test_an_output_that_holds_something_else_is_refused_and_left_alone(out, there, resume, message):
+    for name in there:
+        put(out / name)
+    with pytest.raises(OutputError) as raised, opened_output(out, resume=resume):
+        pass
+    assert str(raised.value) == message.format(out)
+    assert files(out) == sorted(there)
+
+
+@pytest.mark.parametrize("there", [["manifest.json"], [".quire/run.json"], []])
+def test_a_run_is_resumed_where_one_was_or_nothing_is(out, there):
+    for name in there:
+        put(out / name)
+    with opened_output(out, resume=True):
+        assert set(there) <= set(files(out))
+
+
+def test_40_a_read_only_output_is_an_error(tmp_path, monkeypatch):
+    """Fault 40."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    out = tmp_path / "out"
+    with pytest.raises(OutputError) as raised, opened_output(out, resume=False):
+        pass
+    assert str(raised.value) == f"{out} is read-only for this user; choose another output"
+
+
+# Errors of writing
+
+
+def test_39_errors_of_the_disk_say_what_to_do():
+    """Fault 39."""
+    for error, words in [
+        (OSError(errno.ENOSPC, "No space left"), "No space left"),
+        (OSError("torn"), "torn"),
+    ]:
+        with pytest.raises(OutputError) as raised, errors_of_writing(Path("out")):
+            raise error
+        assert str(raised.value) == (
+            f"out cannot be written: {words}; what is committed stays: mend the cause, then resume"
+        )
+        assert raised.value.__cause__ is error
+
+
+def test_39_errors_of_a_store_say_what_to_do():
+    """Fault 39."""
+    with pytest.raises(OutputError) as raised, errors_of_writing(as_path("memory://a/out")):
+        raise StorageError("memory://a/out: the store failed\nlook at it")
+    assert str(raised.value) == (
+        "memory://a/out: the store failed; what is committed stays\nlook at it; to continue, resume"
+    )
+
+
+def test_other_errors_come_through_as_they_are():
+    with pytest.raises(ValueError, match="broken"), errors_of_writing(Path("out")):
+        raise ValueError("broken")
+
+
+# Apart from the inputs
+
+
+def test_an_output_inside_an_input_is_refused(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").touch()
+    with pytest.raises(InvalidOption) as raised:
+        require_apart([tmp_path / "elsewhere", tmp_path / "corpus"], tmp_path / "corpus" / "out")
+    assert str(raised.value) == (
+        f"the output {tmp_path / 'corpus' / 'out'} lies inside the input {tmp_path / 'corpus'}; "
+        "move it out"
+    )
+    with pytest.raises(InvalidOption, match="lies inside the input memory://a/corpus; move it out"):
+        require_apart(["memory://a/corpus"], as_path("memory://a/corpus/out"))
+
+
+def test_an_output_beside_its_inputs_is_taken(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "a.jsonl").touch()
+    inputs = [tmp_path / "corpus", tmp_path / "a.jsonl", "memory://a/corpus"]
+    require_apart(inputs, tmp_path / "corpus-out")
+    require_apart(inputs, as_path("memory://a/corpus-out"))
+    require_apart(str(tmp_path), tmp_path / "out")  # text is no list: refused where files are found
+
+
+# What is taken away
+
+
+def test_the_work_of_a_whole_output_is_cleared(out):
+    for name in (".quire/run.json", ".quire/shard-00000-000.parquet.json", "manifest.json"):
+        put(out / name)
+    clear_work(out / ".quire")
+    assert files(out) == ["manifest.json"]
+
+
+def test_the_lock_of_the_writer_outlives_its_work(tmp_path):
+    put(tmp_path / ".quire" / "writer")
+    clear_work(tmp_path / ".quire")
+    assert files(tmp_path) == [".quire/writer"]
+
+
+def test_41_only_temporary_files_are_swept(out):
+    """Fault 41."""
+    kept = [".hidden", "a.tmp", "data/a.parquet", "deep/er/.a.tmp"]
+    for name in (*kept, ".a.tmp", "data/.a.tmp", ".quire/.a.tmp", "plans/.a.tmp"):
+        put(out / name)
+    sweep(out)
+    assert files(out) == sorted(kept)
+
+
+def test_an_object_store_has_nothing_to_sweep(monkeypatch):
+    out = as_path("s3://bucket/out")  # asked for nothing: there is no such bucket
+    assert sweep(out) is None
+
+
+def test_plans_that_no_manifest_knows_are_taken_away(out):
+    for name in ("plans/a.arrow", "plans/b.arrow", "plans/notes.txt"):
+        put(out / name)
+    sweep_plans(out, {"plans": [{"file": "plans/b.arrow"}]})
+    assert files(out) == ["plans/b.arrow", "plans/notes.txt"]
