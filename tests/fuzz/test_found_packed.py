@@ -28,6 +28,7 @@ def test_true_is_no_version_of_a_loader_s_state(out):
 @pytest.mark.parametrize("tokens", [[5, 6], [[1, None], [2]]])
 def test_a_shard_of_other_columns_under_a_fitting_checksum_is_a_typed_error(out, tokens):
     manifest = json.loads((out / "manifest.json").read_text())
+    del manifest["checksum"]  # of what the shard was
     rewrite_shard(out, manifest, pa.table({"input_ids": tokens, "document_starts": [[0], [0]]}))
     with pytest.raises(CorruptFile, match="where lists of numbers are needed"):
         PackedDataset(out)[0]

@@ -170,6 +170,17 @@ def test_52_a_manifest_may_not_lead_out_of_its_folder(packed, name):
         PackedDataset(packed)
 
 
+def test_28_a_manifest_that_was_changed_is_refused(packed):
+    manifest = json.loads((packed / "manifest.json").read_text())
+    manifest["options"]["max_length"] += 1
+    (packed / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CorruptFile, match=r"but its content has '[0-9a-f]{64}': it was damaged"):
+        PackedDataset(packed)
+    del manifest["checksum"]  # as an earlier quire wrote them
+    (packed / "manifest.json").write_text(json.dumps(manifest))
+    assert PackedDataset(packed).max_length == manifest["options"]["max_length"]
+
+
 def test_what_is_no_packed_dataset_is_said(tmp_path):
     with pytest.raises(InvalidOption, match=r"has no manifest\.json"):
         PackedDataset(tmp_path)

@@ -13,6 +13,7 @@ import quire
 from quire.dataset.corpus.commits import Commit
 from quire.dataset.corpus.inputs import FINGERPRINT, InputFile
 from quire.dataset.corpus.options import CorpusOptions
+from quire.dataset.packed.manifest import CHECKSUM
 from quire.errors import CorruptFile, OutputError, StorageError
 from quire.files import whole_file
 from quire.ledger import Ledger
@@ -23,7 +24,6 @@ VERSION = 1
 PACKED, INDEXED = "quire.packed", "quire.indexed"
 """The formats: rows in shards, or documents in shards and rows in plans."""
 BAD_RECORDS = "bad_records.jsonl"
-CHECKSUM = "checksum"
 
 
 def make_header(
@@ -149,19 +149,6 @@ def write_manifest(path: AnyPath, manifest: Mapping[str, Any]) -> dict[str, Any]
     sealed = {**said, CHECKSUM: checksum(said)}
     write_json(path, sealed)
     return sealed
-
-
-def require_unchanged(path: AnyPath, manifest: Mapping[str, Any]) -> None:
-    """Raise if the manifest says anything else than when it was written.
-
-    One without a checksum is of an earlier quire, and is taken as it is.
-    """
-    said = {name: manifest[name] for name in manifest if name != CHECKSUM}
-    if CHECKSUM in manifest and manifest[CHECKSUM] != (found := checksum(said)):
-        raise CorruptFile(
-            f"{path} has the checksum {manifest[CHECKSUM]!r:.80} but its content has {found!r}: it "
-            "was damaged or changed; pack again into a new output"
-        )
 
 
 def write_json(path: AnyPath, plain: Mapping[str, Any]) -> None:

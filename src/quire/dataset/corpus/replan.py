@@ -8,16 +8,11 @@ from typing import Any
 
 from quire.dataset.corpus.index import DocumentIndex, plan_name, write_plan
 from quire.dataset.corpus.lock import writer_lock
-from quire.dataset.corpus.manifest import (
-    INDEXED,
-    differences,
-    read_json,
-    require_unchanged,
-    write_manifest,
-)
+from quire.dataset.corpus.manifest import INDEXED, differences, read_json, write_manifest
 from quire.dataset.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.dataset.corpus.output import MANIFEST, WORK, errors_of_writing, sweep, sweep_plans
 from quire.dataset.corpus.result import PackResult
+from quire.dataset.packed.manifest import require_unchanged
 from quire.errors import CorruptFile, InvalidOption, OutputError, unknown_name
 from quire.storage import AnyPath, Named, as_path
 

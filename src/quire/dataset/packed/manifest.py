@@ -9,9 +9,11 @@ from typing import Any
 
 from quire.dataset.packed.manifest_fields import require_fields
 from quire.errors import CorruptFile, InvalidOption, unknown_name
+from quire.seals import checksum
 from quire.storage import AnyPath, RemotePath
 
 INDEXED = "quire.indexed"
+CHECKSUM = "checksum"
 _SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
 _PLAN = re.compile(r"plans/[A-Za-z0-9_][A-Za-z0-9._-]*\.arrow")
 
@@ -37,7 +39,21 @@ def read_manifest(path: AnyPath) -> dict[str, Any]:
             if not isinstance(name, str) or not pattern.fullmatch(name) or _is_link(path, name):
                 raise CorruptFile(f"{file} names {name!r:.80}, which is no {kind} of its folder")
     require_fields(file, manifest)
+    require_unchanged(file, manifest)
     return dict(manifest)
+
+
+def require_unchanged(path: AnyPath, manifest: Mapping[str, Any]) -> None:
+    """Raise if the manifest says anything else than when it was written.
+
+    One without a checksum is of an earlier quire, and is taken as it is.
+    """
+    said = {name: manifest[name] for name in manifest if name != CHECKSUM}
+    if CHECKSUM in manifest and manifest[CHECKSUM] != (found := checksum(said)):
+        raise CorruptFile(
+            f"{path} has the checksum {manifest[CHECKSUM]!r:.80} but its content has {found!r}: it "
+            "was damaged or changed; pack again into a new output"
+        )
 
 
 def _is_link(path: AnyPath, name: str) -> bool:
