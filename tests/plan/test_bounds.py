@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import math
+import random
+from fractions import Fraction
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,6 +45,31 @@ def test_the_bound_never_passes_the_optimum(data):
     bound = quire.lower_bound(lengths, capacity, max_documents_per_row=cap)
     assert bound >= -(-sum(lengths) // capacity)
     assert bound <= fewest_rows(tuple(sorted(lengths)), capacity, cap or len(lengths))
+
+
+def weighed(lengths: list[int], capacity: int) -> int:
+    """The largest bound of u(0) to u(32), in fractions."""
+    bounds = [Fraction(sum(lengths), capacity)]
+    for k in range(1, 33):
+        weights = [
+            Fraction(size, capacity)
+            if (k + 1) * size % capacity == 0
+            else Fraction((k + 1) * size // capacity, k)
+            for size in lengths
+        ]
+        bounds.append(sum(weights, Fraction(0)))
+    return max(math.ceil(bound) for bound in bounds)
+
+
+@pytest.mark.parametrize("bits", [10, 40, 56, 57, 58, 59, 60])
+def test_the_bound_holds_for_any_number_of_tokens(bits):
+    rng = random.Random(bits)
+    for _ in range(40):
+        capacity = 2**bits + rng.randint(0, 5)
+        lengths = [rng.randint(capacity // 3, capacity) for _ in range(rng.randint(1, 3))]
+        bound = quire.lower_bound(lengths, capacity)
+        assert weighed(lengths, capacity) <= bound
+        assert bound <= fewest_rows(tuple(sorted(lengths)), capacity, 3)
 
 
 def test_a_document_that_fits_no_row_has_no_bound():

@@ -35,6 +35,14 @@ def test_wrapped_counts_the_least_piece_only_where_it_fills():
     assert rows(quire.make_plan([4, 4], **terms, overlong="fill")) == [[(0, 0, 4)], [(1, 0, 4)]]
 
 
+def test_a_document_longer_than_any_row_is_cut_even_if_a_piece_stays_short():
+    terms = {"strategy": "wrapped", "overlong": "fill", "min_fragment": 3}
+    assert rows(quire.make_plan([5], 4, **terms)) == [[(0, 0, 4)], [(0, 4, 5)]]
+    assert rows(quire.make_plan([2, 5], 4, **terms)) == [[(0, 0, 2)], [(1, 0, 4)], [(1, 4, 5)]]
+    with_bos = quire.make_plan([7], 5, **terms, prefix=1)
+    assert rows(with_bos) == [[(0, 0, 4)], [(0, 4, 7)]]
+
+
 def test_wrapped_keeps_alignment_prefix_and_cap():
     plan = quire.make_plan([5, 3, 6, 1], 10, "wrapped", align=4, prefix=1)
     assert rows(plan) == [[(0, 0, 5)], [(1, 0, 3), (2, 0, 3)], [(2, 3, 6), (3, 0, 1)]]

@@ -14,6 +14,8 @@ from quire.plan.lengths import IntArray, Lengths, as_lengths
 from quire.plan.options import PlanOptions
 
 _FEKETE_SCHEPERS = range(33)
+_MOST_TOKENS = 2**57
+"""Weights are up to 33 times the sizes: beyond so many tokens 64 bits do not hold their sum."""
 
 
 def lower_bound(
@@ -50,8 +52,10 @@ def bound_of_sizes(sizes: IntArray, options: PlanOptions) -> int:
     if not len(sizes):
         return 0
     distinct, counts = distinct_sizes(sizes // options.align)
+    if float(counts @ distinct.astype(np.float64)) > _MOST_TOKENS:  # Python integers have no end
+        distinct, counts = distinct.astype(object), counts.astype(object)
     # A row that holds everything is as good as a larger one, and its size is a number of int64.
-    capacity = min(options.row_space // options.align, _exact_dot(counts, distinct))
+    capacity = min(options.row_space // options.align, int(counts @ distinct))
     bounds = [_martello_toth(distinct, counts, capacity)]
     bounds += [_fekete_schepers(distinct, counts, capacity, k) for k in _FEKETE_SCHEPERS]
     if options.max_documents_per_row:
@@ -86,15 +90,7 @@ def _fekete_schepers(sizes: IntArray, counts: IntArray, capacity: int, k: int) -
     In integers, times k * C. k = 0 is the plain sum over the capacity.
     """
     if not k:
-        return -(-_exact_dot(counts, sizes) // capacity)
+        return -(-int(counts @ sizes) // capacity)
     scaled = (k + 1) * sizes
     weights = np.where(scaled % capacity == 0, k * sizes, scaled // capacity * capacity)
-    return -(-_exact_dot(counts, weights) // (k * capacity))
-
-
-def _exact_dot(counts: IntArray, weights: IntArray) -> int:
-    """The dot product, in Python integers where 64 bits might not hold it."""
-    if float(counts.sum()) * float(weights.max()) < 2**62:
-        return int(counts @ weights)
-    pairs = zip(counts.tolist(), weights.tolist(), strict=True)
-    return sum(count * weight for count, weight in pairs)
+    return -(-int(counts @ weights) // (k * capacity))
