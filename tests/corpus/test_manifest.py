@@ -1,0 +1,210 @@
+"""The manifest: what it says of shards and bad records, and headers that differ, in words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from quire.dataset.corpus.commits import Commit
+from quire.dataset.corpus.inputs import InputFile
+from quire.dataset.corpus.manifest import (
+    differences,
+    make_index_manifest,
+    make_manifest,
+    read_json,
+    require_same,
+    write_bad_records,
+    write_json,
+)
+from quire.dataset.corpus.readers.batches import BadRecord
+from quire.errors import CorruptFile, OutputError, StorageError
+from quire.ledger import Ledger, LedgerImbalance, Tally, TokenTally
+from quire.storage import RemotePath, as_path
+
+
+def ledger_of(tokens: int) -> Ledger:
+    return Ledger(
+        documents=Tally(input=1, emitted=1), tokens=TokenTally(input=tokens, emitted=tokens)
+    )
+
+
+def commit_of(partition: int, tokens: int, *bad: BadRecord) -> Commit:
+    return Commit(
+        run="run",
+        partition=partition,
+        piece=0,
+        last=True,
+        sha256=f"hash {partition}",
+        size=100 + partition,
+        rows=2 + partition,
+        tokens=tokens,
+        ledger=ledger_of(tokens),
+        bad=bad,
+    )
+
+
+def shard_of(partition: int, tokens: int, records: str) -> dict:
+    return {
+        "file": f"data/shard-0000{partition}-000.parquet",
+        "partition": partition,
+        "sha256": f"hash {partition}",
+        "bytes": 100 + partition,
+        records: 2 + partition,
+        "tokens": tokens,
+        "ledger": ledger_of(tokens).to_dict(),
+    }
+
+
+COMMITS = [commit_of(0, 7), commit_of(1, 5)]
+
+
+# What it says
+
+
+def test_the_manifest_of_rows_sums_its_shards():
+    assert make_manifest({"options": {}}, COMMITS, {"count": 0}) == {
+        "options": {},
+        "rows": 5,
+        "tokens": 12,
+        "ledger": (ledger_of(7) + ledger_of(5)).to_dict(),
+        "bad_records": {"count": 0},
+        "shards": [shard_of(0, 7, "rows"), shard_of(1, 5, "rows")],
+    }
+
+
+def test_a_manifest_whose_ledger_does_not_balance_is_none():
+    lost = Ledger(tokens=TokenTally(input=1))
+    with pytest.raises(LedgerImbalance):
+        make_manifest({}, [Commit(**{**fields_of(COMMITS[0]), "ledger": lost})], {})
+
+
+def fields_of(commit: Commit) -> dict:
+    return {name: getattr(commit, name) for name in Commit.__slots__}
+
+
+def test_the_manifest_of_documents_has_the_rows_of_its_first_plan():
+    plan = {"rows": 9, "tokens": 12, "ledger": {}, "file": "plans/a.arrow"}
+    assert make_index_manifest({"options": {}}, COMMITS, {"count": 0}, {"count": 5}, plan) == {
+        "options": {},
+        "rows": 9,
+        "tokens": 12,
+        "ledger": {},
+        "documents": {"count": 5},
+        "plans": [plan],
+        "bad_records": {"count": 0},
+        "shards": [shard_of(0, 7, "documents"), shard_of(1, 5, "documents")],
+    }
+
+
+def test_bad_records_are_listed_by_position_and_reason(tmp_path):
+    files = [
+        InputFile(
+            number=number,
+            path=Path(name),
+            name=name,
+            kind="jsonl",
+            size=1,
+            fingerprint="",
+            changed_at=0,
+        )
+        for number, name in enumerate(["a.jsonl", "b.jsonl"])
+    ]
+    bad = [
+        BadRecord(file=1, record=3, offset=None, reason="is no text"),
+        BadRecord(file=0, record=9, offset=80, reason="is no JSON"),
+        BadRecord(file=0, record=2, offset=20, reason="is no JSON"),
+    ]
+    said = write_bad_records(tmp_path, [commit_of(0, 7, *bad), commit_of(1, 5)], files)
+    data = (
+        b'{"file": "a.jsonl", "file_number": 0, "record": 2, "byte_offset": 20, '
+        b'"reason": "is no JSON"}\n'
+        b'{"file": "a.jsonl", "file_number": 0, "record": 9, "byte_offset": 80, '
+        b'"reason": "is no JSON"}\n'
+        b'{"file": "b.jsonl", "file_number": 1, "record": 3, "byte_offset": null, '
+        b'"reason": "is no text"}\n'
+    )
+    assert (tmp_path / "bad_records.jsonl").read_bytes() == data
+    digest = hashlib.sha256(data).hexdigest()
+    assert said == {"count": 3, "file": "bad_records.jsonl", "sha256": digest}
+
+
+def test_where_there_are_no_bad_records_there_is_no_list_of_them(tmp_path):
+    assert write_bad_records(tmp_path, COMMITS, []) == {"count": 0}
+    assert not list(tmp_path.iterdir())
+
+
+# Terms that differ
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "words"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, ["a.b is 1 there and 2 here"]),
+        ({"b": 1, "a": 1}, {"a": 2}, ["a is 1 there and 2 here", "b is 1 there and None here"]),
+        ({"a": [1, 2]}, {"a": [1]}, ["a has 2 entries there and 1 here"]),
+        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, ["a[1].b is 2 there and 3 here"]),
+        ({"a": [1]}, {"a": {"b": 1}}, ["a is [1] there and {'b': 1} here"]),
+        ({"a": "x" * 99}, {"a": 1}, [f"a is '{'x' * 79} there and 1 here"]),
+    ],
+)
+def test_every_field_that_differs_is_named(there, here, words):
+    assert list(differences(there, here)) == words
+
+
+def test_a_run_under_other_terms_is_refused_with_the_first_ten(tmp_path):
+    require_same(tmp_path, {"a": [1, 2]}, {"a": (1, 2)})  # as JSON has it
+    with pytest.raises(OutputError) as raised:
+        require_same(Path("out"), {"a": 1, "b": 1}, {"a": 1, "b": 2})
+    assert str(raised.value) == (
+        "out was begun under other terms: b is 1 there and 2 here; resume with those, or choose a "
+        "new output"
+    )
+    for count, end in [(10, ""), (11, "; ...")]:
+        names = "abcdefghijk"[:count]
+        with pytest.raises(OutputError) as raised:
+            require_same(Path("out"), dict.fromkeys(names, 1), dict.fromkeys(names, 2))
+        shown = "; ".join(f"{name} is 1 there and 2 here" for name in "abcdefghij")
+        assert f"terms: {shown}{end}; resume with those" in str(raised.value)
+
+
+# JSON on a disk
+
+
+def test_json_is_written_whole_with_sorted_keys_and_read_back(tmp_path):
+    write_json(tmp_path / "a.json", {"b": 1, "a": {"é": [1]}})
+    assert (tmp_path / "a.json").read_bytes() == (
+        b'{\n "a": {\n  "\\u00e9": [\n   1\n  ]\n },\n "b": 1\n}\n'
+    )
+    assert read_json(tmp_path / "a.json") == {"b": 1, "a": {"é": [1]}}
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_a_corrupt_file(tmp_path, content):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(CorruptFile) as raised:
+        read_json(tmp_path / "a.json")
+    assert str(raised.value).startswith(f"{tmp_path / 'a.json'} cannot be read: ")
+
+
+def test_what_is_no_object_and_what_is_missing_are_named(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps([1]))
+    with pytest.raises(CorruptFile) as raised:
+        read_json(tmp_path / "a.json")
+    assert str(raised.value) == f"{tmp_path / 'a.json'} holds list, not an object"
+    with pytest.raises(CorruptFile, match=r"cannot be read: .*No such file"):
+        read_json(tmp_path / "none.json")
+
+
+def test_a_store_that_fails_is_not_taken_for_a_corrupt_file(monkeypatch):
+    path = as_path("memory://manifests/a.json")
+
+    def fail(*_, **__):
+        raise StorageError("the store cannot be reached")
+
+    monkeypatch.setattr(RemotePath, "read_text", fail)
+    with pytest.raises(StorageError, match="the store cannot be reached"):
+        read_json(path)
