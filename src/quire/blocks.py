@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from quire.bins import Bin, Document, pack_sequences_optimized, split_document_optimally
 from quire.documents import Documents, EncodeOptions, TokenizerLike, as_tokenizer, encode_texts
 from quire.documents.gather import gather
-from quire.errors import InvalidDocument, InvalidOption, unknown_name
+from quire.errors import InvalidDocument, InvalidOption, require_flags, unknown_name
 from quire.ledger import Ledger
 from quire.plan import Plan, PlanOptions, plan_documents, strategy_names
 from quire.plan.options import require_integer
@@ -48,9 +48,7 @@ class BlockOptions:
     encode: EncodeOptions = field(default_factory=EncodeOptions)
 
     def __post_init__(self) -> None:
-        for name in ("overflow", "packed", "shuffle_output"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidOption(f"{name} is {getattr(self, name)!r} but must be True or False")
+        require_flags(self)
         for name, least in (("max_length", 1), ("stride", 0), ("min_len", 1)):
             require_integer(name, getattr(self, name), least)
         if self.packing_strategy not in strategy_names():

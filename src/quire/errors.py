@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
 
 
 class QuireError(Exception):
@@ -101,6 +103,23 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> InvalidOption
     near = difflib.get_close_matches(str(name), known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return InvalidOption(f"unknown {kind} {name!r}; {hint}known: {', '.join(known)}")
+
+
+def require_flags(options: Any) -> None:  # noqa: ANN401 - any dataclass
+    """Raise for a field of a dataclass that is declared a bool and is none: "no" would mean yes.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Options:
+    ...     shuffle: bool = True
+    >>> require_flags(Options(shuffle="no"))
+    Traceback (most recent call last):
+    quire.errors.InvalidOption: shuffle is 'no' but must be True or False
+    """
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if field.type in ("bool", bool) and not isinstance(value, bool):
+            raise InvalidOption(f"{field.name} is {value!r} but must be True or False")
 
 
 def missing_dependency(package: str, purpose: str, extra: str) -> MissingDependency:

@@ -19,7 +19,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from quire.errors import InvalidOption, InvalidRow, unknown_name
+from quire.errors import InvalidOption, InvalidRow, require_flags, unknown_name
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -39,6 +39,11 @@ class LabelOptions:
     """The label of a place that is no target."""
 
     def __post_init__(self) -> None:
+        require_flags(self)
+        if not isinstance(self.ignore_index, int) or isinstance(self.ignore_index, bool):
+            raise InvalidOption(
+                f"ignore_index is {self.ignore_index!r} but must be an integer, as labels are"
+            )
         if not self.train_on_eos and self.eos_token_id is None:
             raise InvalidOption(
                 "train_on_eos is False but there is no eos_token_id; say which token is not learnt"

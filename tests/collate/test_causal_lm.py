@@ -356,6 +356,8 @@ def test_bad_starts_are_refused_with_row_and_value_and_never_cut_away(starts, me
         ([{"input_ids": []}], "row 0 has no tokens; leave empty rows out"),
         ([], "a batch is a list of at least one row, not a list of 0"),
         ({"input_ids": [[5, 6]]}, "not a dict of 1; give a list of dicts"),
+        (None, "at least one row, not a NoneType; give a list of dicts"),
+        (iter(PACKED), "at least one row, not a list_iterator; give a list of dicts"),
         ([{"input_ids": [5, -1]}], r"row 0: input_ids\[1\] is -1, but token ids start at 0"),
         ([{"input_ids": [5.5, 6.5]}], "row 0: input_ids cannot be read as integers"),
         ([{"input_ids": np.array([5.5])}], "row 0: input_ids have dtype float64"),
@@ -414,11 +416,21 @@ def test_rows_of_several_lengths_are_refused_without_padding():
         ({"pad_documents_to": 2, "packed_sequences": False}, "takes a row as one"),
         ({"attention": "flex", "return_tensors": "np"}, "attention='flex' makes a torch"),
         ({"packed_sequences": "yes"}, "packed_sequences is 'yes' but must be"),
+        ({"attention": []}, r"unknown attention \[\]; known"),
+        ({"train_on_eos": "no"}, "train_on_eos is 'no' but must be True or False"),
+        ({"mask_boundary_loss": "false"}, "mask_boundary_loss is 'false' but must be True or"),
+        ({"max_length": True}, "max_length is True but must be an integer >= 1"),
+        ({"ignore_index": None}, "ignore_index is None but must be an integer, as labels are"),
+        ({"labels_name": "input_ids"}, "input_name and labels_name are both 'input_ids'"),
     ],
 )
 def test_options_that_cannot_be_are_refused_at_once(options, message):
     with pytest.raises(InvalidOption, match=message):
         DataCollatorForCausalLM(TOKENIZER, **({"return_tensors": "pt"} | options))
+
+
+def test_a_number_of_numpy_is_a_number():
+    assert collate(PACKED, max_length=np.int64(6), padding="max_length")["labels"].shape == (2, 6)
 
 
 def test_a_tokenizer_without_eos_cannot_leave_it_out_of_training():

@@ -293,6 +293,7 @@ def test_an_output_inside_its_input_is_refused(tmp_path):
         ({"tokenizer": None}, "text needs a tokenizer"),
         ({"max_length": 0}, "max_length is 0 but must be"),
         ({"min_len": 17}, "lower min_len or raise max_length"),
+        ({"keep_source": "no"}, "keep_source is 'no' but must be True or False"),
         ({"stride": 16}, r"16 beside BOS; lower stride or raise max_length"),
     ],
 )

@@ -181,6 +181,7 @@ def test_torchdata_resumes_exactly(dataset, workers):
         ({"world_size": 2, "rank": 2}, "rank is 2 but world_size is 2"),
         ({"rank": -1}, "rank is -1"),
         ({"epoch": -1}, "epoch is -1"),
+        ({"shuffle": "no"}, "shuffle is 'no' but must be True or False"),
     ],
 )
 def test_a_share_that_cannot_be_is_refused(dataset, options, message):

@@ -18,8 +18,9 @@ from quire.collate.special_tokens import (
     pad_token_id,
 )
 from quire.collate.tensors import Batch, as_batch, require_return_tensors
-from quire.errors import InvalidOption, InvalidRow, unknown_name
+from quire.errors import InvalidOption, InvalidRow, require_flags, unknown_name
 from quire.labels import LabelOptions, causal_labels
+from quire.plan.options import require_integer
 
 PADDING = ("longest", "max_length", "do_not_pad")
 
@@ -72,8 +73,14 @@ class DataCollatorForCausalLM:
     """Every fragment is padded inside its row to a multiple of this."""
 
     def __post_init__(self) -> None:
+        require_flags(self)
         require_return_tensors(self.return_tensors)
-        if self.attention is not None and self.attention not in ATTENTION:
+        if self.input_name == self.labels_name:
+            raise InvalidOption(
+                f"input_name and labels_name are both {self.input_name!r}, so that labels would "
+                "stand in the place of tokens; give them two names"
+            )
+        if self.attention is not None and self.attention not in tuple(ATTENTION):
             raise unknown_name("attention", self.attention, ATTENTION)
         if not isinstance(self.padding, bool) and self.padding not in PADDING:
             raise unknown_name("padding", self.padding, PADDING)
@@ -165,9 +172,7 @@ class DataCollatorForCausalLM:
                     f"truncation={self.truncation} and padding={self.padding!r} need max_length, "
                     "which is None; say how many places a row has"
                 )
-        elif not isinstance(self.max_length, int) or self.max_length < 1:
-            raise InvalidOption(f"max_length is {self.max_length!r} but must be an integer >= 1")
-        elif self.max_length % multiple:
+        elif require_integer("max_length", self.max_length, 1) % multiple:
             raise InvalidOption(
                 f"max_length={self.max_length} is no multiple of pad_documents_to={multiple}, so "
                 f"a full row has no room; use {self.max_length // multiple * multiple or multiple}"

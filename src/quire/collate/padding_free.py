@@ -14,8 +14,9 @@ from quire.collate.layout import place
 from quire.collate.rows import Feature, Ints, Rows, read_rows
 from quire.collate.special_tokens import SpecialTokens, eos_token_id, pad_token_id
 from quire.collate.tensors import Batch, as_batch, require_return_tensors
-from quire.errors import InvalidOption, InvalidRow
+from quire.errors import InvalidRow, require_flags
 from quire.labels import LabelOptions, causal_labels
+from quire.plan.options import require_integer
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,11 @@ class PaddingFreeCollator:
     """The longest document that may come; stands as `max_length_q/k` in every batch."""
 
     def __post_init__(self) -> None:
+        require_flags(self)
         require_return_tensors(self.return_tensors)
         for name in ("num_tokens", "num_segments", "max_length"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise InvalidOption(f"{name} is {value!r} but must be an integer >= 1, or None")
+            if (value := getattr(self, name)) is not None:
+                require_integer(name, value, 1)
         _ = self._label_options
 
     def __call__(self, features: Sequence[Feature]) -> Batch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -64,10 +64,12 @@ def read_rows(
 
     Errors name the row and the column.
     """
-    if isinstance(features, Mapping) or len(features) == 0:
+    count = len(features) if isinstance(features, Sized) else None
+    if isinstance(features, Mapping) or not count:
+        many = "" if count is None else f" of {count}"
         raise InvalidRow(
-            f"a batch is a list of at least one row, not a {type(features).__name__} of "
-            f"{len(features)}; give a list of dicts"
+            f"a batch is a list of at least one row, not a {type(features).__name__}{many}; give a "
+            "list of dicts"
         )
     tokens = [_read_tokens(feature, row) for row, feature in enumerate(features)]
     _refuse_negative_ids(tokens)

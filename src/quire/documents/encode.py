@@ -14,7 +14,7 @@ from quire.documents.bad_records import BadRecords
 from quire.documents.documents import Documents
 from quire.documents.encoded import Encoded
 from quire.documents.tokenizer import Tokenizer
-from quire.errors import InvalidDocument, InvalidOption
+from quire.errors import InvalidDocument, InvalidOption, require_flags
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan.options import require_integer
 
@@ -33,9 +33,7 @@ class EncodeOptions:
     """A regular expression; the text is cut before its first match."""
 
     def __post_init__(self) -> None:
-        for name in ("add_bos", "add_eos"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidOption(f"{name} is {getattr(self, name)!r} but must be True or False")
+        require_flags(self)
         if self.max_len is not None:
             require_integer("max_len", self.max_len, 1)
         if self.truncate_at is not None:

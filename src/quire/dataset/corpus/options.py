@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from quire.dataset.option_words import words_of_packing
 from quire.documents import EncodeOptions
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, require_flags
 from quire.plan import PlanOptions, keeps_order
 from quire.plan.options import LARGEST, require_integer
 
@@ -60,6 +60,7 @@ class CorpusOptions:
     """A longer record is a bad one."""
 
     def __post_init__(self) -> None:
+        require_flags(self)
         for name in ("partition_size", "max_record_bytes"):
             require_integer(name, getattr(self, name), 1, most=LARGEST)
         require_integer("seed", self.seed, 0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from quire.errors import InvalidOption, InvalidState
+from quire.errors import InvalidOption, InvalidState, require_flags
 from quire.plan import balance
 from quire.plan.options import require_integer
 from quire.plan.shuffling import permutation
@@ -44,6 +44,7 @@ class LoaderOptions:
     the shards of its part, not all. The sequence is still the same for every world size."""
 
     def __post_init__(self) -> None:
+        require_flags(self)
         if self.sharded and self.balance:
             raise InvalidOption(
                 "balance deals rows to any rank, sharded keeps every rank to its own part; leave "
