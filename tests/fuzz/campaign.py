@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.fuzz.target import PREPARING
+
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a faster place for the same files
 _STUCK_SECONDS = 30
 """Behind this, a process is stuck where no alarm reaches it: in C++ or Rust."""
+_START_SECONDS = 300
+"""A busy machine may take long to import what a target's first execution needs."""
 _PER_PROCESS = 50_000
 _MOST_DEATHS = 10
 """Of processes, behind which a target is given up: each costs seconds."""
@@ -122,12 +126,13 @@ def _run_process(names: list[str], seed: int, start: int, count: int) -> _Life:
     with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         now = folder / "number"
-        now.write_bytes(start.to_bytes(8, "little"))
+        now.write_bytes(PREPARING.to_bytes(8, "little"))
         reason = _watched([",".join(names), *map(str, (seed, start, count)), name], now)
+        stopped = _number(now)
         return _Life(
             blocks=[json.loads(line) for line in (folder / "said").read_text().splitlines()],
             reason=reason,
-            stopped=int.from_bytes(now.read_bytes(), "little"),
+            stopped=start if stopped == PREPARING else stopped,
             errors=(folder / "errors").read_text(errors="replace")[-2000:],
         )
 
@@ -138,15 +143,19 @@ def _watched(arguments: list[str], now: Path) -> str | None:
     with (folder / "said").open("wb") as said, (folder / "errors").open("wb") as errors:
         command = [sys.executable, "-m", "tests.fuzz.execution", *arguments]
         process = subprocess.Popen(command, stdout=said, stderr=errors)
-    seen, since = b"", time.monotonic()
+    seen, since = PREPARING, time.monotonic()
     while process.poll() is None:
         time.sleep(0.05)
-        if (number := now.read_bytes()) != seen:
+        if (number := _number(now)) != seen:
             seen, since = number, time.monotonic()
-        elif time.monotonic() - since > _STUCK_SECONDS:
+        elif time.monotonic() - since > (_START_SECONDS if seen == PREPARING else _STUCK_SECONDS):
             process.kill()
             process.wait()
             return "stuck"
     if process.returncode < 0:
         return f"crash {signal.Signals(-process.returncode).name}"
     return f"exit {process.returncode}" if process.returncode else None
+
+
+def _number(now: Path) -> int:
+    return int.from_bytes(now.read_bytes(), "little")

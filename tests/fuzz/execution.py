@@ -23,7 +23,7 @@ from typing import Any
 
 from quire.errors import QuireError
 from tests.fuzz.guards import Guard
-from tests.fuzz.target import Subject
+from tests.fuzz.target import PREPARING, Subject
 from tests.fuzz.targets import load_target
 
 BLOCK = 500
@@ -145,6 +145,7 @@ def _blocks(start: int, count: int) -> Iterator[range]:
 def _execute(name: str, seed: int, numbers: tuple[int, int], folder: Path, now: mmap.mmap) -> None:
     """Run the executions ``start`` to ``start + count`` and print a line for each block."""
     start, count = numbers
+    now[:] = PREPARING.to_bytes(8, "little")
     home = folder / name / "home"
     home.mkdir(parents=True)
     subject = load_target(name).prepare(home)

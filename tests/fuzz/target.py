@@ -8,6 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+PREPARING = 2**64 - 1
+"""Stands for the number of an execution where the first is yet to come."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:

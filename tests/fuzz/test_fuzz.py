@@ -37,7 +37,7 @@ KINDS = {
 }
 
 
-SLOW = ["recipe", "shard", "manifest_verified", "index", "index_verified"]
+SLOW = ["recipe", "shard", "manifest_verified", "index", "index_verified", "resumed_run"]
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,13 @@ from tests.fuzz.target import Target
 SHARES = {
     "states": {"stream_state": 8, "stream_state_file": 180, "dealt_state": 6, "loader_state": 180,
                "online_state": 180},
-    "visions": {"vision_state": 10},
+    "visions": {"vision_state": 10, "vision_images": 10},
     "outputs": {"manifest": 4, "manifest_verified": 2, "index": 2, "index_verified": 1, "shard": 1,
                 "plan": 30},
+    "journals": {"commits": 6, "resumed_run": 1},
     "tables": {"arrow_input": 30, "parquet_input": 30, "hostile_offsets": 20, "view": 10},
-    "texts": {"recipe": 5, "config": 20, "config_override": 40, "jsonl": 100, "tokenizer_json": 40,
-              "document_starts": 120},
+    "texts": {"recipe": 5, "config": 20, "config_override": 40, "jsonl": 100, "jsonl_gz": 20,
+              "jsonl_zst": 20, "tokenizer_json": 40, "document_starts": 120},
     "controls": dict.fromkeys(
         ("control_socket", "control_read_outside", "control_write_outside", "control_read_unheard",
          "control_remove_outside", "control_program", "control_code", "control_pickle",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
@@ -146,32 +149,69 @@ def _none(_value: object) -> None:
     return None
 
 
+_READ_AS = (
+    CorpusOptions(max_length=8),
+    CorpusOptions(max_length=8, pretokenized=True, max_record_bytes=64),
+    CorpusOptions(max_length=8, messages_key="x"),
+)
+"""As text, as tokens, as conversations."""
+_SEEDS = [text.encode() for text in (*_LINES, '{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}\n')]
+
+
+def _read_lines(file: Path, options: CorpusOptions) -> str | None:
+    columns = {"input_ids": "int32", "labels": "int32"} if options.pretokenized else {}
+    (found,) = find_inputs([file])
+    span = Span(file=0, start=0, stop=None, first_record=0, size=found.size)
+    bad = 0
+    for batch in read_span(found, span, options, columns):
+        bad += len(batch.bad)
+        for record in batch.bad:
+            assert record.reason.isprintable(), "a reason that a terminal would obey"
+    return "bad record" if bad else None
+
+
 def _jsonl(folder: Path) -> Subject:
     file = folder / "a.jsonl"
-    options = [
-        CorpusOptions(max_length=8),
-        CorpusOptions(max_length=8, pretokenized=True, max_record_bytes=64),
-        CorpusOptions(max_length=8, messages_key="x"),
-    ]
-    tokens = '{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}\n'
-    seeds = [text.encode() for text in (*_LINES, tokens)]
 
     def make(choose: Random) -> tuple[int, bytes]:
-        return choose.randrange(3), mutated_bytes(choose, choose.choice(seeds), seeds)
+        return choose.randrange(3), mutated_bytes(choose, choose.choice(_SEEDS), _SEEDS)
 
     def read(given: tuple[int, bytes]) -> str | None:
         file.write_bytes(given[1])
-        columns = {"input_ids": "int32", "labels": "int32"} if given[0] == 1 else {}
-        (found,) = find_inputs([file])
-        span = Span(file=0, start=0, stop=None, first_record=0, size=found.size)
-        bad = 0
-        for batch in read_span(found, span, options[given[0]], columns):
-            bad += len(batch.bad)
-            for record in batch.bad:
-                assert record.reason.isprintable(), "a reason that a terminal would obey"
-        return "bad record" if bad else None
+        return _read_lines(file, _READ_AS[given[0]])
 
     return Subject(make=make, read=read)
+
+
+def _compressed(suffix: str, shrink: Callable[[bytes], bytes]) -> Callable[[Path], Subject]:
+    """Lines whose compressed form was changed, or that were changed before; some have no end."""
+
+    def prepare(folder: Path) -> Subject:
+        file = folder / f"a.jsonl.{suffix}"
+        bombs = [shrink(b"a" * (80 << 20)), shrink((b" " * (1 << 20) + b"\n") * 80)]
+        whole = [shrink(seed) for seed in (*_SEEDS, b"".join(_SEEDS) * 200, b"")]
+
+        def make(choose: Random) -> tuple[int, bytes]:
+            form = choose.randrange(3)
+            if choose.random() < 0.3:
+                return form, shrink(mutated_bytes(choose, choose.choice(_SEEDS), _SEEDS))
+            if choose.random() < 0.002:
+                return form, choose.choice(bombs)
+            data = choose.choice(whole)
+            joined = data + choose.choice(whole) if choose.random() < 0.2 else data
+            return form, mutated_bytes(choose, joined, whole)
+
+        def read(given: tuple[int, bytes]) -> str | None:
+            file.write_bytes(given[1])
+            return _read_lines(file, _READ_AS[given[0]])
+
+        return Subject(make=make, read=read)
+
+    return prepare
+
+
+def _zstd(data: bytes) -> bytes:
+    return pa.compress(data, "zstd", asbytes=True)
 
 
 def _tokenizer_json(folder: Path) -> Subject:
@@ -247,6 +287,8 @@ TARGETS = by_name(
     Target(name="config", prepare=_config),
     Target(name="config_override", prepare=_config_override),
     Target(name="jsonl", prepare=_jsonl),
+    Target(name="jsonl_gz", prepare=_compressed("gz", lambda data: gzip.compress(data, mtime=0))),
+    Target(name="jsonl_zst", prepare=_compressed("zst", _zstd)),
     Target(name="tokenizer_json", prepare=_tokenizer_json),
     Target(name="document_starts", prepare=_document_starts),
 )

@@ -1,16 +1,22 @@
-"""Saved states of packed vision-language datasets."""
+"""Saved states of packed vision-language datasets, and the files of their images."""
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 from quire.vision import PackedVLDataset
+from tests.fuzz.mutation import mutated_bytes
 from tests.fuzz.target import Subject, Target, by_name
 from tests.fuzz.targets.states import of_json
-from tests.vision.inputs import KINDS, samples
+from tests.vision.inputs import KINDS, ByNumber, sample, samples
 
 
 def _vision_state(_folder: Path) -> Subject:
@@ -43,4 +49,49 @@ def _vision_state(_folder: Path) -> Subject:
     return Subject(make=make, read=read)
 
 
-TARGETS = by_name(Target(name="vision_state", prepare=_vision_state))
+class _Decoding(ByNumber):
+    """Opens an image as its sample is asked for."""
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        given = super().__getitem__(number)
+        with Image.open(io.BytesIO(given["image"])) as image:
+            pixels = np.asarray(image.convert("RGB"))
+        return {**given, "pixel_values": pixels[None]}
+
+
+def _vision_images(_folder: Path) -> Subject:
+    """An image between two good ones: it is packed or left out, and they are packed."""
+    pixels = np.random.default_rng(0).integers(0, 255, (24, 24, 3), dtype=np.uint8)
+    kinds = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "TGA", "ICO", "JPEG2000")
+    seeds = [_as_file(Image.fromarray(pixels), kind) for kind in kinds]
+    Image.MAX_IMAGE_PIXELS = 1 << 20
+    logging.getLogger("quire.vision").setLevel(logging.ERROR)
+
+    def make(choose: Random) -> bytes:
+        return mutated_bytes(choose, choose.choice(seeds), seeds)
+
+    def read(data: bytes) -> str | None:
+        items = [sample(n, 3, image=image) for n, image in enumerate((seeds[0], data, seeds[1]))]
+        dataset = PackedVLDataset(
+            _Decoding(items), packing_length=16, packing_drop_last=False, max_bad_records=1
+        )
+        (pack,) = dataset
+        numbers = [item["number"] for item in pack]
+        assert numbers in ([0, 1, 2], [0, 2])
+        ledger = dataset.telemetry().ledger.check()
+        assert ledger.documents.dropped["bad_record"] == 3 - len(numbers)
+        return None if len(numbers) == 3 else "bad record"
+
+    return Subject(make=make, read=read)
+
+
+def _as_file(image: Image.Image, kind: str) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind)
+    return file.getvalue()
+
+
+TARGETS = by_name(
+    Target(name="vision_state", prepare=_vision_state),
+    Target(name="vision_images", prepare=_vision_images),
+)
