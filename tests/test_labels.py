@@ -252,6 +252,20 @@ def test_a_tokenizer_without_eos_cannot_be_told_not_to_train_on_it():
     )
 
 
+@pytest.mark.parametrize("ignore_index", [None, True, -100.0])
+def test_an_ignore_index_that_no_label_can_be_is_refused(ignore_index):
+    with pytest.raises(InvalidOption) as raised:
+        LabelOptions(ignore_index=ignore_index)
+    assert str(raised.value) == (
+        f"ignore_index is {ignore_index!r} but must be an integer, as labels are"
+    )
+
+
+def test_options_that_are_flags_are_true_or_false():
+    with pytest.raises(InvalidOption, match="mask_boundary_loss"):
+        LabelOptions(mask_boundary_loss="no")
+
+
 def test_labels_need_numpy_alone():
     program = (
         "import sys, quire.labels; "

@@ -138,7 +138,7 @@ AVERAGINGS: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType(
 
 def _fragment_numbers(segments: Ints) -> Ints:
     """A number for every fragment of the batch, the same on all its places."""
-    if segments.min(initial=0) < 0:  # it would be counted with a fragment of another row
+    if (segments < 0).any():  # it would be counted with a fragment of another row
         raise InvalidRow(
             f"segment_ids hold {segments.min()}, but fragments have 1 or more and padding has 0; "
             "number the fragments of each row from 1"

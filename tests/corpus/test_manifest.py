@@ -6,19 +6,24 @@ import hashlib
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import quire
 from quire.dataset.corpus.commits import Commit
-from quire.dataset.corpus.inputs import InputFile
+from quire.dataset.corpus.inputs import FINGERPRINT, InputFile
 from quire.dataset.corpus.manifest import (
     differences,
+    make_header,
     make_index_manifest,
     make_manifest,
     read_json,
     require_same,
     write_bad_records,
     write_json,
+    write_manifest,
 )
+from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.batches import BadRecord
 from quire.errors import CorruptFile, OutputError, StorageError
 from quire.ledger import Ledger, LedgerImbalance, Tally, TokenTally
@@ -58,10 +63,48 @@ def shard_of(partition: int, tokens: int, records: str) -> dict:
     }
 
 
+def file_of(number: int, name: str) -> InputFile:
+    return InputFile(
+        number=number,
+        path=Path(name),
+        name=name,
+        kind="jsonl",
+        size=1,
+        fingerprint="",
+        changed_at=0,
+    )
+
+
 COMMITS = [commit_of(0, 7), commit_of(1, 5)]
 
 
 # What it says
+
+
+@pytest.mark.parametrize(("index_only", "name"), [(False, "quire.packed"), (True, "quire.indexed")])
+def test_the_header_is_all_that_decides_the_bytes(index_only, name):
+    options = CorpusOptions(max_length=8, index_only=index_only)
+    file = file_of(0, "a.jsonl")
+    assert make_header(options, [file], {"labels": "int32"}, {"kind": "byte"}) == {
+        "format": {
+            "name": name,
+            "version": 1,
+            "quire": quire.__version__,
+            "pyarrow": pa.__version__,
+        },
+        "options": options.to_dict(),
+        "tokenizer": {"kind": "byte"},
+        "columns": {"labels": "int32"},
+        "fingerprint": FINGERPRINT,
+        "inputs": [file.to_dict()],
+    }
+
+
+def test_a_manifest_is_written_with_the_checksum_of_all_it_says(tmp_path):
+    written = write_manifest(tmp_path / "a.json", {"rows": 1, "checksum": "of an earlier one"})
+    digest = hashlib.sha256(b'{"rows":1}').hexdigest()
+    assert written == {"rows": 1, "checksum": digest}
+    assert json.loads((tmp_path / "a.json").read_text()) == written
 
 
 def test_the_manifest_of_rows_sums_its_shards():
@@ -100,18 +143,7 @@ def test_the_manifest_of_documents_has_the_rows_of_its_first_plan():
 
 
 def test_bad_records_are_listed_by_position_and_reason(tmp_path):
-    files = [
-        InputFile(
-            number=number,
-            path=Path(name),
-            name=name,
-            kind="jsonl",
-            size=1,
-            fingerprint="",
-            changed_at=0,
-        )
-        for number, name in enumerate(["a.jsonl", "b.jsonl"])
-    ]
+    files = [file_of(0, "a.jsonl"), file_of(1, "b.jsonl")]
     bad = [
         BadRecord(file=1, record=3, offset=None, reason="is no text"),
         BadRecord(file=0, record=9, offset=80, reason="is no JSON"),

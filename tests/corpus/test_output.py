@@ -13,8 +13,10 @@ import pytest
 from quire.dataset.corpus.output import (
     clear_work,
     errors_of_writing,
+    leave_no_beginning,
     opened_output,
     require_apart,
+    require_no_shards,
     sweep,
     sweep_plans,
 )
@@ -181,6 +183,40 @@ def test_an_output_beside_its_inputs_is_taken(tmp_path):
     require_apart(inputs, tmp_path / "corpus-out")
     require_apart(inputs, as_path("memory://a/corpus-out"))
     require_apart(str(tmp_path), tmp_path / "out")  # text is no list: refused where files are found
+
+
+# Runs that broke off early
+
+
+def test_shards_of_which_nothing_says_how_they_were_packed_are_refused(out):
+    require_no_shards(out)
+    put(out / ".quire" / "writer")
+    require_no_shards(out)
+    for name in ("d", "c", "b", "a"):
+        put(out / "data" / name)
+    with pytest.raises(OutputError) as raised:
+        require_no_shards(out)
+    assert str(raised.value) == (
+        f"{out}/data holds files (a, b, c) but .quire/run.json, which says how they were packed, "
+        "is gone; choose a new output"
+    )
+
+
+def test_a_run_without_a_shard_leaves_nothing_and_one_with_a_shard_all(tmp_path):
+    put(tmp_path / ".quire" / "run.json")
+    put(tmp_path / "data" / "a.parquet")
+    leave_no_beginning(tmp_path)
+    assert files(tmp_path) == [".quire/run.json", "data/a.parquet"]
+    (tmp_path / "data" / "a.parquet").unlink()
+    leave_no_beginning(tmp_path)
+    assert files(tmp_path) == []
+    assert not (tmp_path / "data").exists()
+
+
+def test_in_a_store_a_run_without_a_shard_stays(remote):
+    put(remote / ".quire" / "run.json")
+    leave_no_beginning(remote)
+    assert files(remote) == [".quire/run.json"]
 
 
 # What is taken away
