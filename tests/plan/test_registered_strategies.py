@@ -95,6 +95,17 @@ def test_a_registered_strategy_sees_spaces_the_row_and_the_options(registered):
     assert (sizes.tolist(), capacity, options) == ([4, 8], 16, plan.options)
 
 
+def test_sizes_of_16_bits_are_summed_in_more(registered):
+    registered("heap", lambda sizes, capacity, options: [0, 0])
+    with pytest.raises(StrategyError, match=r"put 80000 tokens into a row that holds 50000"):
+        quire.make_plan([40_000, 40_000], 50_000, "heap")
+
+
+def test_row_numbers_may_be_very_large(registered):
+    registered("far", lambda sizes, capacity, options: [2**60 + 1, 2**60])
+    assert quire.make_plan([5, 5], 8, "far").documents.tolist() == [1, 0]
+
+
 def test_unsigned_row_numbers_are_row_numbers(registered):
     registered("unsigned", lambda sizes, capacity, options: np.array([1, 0, 1], np.uint8))
     plan = quire.make_plan([3, 2, 4], 8, "unsigned")
