@@ -223,6 +223,15 @@ def test_a_run_that_ends_before_its_first_shard_leaves_nothing(
     assert pack(path, tmp_path / "out", index_only=index_only).num_rows
 
 
+def test_an_output_without_a_row_says_what_became_of_the_documents(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", ["", "abc", "defg"])
+    with pytest.warns(UserWarning, match="of 3 documents 1 left out as empty, 2 left out as"):
+        pack(path, tmp_path / "out", max_len=2)
+    (tmp_path / "b.jsonl").write_text("")
+    with pytest.warns(UserWarning, match="holds no row: of 0 documents none has a token"):
+        pack(tmp_path / "b.jsonl", tmp_path / "two")
+
+
 def test_options_that_cannot_work_are_refused_before_a_document_is_read(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [{"text": None}])
     with pytest.raises(InvalidOption, match="BOS leaves no room"):

@@ -38,8 +38,10 @@ def test_rows_are_those_of_the_shards_in_order(packed):
     assert [plain(row) for row in dataset.__getitems__([3, 1])] == [expected[3], expected[1]]
     assert dataset[0]["input_ids"].dtype == np.int32
     assert not dataset[0]["input_ids"].flags.writeable, "it is a view of the file"
-    with pytest.raises(IndexError):
-        dataset[len(dataset)]
+    assert [plain(row) for row in dataset[3:1:-1]] == expected[3:1:-1]
+    count = len(dataset)
+    with pytest.raises(IndexError, match=f"has no row {count}: it has {count} rows"):
+        dataset[count]
 
 
 def test_columns_can_be_chosen(packed):

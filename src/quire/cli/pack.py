@@ -7,6 +7,7 @@ import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -149,8 +150,11 @@ def stopping(out: AnyPath, remedy: str = "run the same with --resume") -> Iterat
 
 
 def _say_stopped(out: AnyPath, remedy: str) -> None:
+    there = f"what is committed stays in {str(out)!r}: {remedy}"
+    if isinstance(out, Path) and not out.exists():
+        there = "nothing was committed yet: run the same again"
     Console(stderr=True).print(
-        f"stopped; what is committed stays in {str(out)!r}: {remedy}",
+        f"stopped; {there}",
         markup=False,
         soft_wrap=True,
     )

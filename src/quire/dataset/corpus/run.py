@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -42,6 +42,7 @@ from quire.dataset.corpus.result import PackResult
 from quire.dataset.corpus.tokenizer import load_tokenizer, tokenizer_fingerprint
 from quire.documents import TokenizerLike
 from quire.errors import WorkerError, unknown_name
+from quire.ledger import Ledger
 from quire.plan.options import require_integer
 from quire.seals import checksum
 from quire.storage import AnyPath, Named, RemotePath, as_path
@@ -234,7 +235,7 @@ class _Run:
             manifest = write_manifest(self.out / MANIFEST, self._manifest(job, header, bad))
             clear_work(work)
         if not manifest["rows"]:
-            warnings.warn(f"{self.out} holds no row: no document had a token", stacklevel=4)
+            warnings.warn(f"{self.out} holds no row: {_why_none(manifest)}", stacklevel=4)
         return self._result(manifest)
 
     def _require_still_ours(self, work: AnyPath, header: dict[str, Any]) -> None:
@@ -257,3 +258,9 @@ class _Run:
     def _result(self, manifest: dict[str, Any], was_complete: bool = False) -> PackResult:
         plan = plan_name(self._options) if self._options.index_only else None
         return PackResult(path=self.out, manifest=manifest, plan=plan, was_complete=was_complete)
+
+
+def _why_none(manifest: Mapping[str, Any]) -> str:
+    documents = Ledger.from_dict(manifest["ledger"]).documents
+    reasons = [f"{count} left out as {why}" for why, count in documents.dropped.items() if count]
+    return f"of {documents.input} documents " + (", ".join(reasons) or "none has a token")

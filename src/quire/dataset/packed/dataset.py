@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
@@ -138,8 +138,19 @@ class PackedDataset:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, row: int) -> Row:
-        return self._rows[range(len(self))[row]]
+    @overload
+    def __getitem__(self, row: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[Row]: ...
+
+    def __getitem__(self, row: int | slice) -> Row | list[Row]:
+        if isinstance(row, slice):
+            return self.__getitems__(range(len(self))[row])
+        try:
+            return self._rows[range(len(self))[row]]
+        except IndexError:
+            raise IndexError(f"{self.path} has no row {row}: it has {len(self)} rows") from None
 
     def __getitems__(self, rows: Sequence[int]) -> list[Row]:
         """Several rows; torch asks in this way."""
