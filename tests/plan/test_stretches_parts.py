@@ -12,6 +12,7 @@ from quire.plan import PlanOptions, stretches
 from quire.plan.best_fit import best_fit
 from quire.plan.fragments import whole_documents
 from quire.plan.lengths import as_lengths
+from quire.plan.rows import Rows
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +99,19 @@ def test_documents_of_many_fragments_are_planned_in_stretches(stride):
     plan = make_plan([80] * 20, capacity=8, stride=stride)
     assert plan.ledger.tokens.emitted == 1600
     assert plan.num_fragments == 20 * -(-(80 - stride) // (8 - stride))
+
+
+@pytest.mark.parametrize("num_rows", [1, 2])
+def test_rows_placed_anew_are_taken_if_they_are_fewer(num_rows):
+    options = PlanOptions(capacity=9)
+    fragments = whole_documents(as_lengths([3, 4]), options)
+    anew = Rows(
+        fragments=np.array([1, 0]), offsets=np.array([0, 2] if num_rows == 1 else [0, 1, 2])
+    )
+    before = np.array([0, 1, 2])
+    found, offsets = stretches._placed_anew(fragments, before, options, lambda *given: anew)
+    assert found.documents.tolist() == ([1, 0] if num_rows == 1 else [0, 1])
+    assert offsets is (anew.offsets if num_rows == 1 else before)
 
 
 def random_lengths(number: int, most: int) -> list[int]:

@@ -76,6 +76,7 @@ def test_the_first_sizes_are_those_of_the_head_of_the_queue_that_fit():
         ([8, 8, 1, 1], 18, 3, 1, [8, 8, 1]),
         ([8, 8, 8, 2], 20, 9, 2, [2]),
         ([2, 2, 2, 2], 8, 3, 2, [2, 2, 2]),
+        ([5, 5, 5], 9, 9, 5, [5]),
     ],
 )
 def test_each_pick_is_the_largest_that_fits(sizes, space, picks, reserve, chosen):

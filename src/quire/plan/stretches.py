@@ -122,10 +122,10 @@ class _Joined:
 
     def __init__(self, lengths: IntArray, options: PlanOptions) -> None:
         most = len(lengths) + _most_cuts(lengths, options)
-        self._integer = narrowest_signed(max(most, int(lengths.max(initial=0))))
+        self._integer = narrowest_signed(max(most, int(lengths.max())))
         # Pages that nothing is written to cost no memory, unlike columns that grow.
         self._columns = [np.empty(most, dtype=self._integer) for _ in range(3)]
-        self._counts: list[IntArray] = []
+        self._counts: list[IntArray] = [np.zeros(0, dtype=np.int32)]
         self._used = 0
 
     def add(self, numbers: Numbers, fragments: Fragments, offsets: IntArray) -> None:
@@ -139,7 +139,7 @@ class _Joined:
 
     def rows(self) -> LaidOut:
         """All rows that were taken."""
-        counts = np.concatenate(self._counts or [np.zeros(0, dtype=np.int32)])
+        counts = np.concatenate(self._counts)
         offsets = np.zeros(len(counts) + 1, dtype=np.int64)
         np.cumsum(counts, out=offsets[1:])
         documents, starts, stops = (column[: self._used] for column in self._columns)
