@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -370,6 +371,19 @@ def test_workers_change_no_batch_and_no_state(folder):
                 stream.set_state(states[step])
                 assert same(take(stream, 12 - step), batches[step:])
                 POINTS["tried"] += 1
+
+
+def test_what_was_made_ahead_of_a_closing_comes_behind_it(folder):
+    options = {"shuffle_buffer_size": 5, "grain_prefetch": 2}
+    with opened({**options, "grain_prefetch": 0}, "jsonl", folder) as stream:
+        batches = take(stream, 6)
+    with opened(options, "jsonl", folder) as stream:
+        before = take(stream, 3)
+        while stream._prefetcher._queue.qsize() < 2:  # the thread is at work
+            time.sleep(0.001)
+        stream.close()
+        assert stream.get_state()["step"] == 3
+        assert same(before + take(stream, 3), batches)
 
 
 def test_state_update_interval_is_a_matter_of_cost_only(folder):

@@ -81,7 +81,8 @@ class Stream:
     def close(self) -> None:
         """End the threads and processes of this stream."""
         if self._prefetcher is not None:
-            self._last = self._snapshot()
+            # What was made ahead is forgotten: whoever asks again goes on behind the last batch.
+            self._last, self._is_torn = self._snapshot(), True
             self._prefetcher.stop()
         self._close()
 
