@@ -157,6 +157,18 @@ def test_a_text_that_brings_its_bos_opens_with_one():
     assert rows.input_ids == [[1, 10, 2, 1, 20, 2]]
 
 
+@pytest.mark.parametrize(
+    ("max_length", "message"),
+    [
+        (1, "BOS leaves no room for a token in a row of max_length 1; raise max_length or leave"),
+        (2, "in a row that holds 1 beside BOS; raise max_length"),
+    ],
+)
+def test_errors_speak_of_the_options_that_were_given(max_length, message):
+    with pytest.raises(ValueError, match=message):
+        pack(["10 11 12"], LiteralTokenizer(), max_length=max_length)
+
+
 def test_a_literal_eos_inside_a_document_is_no_boundary():
     rows = pack(["10 2 11 2 12"], LiteralTokenizer(), packed=True, max_length=20)
     assert rows.input_ids == [[1, 10, 2, 11, 2, 12, 2]]
@@ -213,7 +225,7 @@ def test_overlap_does_not_reach_before_the_document():
 def test_no_room_for_a_new_token_is_a_value_error_and_nothing_hangs(
     tokenizer, max_length, stride, packed
 ):
-    with pytest.raises(ValueError, match=r"stride=\d+ leaves no room|leave no room for a token"):
+    with pytest.raises(ValueError, match=r"stride=\d+ leaves no room|leaves? no room for a token"):
         pack([numbers(10, 9)], tokenizer, max_length=max_length, stride=stride, packed=packed)
 
 

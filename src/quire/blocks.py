@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from quire.bins import Bin, Document, pack_sequences_optimized, split_document_optimally
 from quire.documents import Documents, EncodeOptions, TokenizerLike, as_tokenizer, encode_texts
 from quire.documents.gather import gather
+from quire.documents.option_words import words_of_packing
 from quire.errors import InvalidDocument, InvalidOption, require_flags, unknown_name
 from quire.ledger import Ledger
 from quire.plan import Plan, PlanOptions, plan_documents, strategy_names
@@ -102,7 +103,8 @@ def pack_texts(
     options = options or BlockOptions()
     texts = _checked_texts(texts)
     documents = encode_texts(texts, as_tokenizer(tokenizer), options.encode)
-    plan = plan_documents(documents.lengths, documents.terms(options.plan_options()))
+    with words_of_packing():
+        plan = plan_documents(documents.lengths, documents.terms(options.plan_options()))
     return _packed(documents, plan)
 
 

@@ -58,6 +58,9 @@ def test_a_text_that_brings_its_own_bos_is_not_given_a_second():
     assert contents(documents) == [[10, 11, 2], [20, 2]]
     assert prefix(documents) == 1
     assert documents.ledger.documents.dropped == {"empty": 1}, "BOS alone is no content"
+    several = encode(["1 1 1 10 1", "1 1", "20 1", "1 30", "1"])
+    assert contents(several) == [[10, 1, 2], [20, 1, 2], [30, 2]]
+    assert several.ledger.documents.dropped == {"empty": 2}
     assert contents(encode(["1 10"], add_bos=False)) == [[1, 10, 2]], "unless none is added"
     alike = LiteralTokenizer(bos_token_id=2, eos_token_id=2)
     assert contents(encode(["2 10 2"], alike)) == [[10, 2, 2]]

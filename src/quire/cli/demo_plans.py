@@ -7,7 +7,7 @@ import time
 import numpy as np
 from rich.table import Table
 
-from quire.dataset.option_words import words_of_packing
+from quire.documents.option_words import words_of_packing
 from quire.errors import MissingDependency
 from quire.plan import Plan, make_plan, strategy_names
 

@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 from quire.dataset.groups import group_numbers
-from quire.dataset.option_words import words_of_packing
 from quire.dataset.records import Columns, Packed, Records, as_columns, require_name
 from quire.dataset.rows import like_input
 from quire.dataset.sources import PackSource, documents_of
 from quire.dataset.supervision import supervised_by_labels, teaching_groups
 from quire.documents import Documents, EncodeOptions, TokenizerLike, gather
+from quire.documents.option_words import words_of_packing
 from quire.errors import QuireError
 from quire.keywords import names_near_keywords
 from quire.ledger import Ledger

@@ -116,7 +116,7 @@ def with_specials(
 def _behind_bos(
     encoded: Encoded, bos: int | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where contents start and how long they are, without a BOS that a text brings itself.
+    """Where contents start and how long they are, without any BOS that a text brings itself.
 
     Many chat templates write one; every fragment is opened with BOS, and none with two.
     """
@@ -125,7 +125,11 @@ def _behind_bos(
         return starts, lengths
     opened = lengths > 0
     opened[opened] = encoded.tokens[starts[opened]] == bos
-    return starts + opened, lengths - opened
+    if not opened.any():
+        return starts, lengths
+    others = np.append(np.flatnonzero(encoded.tokens != bos), len(encoded.tokens))
+    skipped = np.minimum(others[np.searchsorted(others, starts)] - starts, lengths)
+    return starts + skipped, lengths - skipped
 
 
 def _special(name: str, tokenizer: Tokenizer, encoded: Encoded) -> int | None:

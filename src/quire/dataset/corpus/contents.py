@@ -13,9 +13,9 @@ from quire.dataset.corpus.encoding import FILE_SHIFT
 from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.shards import shard_schema
-from quire.dataset.option_words import words_of_packing
 from quire.dataset.supervision import supervised_by_labels
 from quire.documents import Documents, gather
+from quire.documents.option_words import words_of_packing
 from quire.errors import InvalidOption, OversizedDocument
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import make_plan, plan_documents

@@ -17,10 +17,10 @@ from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.output import PLANS
 from quire.dataset.corpus.seeds import shard_seed
-from quire.dataset.option_words import words_of_packing
 from quire.dataset.supervision import supervised_by_labels
 from quire.documents import Documents
 from quire.documents.list_columns import TOKENS
+from quire.documents.option_words import words_of_packing
 from quire.errors import InvalidOption
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import Plan, plan_documents

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 
-from quire.dataset.option_words import words_of_packing
 from quire.documents import EncodeOptions
+from quire.documents.option_words import words_of_packing
 from quire.errors import InvalidOption, require_flags
 from quire.plan import PlanOptions, keeps_order
 from quire.plan.options import LARGEST, require_integer
