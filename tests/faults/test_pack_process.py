@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.dataset.corpus import local_engine, shards
+from quire.dataset.corpus import local_engine, lock, shards
 from quire.dataset.corpus.lock import worker_lock
 from quire.errors import InvalidDocument, OutputError, WorkerError
 from tests.corpus.command import command, run
@@ -390,9 +390,16 @@ def test_44_the_lock_of_a_dead_writer_is_taken_over(tmp_path, corpus, undisturbe
     assert hashes(out) == undisturbed
 
 
-def test_44_workers_of_a_dead_writer_are_waited_for(tmp_path, corpus):
+def test_44_workers_of_a_dead_writer_are_waited_for(tmp_path, corpus, monkeypatch):
     (tmp_path / "out" / ".quire").mkdir(parents=True)
-    started = threading.Event()
+    waits, started = threading.Event(), threading.Event()
+    real = time.sleep
+
+    def sleep(seconds: float) -> None:
+        waits.set()
+        real(seconds)
+
+    monkeypatch.setattr(lock.time, "sleep", sleep)
     with worker_lock(tmp_path / "out" / ".quire"):
         thread = threading.Thread(
             target=lambda: pack(
@@ -404,7 +411,9 @@ def test_44_workers_of_a_dead_writer_are_waited_for(tmp_path, corpus):
             )
         )
         thread.start()
-        assert not started.wait(0.3)
+        while not waits.wait(0.05) and not started.is_set():
+            assert thread.is_alive()
+        assert not started.is_set()
     assert started.wait(30)
     thread.join()
 
