@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import itertools
 import json
+import threading
 
 import fsspec
 import pytest
@@ -195,6 +198,19 @@ def test_in_a_store_the_size_of_a_shard_tells(remote):
     assert names(remote / "work") == ["shard-00000-000.parquet.json"]
 
 
+def test_in_a_store_commits_are_read_at_once(remote, monkeypatch):
+    """One after the other, they would wait for each other here until the barrier breaks."""
+    commits = committed(remote, commit_of(), commit_of(piece=1))
+    together, real = threading.Barrier(2, timeout=20), RemotePath.read_bytes
+
+    def read_bytes(path):
+        together.wait()
+        return real(path)
+
+    monkeypatch.setattr(RemotePath, "read_bytes", read_bytes)
+    assert read_commits(remote / "work", remote, RUN) == commits
+
+
 def test_a_commit_under_another_name_is_taken_away(out):
     first, second = committed(out, commit_of(), commit_of(piece=1))
     content = (out / "work" / f"{first.name}.json").read_bytes()
@@ -253,8 +269,24 @@ def test_a_partition_is_finished_when_all_its_pieces_stand_up_to_the_last(pieces
     assert finished(iter(commits)) == expected
 
 
+class Counting:
+    """A file of some bytes, that notes how many are asked for at once."""
+
+    def __init__(self, data):
+        self.data, self.asked = data, []
+
+    def open(self, mode):
+        assert mode == "rb"
+        file = io.BytesIO(self.data)
+        real = file.read
+        file.read = lambda size: self.asked.append(size) or real(size)
+        return contextlib.closing(file)
+
+
 def test_a_large_file_is_hashed_block_by_block_and_a_missing_one_has_no_hash(out):
-    data = b"quire" * 1_000_000
-    (out / "a").write_bytes(data)
-    assert sha256_of(out / "a") == hashlib.sha256(data).hexdigest()
+    file = Counting(b"quire" * 1_000_000)
+    assert sha256_of(file) == hashlib.sha256(file.data).hexdigest()
+    assert file.asked == [1 << 22] * 3
+    (out / "a").write_bytes(b"quire")
+    assert sha256_of(out / "a") == hashlib.sha256(b"quire").hexdigest()
     assert sha256_of(out / "none") is None

@@ -75,7 +75,7 @@ def test_the_bytes_are_those_of_parquet_under_settings_that_are_written_out(tmp_
 
 @pytest.mark.parametrize(
     ("capacity", "groups"),
-    [(1 << 22, [1] * 5), (1 << 21, [2, 2, 1]), ((1 << 22) + 1, [1] * 5), (1 << 23, [1] * 5)],
+    [(1_600_000, [2, 2, 1]), (1 << 21, [2, 2, 1]), (1 << 22, [1] * 5), (1 << 23, [1] * 5)],
 )
 def test_a_row_group_holds_four_million_places_and_at_least_one_row(tmp_path, capacity, groups):
     write_shard(tmp_path / "a.parquet", table_of(5), capacity)
