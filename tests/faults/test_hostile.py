@@ -94,6 +94,7 @@ def test_55_a_tokenizer_that_needs_code_of_its_own_is_refused_and_nothing_is_run
 
 
 def test_a_folder_that_is_no_tokenizer_is_a_typed_error_for_conversations_too(tmp_path):
+    """Beside fault 55: what transformers makes of it is its own business."""
     (tmp_path / "tokenizer").mkdir()
     (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
     path = jsonl(tmp_path / "a.jsonl", [{"messages": []}])
