@@ -30,6 +30,10 @@ def test_the_figures_of_a_truncated_plan():
     assert found.share_broken == pytest.approx(1 / 3)
 
 
+def test_a_document_of_which_one_token_is_left_is_truncated():
+    assert one([5, 1], capacity=1, overlong="truncate").documents_truncated == 1
+
+
 def test_a_document_cut_at_its_left_end_is_truncated_too():
     assert one([5, 3], capacity=4, overlong="truncate_left").documents_truncated == 1
 
