@@ -161,3 +161,9 @@ def test_the_last_possible_options_and_lengths_are_taken():
     assert waiting.add("x", 10) == []
     assert waiting.add("y", 1) == [["x"]]
     assert waiting.flush() == [["y"]]
+
+
+@pytest.mark.parametrize("spaces", [[3], [3, 2, 1]])
+def test_documents_are_put_back_with_a_space_each(spaces):
+    with pytest.raises(ValueError, match=r"argument 2 is (shorter|longer) than argument 1"):
+        packer(buffer_size=9).put_back(["a", "b"], spaces)
