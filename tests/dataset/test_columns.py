@@ -359,3 +359,22 @@ def test_ids_keep_their_type():
         column = pa.array([[1, 200]], pa.list_(kind))
         rows = quire.pack_dataset(pa.table({"input_ids": column}), max_length=8)
         assert rows["input_ids"].type.value_type == kind
+
+
+@pytest.mark.parametrize("odd", [{"completion_mask": [1]}, {"completion_mask": None}, {}])
+def test_17_a_mask_that_one_record_lacks_is_not_lost_for_all(odd):
+    good = [{"input_ids": [5, 6, 7], "completion_mask": [0, 1, 1]}] * 9
+    with pytest.raises(InvalidDocument, match=r"record 9 has .*completion_mask"):
+        quire.pack_dataset([*good, {"input_ids": [5, 6], **odd}], max_length=8)
+
+
+def test_padding_is_not_packed():
+    records = [
+        {"input_ids": [5, 6], "attention_mask": [1, 1]},
+        {"input_ids": [7, 8, 0, 0], "attention_mask": [1, 1, 0, 0]},
+    ]
+    with pytest.raises(InvalidDocument, match="record 1 is padded: its attention_mask has 2 zeros"):
+        pack(records, max_length=8)
+    rows, ledger = pack(records, max_length=8, max_bad_records=1)
+    assert rows == [{"input_ids": [5, 6], "attention_mask": [1, 1], "document_starts": [0]}]
+    assert ledger.documents.dropped == {"bad_record": 1}

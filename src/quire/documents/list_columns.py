@@ -18,7 +18,15 @@ from quire.plan.finish import spans
 
 TOKENS = "input_ids"
 _STARTS = "document_starts"
-PER_TOKEN = ("labels", "loss_mask", "attention_mask", "token_type_ids", "assistant_masks")
+MASK = "attention_mask"
+PER_TOKEN = (
+    "labels",
+    "loss_mask",
+    MASK,
+    "token_type_ids",
+    "assistant_masks",
+    "completion_mask",
+)
 """Columns that are per token whatever their lengths say: another length is an error in them."""
 
 
@@ -41,6 +49,8 @@ def documents_from_columns(
     for name in _parallel_names(table, columns):
         values, other = _flat(table, name, bad)
         _compare(name, lengths, other, bad)
+        if name == MASK:
+            _refuse_padding(values, other, bad)
         flat[name] = values if np.array_equal(lengths, other) else _aligned(values, lengths, other)
     usable = bad.good & (lengths > 0)
     empty = int((bad.good & (lengths == 0)).sum())
@@ -68,6 +78,14 @@ def _flat(table: pa.Table, name: str, bad: BadRecords) -> tuple[pa.Array, npt.ND
             bad.add(record, f"has a null inside its {name}")
         values = values.fill_null(pa.scalar(0).cast(values.type))
     return values, lengths
+
+
+def _refuse_padding(mask: pa.Array, lengths: npt.NDArray[np.int64], bad: BadRecords) -> None:
+    """Padding inside a row would be learnt: documents are packed without."""
+    places = np.flatnonzero(mask.to_numpy(zero_copy_only=False) == 0)
+    padded = np.searchsorted(np.cumsum(lengths), places, side="right")
+    for record, count in zip(*np.unique(padded, return_counts=True), strict=True):
+        bad.add(int(record), f"is padded: its {MASK} has {count} zeros")
 
 
 def _require_unpacked(table: pa.Table) -> None:

@@ -48,7 +48,10 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
             raise unknown_name(f"column of {first.path}", name, known)
     columns = {name: known[name] for name in dict.fromkeys((TOKENS, *names))}
     for file, schema in schemas.items():
-        _require_same(file, _of_schema(file, schema), columns, first)
+        mine = _of_schema(file, schema)
+        _require_same(file, mine, columns, first)
+        if not options.columns:
+            _require_none_lost(file, mine, columns, first)
     return columns
 
 
@@ -119,4 +122,15 @@ def _require_same(
             raise InvalidDocument(
                 f"{file.path}: column {name!r} holds {mine.get(name, 'nothing')} but in "
                 f"{first.path} it holds {kind}; give all files one schema, or pack them apart"
+            )
+
+
+def _require_none_lost(
+    file: InputFile, mine: Mapping[str, str], columns: Mapping[str, str], first: InputFile
+) -> None:
+    for name in PER_TOKEN:
+        if name in mine and name not in columns:
+            raise InvalidDocument(
+                f"{file.path} has a column {name!r} but {first.path} has none, so that it would "
+                "be lost; give all files one schema, or pack them apart"
             )

@@ -10,16 +10,26 @@ import pyarrow as pa
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.batches import BadRecord, Batch
 from quire.documents.json_records import RecordProblem
-from quire.documents.list_columns import TOKENS
+from quire.documents.list_columns import PER_TOKEN, TOKENS
 
 
 def field_of(record: Mapping[str, Any], options: CorpusOptions, columns: Mapping[str, str]) -> Any:  # noqa: ANN401 - a JSON value
     """The text, the conversation or the token columns of a JSON object, or a `RecordProblem`."""
     if options.pretokenized:
+        _require_none_lost(record, options, columns)
         return {name: _required(record, name, list) for name in columns}
     if options.messages_key is not None:
         return _required(record, options.messages_key, list)
     return _required(record, options.text_key, str)
+
+
+def _require_none_lost(
+    record: Mapping[str, Any], options: CorpusOptions, columns: Mapping[str, str]
+) -> None:
+    """Columns are those of the first record: masks and labels that come later would be dropped."""
+    for name in () if options.columns else PER_TOKEN:
+        if name not in columns and record.get(name) is not None:
+            raise RecordProblem(f"has {name!r}, which the first record of the input has not")
 
 
 def _required(record: Mapping[str, Any], key: str, kind: type) -> Any:  # noqa: ANN401
