@@ -29,6 +29,12 @@ def test_up_to_six_hundred_sizes_are_classes_of_their_own():
     assert (classes.demands.tolist(), margin) == ([1] * 600, 0.0)
 
 
+def test_a_single_size_is_a_class_of_its_own():
+    single = Fragments.of(np.array([300]), np.array([5]), 700, None)
+    ((classes, margin),) = tight._attempts(single)
+    assert (classes.demands.tolist(), margin) == ([5], 0.0)
+
+
 def test_more_sizes_are_tried_in_more_and_more_classes_with_margins():
     assert len(list(tight._attempts(fragments_of(1601, 1001, 4096)))) == 4
     attempts = list(tight._attempts(fragments_of(5000, 1001, 9000)))
@@ -141,6 +147,14 @@ def test_every_rounding_is_placed_with_and_without_an_open_place(monkeypatch):
 @pytest.mark.parametrize(("budget", "plans"), [(301, 4), (300, 3), (100, 1), (1, 1)])
 def test_placing_ends_with_the_budget(monkeypatch, budget, plans):
     assert len(attempted(monkeypatch, budget)[0]) == plans
+
+
+def test_the_program_has_rows_that_are_shorter_by_the_margin(monkeypatch):
+    problems = []
+    monkeypatch.setattr(tight, "search_patterns", lambda problem, *given: problems.append(problem))
+    fragments = Fragments.of(SIZES, COUNTS, 7, None)
+    assert list(tight._attempt(fragments, fragments.classes(2), 2.0, Work(100))) == []
+    assert [(problem.capacity, problem.sizes.tolist()) for problem in problems] == [(5, [3, 2])]
 
 
 def test_a_search_that_finds_nothing_gives_no_plan():
