@@ -112,9 +112,13 @@ def test_unsigned_row_numbers_are_row_numbers(registered):
     assert [[f.document for f in row] for row in plan] == [[1], [0, 2]]
 
 
-def test_a_registered_strategy_without_documents_may_return_any_empty_list(registered):
-    registered("alone", lambda sizes, capacity, options: list(range(len(sizes))))
-    assert quire.make_plan([], 8, "alone").num_rows == 0
+def test_a_registered_strategy_is_not_asked_about_nothing(registered):
+    asked = []
+    registered("alone", lambda *given: asked.append(given))
+    for lengths in ([], [0, 0]):
+        assert quire.make_plan(lengths, 8, "alone").num_rows == 0
+    assert quire.make_plan([9], 8, "alone", overlong="drop").num_rows == 0
+    assert not asked
 
 
 def test_a_registered_strategy_may_be_replaced(registered):

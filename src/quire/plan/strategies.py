@@ -220,7 +220,7 @@ def _row_numbers(name: str, numbers: IntArray | list[int], expected: int) -> Int
         array = np.asarray(numbers)
     except ValueError as error:
         raise StrategyError(f"strategy {name!r} returned no flat list: {error}") from error
-    if array.shape != (expected,) or (expected and array.dtype.kind not in "iu"):
+    if array.shape != (expected,) or array.dtype.kind not in "iu":
         raise StrategyError(
             f"strategy {name!r} returned {array.dtype} of shape {array.shape} but one integer row "
             f"number for each of {expected} fragments is needed"
@@ -231,8 +231,6 @@ def _row_numbers(name: str, numbers: IntArray | list[int], expected: int) -> Int
 def _require_fit(
     name: str, rows: Rows, sizes: IntArray, capacity: int, options: PlanOptions
 ) -> None:
-    if not len(sizes):
-        return
     used = np.add.reduceat(sizes[rows.fragments], rows.offsets[:-1], dtype=np.int64)
     cap = options.max_documents_per_row or len(sizes)
     for what, values, limit in (("tokens", used, capacity), ("fragments", rows.counts, cap)):
