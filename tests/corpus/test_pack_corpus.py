@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import quire
 from quire.dataset.corpus.seeds import shard_seed
-from quire.errors import InvalidDocument, InvalidOption, OutputError, OversizedDocument
+from quire.errors import CorruptFile, InvalidDocument, InvalidOption, OutputError, OversizedDocument
 from tests.corpus.corpora import contents, hashes, jsonl, pack, rows, texts
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
@@ -195,6 +195,34 @@ def test_a_complete_output_is_left_alone_by_resume_and_refused_without(tmp_path)
     with pytest.raises(OutputError, match="holds a packed dataset already"):
         pack(path, tmp_path / "out")
     assert hashes(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("index_only", [False, True])
+@pytest.mark.parametrize("change", ["is gone", r"has \d+ bytes"])
+def test_a_complete_output_of_which_a_file_was_lost_is_not_called_complete(
+    tmp_path, index_only, change
+):
+    path, out = jsonl(tmp_path / "a.jsonl", texts(20)), tmp_path / "out"
+    pack(path, out, index_only=index_only)
+    for file in (p for p in out.rglob("*") if p.suffix in (".parquet", ".arrow")):
+        data = file.read_bytes()
+        if change == "is gone":
+            file.unlink()
+        else:
+            file.write_bytes(data[:-1])
+        with pytest.raises(OutputError, match=f"was complete, but .*{file.name} {change} and the"):
+            pack(path, out, index_only=index_only, resume=True)
+        file.write_bytes(data)
+    assert pack(path, out, index_only=index_only, resume=True).was_complete
+
+
+def test_28_a_complete_output_whose_manifest_was_changed_is_not_called_complete(tmp_path):
+    path, out = jsonl(tmp_path / "a.jsonl", texts(20)), tmp_path / "out"
+    pack(path, out)
+    said = (out / "manifest.json").read_text()
+    (out / "manifest.json").write_text(said.replace('"rows": ', '"rows": 1', 1))
+    with pytest.raises(CorruptFile, match="was damaged or changed"):
+        pack(path, out, resume=True)
 
 
 def test_resume_starts_where_there_is_nothing(tmp_path):

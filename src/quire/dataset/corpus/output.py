@@ -155,6 +155,26 @@ def _require_writable(out: Path) -> None:
         raise OutputError(f"{out} is read-only for this user; choose another output")
 
 
+def require_whole(out: AnyPath, manifest: Mapping[str, Any]) -> None:
+    """Raise if a file that the manifest names is gone or has another size; none is read."""
+    plans = manifest.get("plans", [])
+    there = _sizes(out / DATA) | (_sizes(out / PLANS) if plans else {})
+    for entry in (*manifest["shards"], *plans):
+        found = there.get(entry["file"].rpartition("/")[2])
+        if found != entry["bytes"]:
+            state = "is gone" if found is None else f"has {found} bytes"
+            raise OutputError(
+                f"{out} was complete, but {entry['file']} {state} and the manifest says "
+                f"{entry['bytes']} bytes; put it back, or remove the output and pack again"
+            )
+
+
+def _sizes(folder: AnyPath) -> dict[str, int]:
+    if isinstance(folder, RemotePath):
+        return folder.sizes()
+    return {path.name: path.stat().st_size for path in folder.iterdir()} if folder.exists() else {}
+
+
 def sweep(out: AnyPath) -> None:
     """Take away temporary files that a killed writer left; the lock says that it is dead.
 

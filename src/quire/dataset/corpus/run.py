@@ -34,12 +34,14 @@ from quire.dataset.corpus.output import (
     opened_output,
     require_apart,
     require_no_shards,
+    require_whole,
     sweep_plans,
 )
 from quire.dataset.corpus.partition_job import PartitionJob, Progress, Report, too_many_bad
 from quire.dataset.corpus.partitions import Partition, make_partitions
 from quire.dataset.corpus.result import PackResult
 from quire.dataset.corpus.tokenizer import load_tokenizer, tokenizer_fingerprint
+from quire.dataset.packed.manifest import read_manifest
 from quire.documents import TokenizerLike
 from quire.errors import WorkerError, unknown_name
 from quire.ledger import Ledger
@@ -183,9 +185,10 @@ class _Run:
         )
 
     def _already_complete(self, work: AnyPath, header: dict[str, Any]) -> PackResult:
-        manifest = read_json(self.out / MANIFEST)
+        manifest = read_manifest(self.out)
         require_same(self.out, {key: manifest.get(key) for key in header}, header)
         with errors_of_writing(self.out):
+            require_whole(self.out, manifest)
             clear_work(work)
             if self._options.index_only:
                 sweep_plans(self.out, manifest)
