@@ -22,6 +22,7 @@ def test_plain_documents_are_wrapped_without_a_loop(monkeypatch):
     for overlong in ("split", "fill"):
         plan = quire.make_plan([3, 9], 5, "wrapped", overlong=overlong)
         assert rows(plan) == [[(0, 0, 3), (1, 0, 2)], [(1, 2, 7)], [(1, 7, 9)]]
+        assert plan.starts.dtype == plan.stops.dtype == plan.documents.dtype == np.int32
 
 
 def test_wrapped_does_not_repeat_what_was_cut_off_at_the_left():
