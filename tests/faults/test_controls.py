@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 from tools.fault_lines import numbered
@@ -68,3 +69,11 @@ def test_a_test_that_fails_as_things_stand_is_no_control(copy, monkeypatch):
 def test_what_fails_as_things_stand_is_told_by_name(copy):
     with copy.changed(QUICK):
         assert copy.failing([QUICK.test, NEIGHBOUR]) == {QUICK.test}
+
+
+def test_the_counts_are_those_of_a_whole_run():
+    file = ROOT / "docs" / "reliability" / "controls.json"
+    counts = json.loads(file.read_text())
+    assert counts["failures"] == []
+    assert counts["fault_lines_with_a_protection_removed"] == counts["fault_lines"] == 56
+    assert counts["tests_that_noticed"] == counts["protections_removed"] >= 56
