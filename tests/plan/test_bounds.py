@@ -33,7 +33,9 @@ from tests.contracts.test_plan_rules import fewest_rows
     ],
 )
 def test_the_bound_sees_what_arithmetic_allows(lengths, capacity, options, expected):
-    assert quire.lower_bound(lengths, capacity, **options) == expected
+    bound = quire.lower_bound(lengths, capacity, **options)
+    assert bound == expected
+    assert type(bound) is int
 
 
 @settings(max_examples=300, deadline=None)
