@@ -21,8 +21,13 @@ def out(tmp_path):
 
 def test_true_is_no_version_of_a_loader_s_state(out):
     loader = PackedDataset(out).loader(2)
-    with pytest.raises(InvalidState, match="not one of version 1"):
-        loader.load_state_dict({**loader.state_dict(), "version": True})
+    state = loader.state_dict() | {"version": True}
+    with pytest.raises(InvalidState, match="has version True but a version is an integer"):
+        loader.load_state_dict(state)
+    old = {name: value for name, value in state.items() if name not in ("format", "checksum")}
+    with pytest.raises(InvalidState, match=r"its format is None, not 'quire\.loader'"):
+        loader.load_state_dict(old)
+    loader.load_state_dict(old | {"version": 1})
 
 
 @pytest.mark.parametrize("tokens", [[5, 6], [[1, None], [2]]])

@@ -236,7 +236,8 @@ class PackedLoader:
 
 def _opened(state: object) -> dict[str, Any]:
     """What the state says beside its seal; version 1 had none, nor the option sharded at first."""
-    if isinstance(state, dict) and "format" not in state and state.get("version") == 1:
+    version = state.get("version") if isinstance(state, dict) and "format" not in state else None
+    if isinstance(state, dict) and version == 1 and version is not True:
         return {"sharded": False} | {name: state[name] for name in state if name != "version"}
     return _SEAL.unsealed(_SEAL.opened(state))
 
