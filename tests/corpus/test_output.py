@@ -17,6 +17,7 @@ from quire.dataset.corpus.output import (
     opened_output,
     require_apart,
     require_no_shards,
+    require_whole,
     sweep,
     sweep_plans,
 )
@@ -217,6 +218,43 @@ def test_in_a_store_a_run_without_a_shard_stays(remote):
     put(remote / ".quire" / "run.json")
     leave_no_beginning(remote)
     assert files(remote) == [".quire/run.json"]
+
+
+# Whole outputs
+
+
+WHOLE = {
+    "shards": [{"file": "data/a.parquet", "bytes": 3}],
+    "plans": [{"file": "plans/b.arrow", "bytes": 2}],
+}
+
+
+def test_an_output_is_whole_when_every_file_has_the_size_that_the_manifest_says(out):
+    require_whole(out, {"shards": []})
+    put(out / "data" / "a.parquet", b"abc")
+    require_whole(out, {"shards": WHOLE["shards"]})
+    put(out / "plans" / "b.arrow", b"ab")
+    require_whole(out, WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("data", "plan", "words"),
+    [
+        (b"ab", b"ab", "data/a.parquet has 2 bytes and the manifest says 3 bytes"),
+        (None, b"ab", "data/a.parquet is gone and the manifest says 3 bytes"),
+        (b"abc", b"", "plans/b.arrow has 0 bytes and the manifest says 2 bytes"),
+        (b"abc", None, "plans/b.arrow is gone and the manifest says 2 bytes"),
+    ],
+)
+def test_an_output_of_which_a_file_is_gone_or_cut_is_not_whole(out, data, plan, words):
+    for name, content in (("data/a.parquet", data), ("plans/b.arrow", plan)):
+        if content is not None:
+            put(out / name, content)
+    with pytest.raises(OutputError) as raised:
+        require_whole(out, WHOLE)
+    assert str(raised.value) == (
+        f"{out} was complete, but {words}; put it back, or remove the output and pack again"
+    )
 
 
 # What is taken away
