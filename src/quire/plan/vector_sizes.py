@@ -43,12 +43,6 @@ class Vectors:
         return shares
 
     @property
-    def volume_bound(self) -> int:
-        """Rows by the total of the dimension that needs most."""
-        totals = self.sizes.sum(axis=0, dtype=np.int64)
-        return int((-(-totals // self.budgets)).max(initial=0))
-
-    @property
     def weights(self) -> Floats:
         """How scarce each dimension is: the rows it needs, the scarcest being 1."""
         rows = self.sizes.sum(axis=0, dtype=np.int64) / self.budgets
