@@ -25,6 +25,9 @@ from tests.contracts.test_plan_rules import fewest_rows
         ([51] * 3 + [49] * 3, 100, {}, 3),
         ([51] * 3 + [50] * 3, 100, {}, 5),
         ([138, 78, 58, 54], 178, {}, 3),  # the middle ones pass the room beside 138: L2 alone
+        ([138, 60, 60, 59], 178, {}, 3),  # by one token
+        ([50, 50, 45, 30, 23, 14], 58, {}, 5),
+        ([47, 47, 45, 41, 16, 14], 57, {}, 5),
         ([1] * 10, 10, {"max_documents_per_row": 3}, 4),
         ([3] * 4, 8, {"align": 4}, 2),
         ([3, 3, 2], 8, {"align": 4}, 2),
