@@ -123,7 +123,7 @@ def test_a_run_is_resumed_where_one_was_or_nothing_is(out, there):
 
 def test_40_a_read_only_output_is_an_error(tmp_path, monkeypatch):
     """Fault 40."""
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK | os.X_OK)
     out = tmp_path / "out"
     with pytest.raises(OutputError) as raised, opened_output(out, resume=False):
         pass
