@@ -117,9 +117,14 @@ def require_flags(options: Any) -> None:  # noqa: ANN401 - any dataclass
     quire.errors.InvalidOption: shuffle is 'no' but must be True or False
     """
     for field in fields(options):
-        value = getattr(options, field.name)
-        if field.type in ("bool", bool) and not isinstance(value, bool):
-            raise InvalidOption(f"{field.name} is {value!r} but must be True or False")
+        if field.type in ("bool", bool):
+            require_flag(field.name, getattr(options, field.name))
+
+
+def require_flag(name: str, value: object) -> None:
+    """Raise unless the value is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidOption(f"{name} is {value!r} but must be True or False")
 
 
 def missing_dependency(package: str, purpose: str, extra: str) -> MissingDependency:

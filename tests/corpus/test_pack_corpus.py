@@ -331,6 +331,9 @@ def test_an_output_inside_its_input_is_refused(tmp_path):
         ({"max_length": 0}, "max_length is 0 but must be"),
         ({"min_len": 17}, "lower min_len or raise max_length"),
         ({"keep_source": "no"}, "keep_source is 'no' but must be True or False"),
+        ({"resume": "no"}, "resume is 'no' but must be True or False"),
+        ({"partition_size": 8e3}, r"8000\.0 is no size; write bytes, or 64K, 256M, 1G"),
+        ({"columns": "labels"}, "columns is 'labels' but a list of names is needed"),
         ({"stride": 16}, r"16 beside BOS; lower stride or raise max_length"),
     ],
 )

@@ -104,6 +104,12 @@ def test_tokens_or_a_tokenizer_are_needed():
         pack([{"texts": "abc"}], "byte")
 
 
+@pytest.mark.parametrize("name", ["keep_source", "return_ledger", "assistant_only", "shuffle"])
+def test_a_flag_is_true_or_false(name):
+    with pytest.raises(InvalidOption, match=f"{name} is 'no' but must be True or False"):
+        quire.pack_dataset([{"text": "a"}], "byte", max_length=8, **{name: "no"})
+
+
 def test_rows_that_are_packed_already_are_refused():
     rows = pack(Dataset.from_list(TOKENS))
     with pytest.raises(InvalidOption, match="packed already: it has 'document_starts'"):

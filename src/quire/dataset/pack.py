@@ -12,7 +12,7 @@ from quire.dataset.sources import PackSource, documents_of
 from quire.dataset.supervision import supervised_by_labels, teaching_groups
 from quire.documents import Documents, EncodeOptions, TokenizerLike, gather
 from quire.documents.option_words import words_of_packing
-from quire.errors import QuireError
+from quire.errors import QuireError, require_flag
 from quire.keywords import names_near_keywords
 from quire.ledger import Ledger
 from quire.plan import Plan, PlanOptions, keeps_order, plan_documents
@@ -63,6 +63,8 @@ def pack_dataset(
     >>> rows.to_pylist()
     [{'input_ids': [1, 100, 101, 102, 2, 1, 103, 104, 2], 'document_starts': [0, 5]}]
     """
+    require_flag("keep_source", keep_source)
+    require_flag("return_ledger", return_ledger)
     source = PackSource(
         tokenizer=tokenizer,
         feature=feature,

@@ -17,7 +17,7 @@ from quire.documents.bad_records import BadRecords
 from quire.documents.encode import encode_contents, with_specials
 from quire.documents.encoded import Encoded
 from quire.documents.list_columns import TOKENS, documents_from_columns
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, require_flags
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan.options import require_integer
 from quire.progress import progress_bar
@@ -37,6 +37,7 @@ class PackSource:
     progress: bool | None = None
 
     def __post_init__(self) -> None:
+        require_flags(self)
         require_integer("max_bad_records", self.max_bad_records, 0)
         if isinstance(self.columns, str):
             raise InvalidOption(f"columns is {self.columns!r} but a list of names is needed")

@@ -128,7 +128,7 @@ def parse_size(size: int | str) -> int:
     """
     if isinstance(size, int):
         return size
-    match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", size.strip(), flags=re.IGNORECASE)
+    match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", str(size).strip(), flags=re.IGNORECASE)
     if match is None:
         raise InvalidOption(f"{size!r} is no size; write bytes, or 64K, 256M, 1G")
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]

@@ -43,7 +43,7 @@ from quire.dataset.corpus.result import PackResult
 from quire.dataset.corpus.tokenizer import load_tokenizer, tokenizer_fingerprint
 from quire.dataset.packed.manifest import read_manifest
 from quire.documents import TokenizerLike
-from quire.errors import WorkerError, unknown_name
+from quire.errors import InvalidOption, WorkerError, require_flag, unknown_name
 from quire.ledger import Ledger
 from quire.plan.options import require_integer
 from quire.seals import checksum
@@ -93,6 +93,7 @@ def pack_corpus(
     >>> result.num_rows, result.ledger.documents.emitted
     (1, 2)
     """
+    require_flag("resume", resume)
     run = _Run(inputs, as_path(out), tokenizer, _options(options), max_bad_records, on_progress)
     chosen = choose_engine(engine, workers)
     with opened_output(run.out, resume=resume) as work:
@@ -107,8 +108,12 @@ def _options(named: dict[str, Any]) -> CorpusOptions:
     for name in ("partition_size", "max_record_bytes"):
         if name in named:
             named[name] = parse_size(named[name])
+    if isinstance(named.get("columns"), str):
+        raise InvalidOption(f"columns is {named['columns']!r} but a list of names is needed")
     if named.get("columns") is not None:
         named["columns"] = tuple(named["columns"])
+    if "max_length" not in named:
+        raise InvalidOption("max_length is not given; say how many tokens a row has")
     return CorpusOptions(**named)
 
 
