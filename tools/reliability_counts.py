@@ -62,6 +62,14 @@ GOALS = (
             f"{c['properties']['properties tried']} properties"
         ),
     ),
+    Goal(
+        "lines of the list of faults; protections taken away; tests that noticed",
+        "every line has a test",
+        lambda c: (
+            f"{c['controls']['fault_lines']}; {c['controls']['protections_removed']}; "
+            f"{c['controls']['tests_that_noticed']}"
+        ),
+    ),
     Goal("fuzz executions", "1,000,000 and 0 defects", _fuzz),
     Goal(
         "elastic pairs, of them inexact",
