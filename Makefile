@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constr
 FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs pictures soak nightly mutants clean
+.PHONY: help setup demo test check bench docs pictures soak nightly branches mutants clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
@@ -41,6 +41,9 @@ soak: $(VENV)/.everything  ## pack and stream under random kills and faults for 
 
 nightly: $(VENV)/.everything  ## try every property 10,000 times (hours); ONLY=tests/... for a part
 	$(BIN)/python -m tools.properties --json docs/reliability/properties.json $(ONLY)
+
+branches: $(VENV)/.everything  ## which branches of the core the quick tests take (some minutes)
+	$(BIN)/python -m tools.branches docs/reliability/branches.json
 
 mutants: $(VENV)/.everything  ## mutation testing of the core (hours); ONLY="quire.labels.*" for a part
 	@$(INSTALL) --editable '.[mutation]'

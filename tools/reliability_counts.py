@@ -85,6 +85,11 @@ GOALS = (
         ),
     ),
     Goal(
+        "branches of the core; of them not taken by the quick tests",
+        "all taken",
+        lambda c: f"{c['branches']['branches']:,}; {c['branches']['branches not taken']}",
+    ),
+    Goal(
         "mutants of the core that a test notices",
         "95 %",
         lambda c: (
