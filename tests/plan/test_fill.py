@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import quire
-from quire.plan import fill
+from quire.plan import fill, plan_documents
 from quire.plan.fragments import whole_documents
 from quire.plan.options import PlanOptions
 
@@ -40,6 +40,8 @@ def test_a_document_longer_than_any_row_is_cut_even_if_a_piece_stays_short():
     terms = {"strategy": "wrapped", "overlong": "fill", "min_fragment": 3}
     assert rows(quire.make_plan([5], 4, **terms)) == [[(0, 0, 4)], [(0, 4, 5)]]
     assert rows(quire.make_plan([2, 5], 4, **terms)) == [[(0, 0, 2)], [(1, 0, 4)], [(1, 4, 5)]]
+    with_tail = plan_documents([5], PlanOptions(capacity=4, **terms, min_tail=2))
+    assert rows(with_tail) == [[(0, 0, 3)], [(0, 3, 5)]]
     with_bos = quire.make_plan([7], 5, **terms, prefix=1)
     assert rows(with_bos) == [[(0, 0, 4)], [(0, 4, 7)]]
 
