@@ -108,7 +108,6 @@ def pour(
     columns = (fragments.documents, fragments.starts, fragments.stops, overlap)
     for document, first, stop, repeated in zip(*(c.tolist() for c in columns), strict=True):
         start, reached = first, first + repeated
-        earliest = 0 if repeated else first
         while True:
             need = options.prefix + stop - start
             need += -need % options.align
@@ -120,7 +119,7 @@ def pour(
             if slots and new_tokens:
                 reached += new_tokens
                 out += (number, document, start, reached)
-                start = max(earliest, reached - options.stride)
+                start = max(first, reached - options.stride)
             number, (room, slots) = number + 1, next(spaces)
     table = np.array(out, dtype=np.int64).reshape(-1, 4)
     documents, starts, stops = table[:, 1:].T.astype(fragments.documents.dtype)
