@@ -45,7 +45,9 @@ class Documents:
 
         EOS takes a token of content along, unless the overlap brings one and there is no room.
         """
-        cuts = options.overlong in ("split", "fill") or options.strategy == "wrapped"
+        cuts = (
+            options.overlong in ("split", "fill", "truncate_left") or options.strategy == "wrapped"
+        )
         room = options.row_space - self.prefix - options.stride
         eos_needs_company = self.ends_with_eos and cuts and (room > 1 or not options.stride)
         return replace(options, prefix=self.prefix, min_tail=1 + eos_needs_company)
