@@ -37,11 +37,19 @@ that of an undisturbed run. A test asks the kernel (strace) whether the layer sa
 and controls take one protection away at a time and must be found.
 """
 
+MUTANTS = """\
+mutmut changes one thing at a time in the planner, boundaries, labels, ledger, saved states and
+commits; the quick tests must fail. The changes that no test noticed stand in
+[mutants.json](reliability/mutants.json), each with the reason why nothing can notice it
+(`tools/explained/*.toml`) or with none, if nobody found one.
+"""
+
 
 def page() -> str:
     """The page's text."""
     tests = find_tests(ROOT / "tests")
     parts = [HEAD, "## Counts\n", *counts_of(COUNTS), "## Every file operation\n", DISK]
+    parts += ["## What no test notices\n", MUTANTS]
     for chapter in CHAPTERS:
         parts.append(f"## {chapter.title}\n")
         parts.append(

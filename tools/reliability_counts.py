@@ -22,7 +22,8 @@ class Goal:
 
 
 def _kills(counts: Counts) -> str:
-    local = counts["kills"]["kills_in_all"] + counts["soak"]["kills"]
+    loops = [each for name, each in counts.items() if name.startswith("kills")]
+    local = sum(each["kills_in_all"] for each in loops) + counts["soak"]["kills"]
     ray, store = sum(counts["ray_kills"]["kills"].values()), counts["store_kills"]["kills_in_all"]
     return (
         f"{local:,} local (of them {counts['soak']['kills']:,} in the soak), {ray} Ray, {store} S3"
