@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +23,18 @@ settings.register_profile(
 settings.register_profile("mutants", deadline=None, max_examples=25, derandomize=True)
 PROFILE = os.environ.get("QUIRE_HYPOTHESIS", "quire")
 settings.load_profile(PROFILE)
+
+
+@pytest.fixture
+def registered() -> Iterator[Callable[..., None]]:
+    """`register_strategy`; what the test registers is gone behind it."""
+    from quire import register_strategy
+    from quire.plan.strategies import _STRATEGIES
+
+    before = dict(_STRATEGIES)
+    yield register_strategy
+    _STRATEGIES.clear()
+    _STRATEGIES.update(before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

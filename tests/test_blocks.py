@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-import quire
 from quire.blocks import block_tokenize_fn
 from quire.errors import InvalidDocument, InvalidOption, StrategyError
 from tests.documents.literal_packing import PLAIN, pack
@@ -303,24 +302,16 @@ def test_no_seed_draws_new_entropy_each_time():
 # Strategies of other people
 
 
-def test_a_registered_strategy_is_used(monkeypatch):
-    monkeypatch.setattr("quire.plan.strategies._STRATEGIES", dict(strategies()))
-
+def test_a_registered_strategy_is_used(registered):
     def backwards(sizes, capacity, options):
         return list(range(len(sizes)))[::-1]
 
-    quire.register_strategy("backwards", backwards)
+    registered("backwards", backwards)
     rows = pack(FOUR, max_length=8, packed=True, packing_strategy="backwards")
     assert [row[0] for row in rows.input_ids] == [40, 30, 20, 10]
-    quire.register_strategy("all_in_one", lambda sizes, capacity, options: [0] * len(sizes))
+    registered("all_in_one", lambda sizes, capacity, options: [0] * len(sizes))
     with pytest.raises(StrategyError, match="'all_in_one' put 18 tokens into a row that holds 8"):
         pack(FOUR, max_length=8, packed=True, packing_strategy="all_in_one")
-
-
-def strategies():
-    from quire.plan import strategies as module
-
-    return module._STRATEGIES
 
 
 # Warnings

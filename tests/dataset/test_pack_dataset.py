@@ -297,14 +297,14 @@ def test_the_split_name_stays():
 # One planner
 
 
-def test_a_registered_strategy_is_used_by_both_doors():
+def test_a_registered_strategy_is_used_by_both_doors(registered):
     seen = []
 
     def one_each(sizes, capacity, options):
         seen.append(list(sizes))
         return list(range(len(sizes)))
 
-    quire.register_strategy("one_each_for_this_test", one_each)
+    registered("one_each_for_this_test", one_each)
     texts = ["ab", "c"]
     options = {"add_bos": False, "add_eos": False, "max_length": 8}
     rows = packed(

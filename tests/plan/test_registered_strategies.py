@@ -8,15 +8,6 @@ import pytest
 import quire
 from quire.errors import InvalidOption, StrategyError
 from quire.plan import keeps_order, strategy_names
-from quire.plan.strategies import _STRATEGIES
-
-
-@pytest.fixture
-def registered():
-    before = dict(_STRATEGIES)
-    yield quire.register_strategy
-    _STRATEGIES.clear()
-    _STRATEGIES.update(before)
 
 
 def test_a_registered_strategy_works_under_every_policy(registered):
