@@ -12,8 +12,8 @@ import pytest
 from quire.collate import DataCollatorForCausalLM
 from quire.dataset.packed import PackedDataset
 from quire.errors import InvalidOption, InvalidState
-from quire.seals import checksum
 from tests.corpus.corpora import jsonl, pack, texts
+from tests.sealing import resealed
 
 WORLDS = (1, 2, 3, 4, 6, 8, 12)
 GLOBAL = 24
@@ -212,12 +212,7 @@ def test_a_batch_larger_than_the_dataset_is_refused(dataset):
 def test_a_state_of_something_else_is_refused(dataset, change, message):
     loader = dataset.loader(GLOBAL)
     with pytest.raises(InvalidState, match=message):
-        loader.load_state_dict(sealed(loader.state_dict() | change))
-
-
-def sealed(state):
-    said = {name: value for name, value in state.items() if name != "checksum"}
-    return said | {"checksum": checksum(said)}
+        loader.load_state_dict(resealed(loader.state_dict() | change))
 
 
 def test_27_a_number_that_changed_in_a_state_is_noticed(dataset):
@@ -233,7 +228,7 @@ def test_29_a_state_of_version_1_is_read_as_it_was_meant(dataset):
     old = {"version": 1, "epoch": 3, "step": 1, **said, "seed": 0, "shuffle": True}
     loader.load_state_dict(old)
     assert (loader.epoch, loader.step) == (3, 1)
-    assert loader.state_dict() == sealed(
+    assert loader.state_dict() == resealed(
         {**old, "format": "quire.loader", "version": 2, "sharded": False}
     )
     sharded = dataset.loader(GLOBAL, sharded=True)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from quire.errors import InvalidLengths, InvalidOption, InvalidState, OversizedDocument
 from quire.plan import next_row
 from quire.plan.online import OnlinePacker
-from quire.seals import checksum
+from tests.sealing import resealed
 
 Rows = list[list[Any]]
 
@@ -450,12 +450,7 @@ def test_a_restored_packer_has_its_options_and_its_keys():
 )
 def test_a_state_that_no_packer_gave_is_refused(change, error, message):
     with pytest.raises(error, match=message):
-        OnlinePacker.from_state(sealed({**good_state(), **change}))
-
-
-def sealed(state: dict[str, Any]) -> dict[str, Any]:
-    said = {name: value for name, value in state.items() if name != "checksum"}
-    return {**said, "checksum": checksum(said)}
+        OnlinePacker.from_state(resealed({**good_state(), **change}))
 
 
 @pytest.mark.parametrize("change", [{"keys": [0, 2]}, {"spaces": [4, 8]}, {"capacity": 12}])

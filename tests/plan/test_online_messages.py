@@ -8,7 +8,7 @@ import pytest
 
 from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
 from quire.plan.online import OnlinePacker
-from quire.seals import checksum
+from tests.sealing import resealed
 
 STATE = "use a state as OnlinePacker.state() gave it"
 FIELDS = (
@@ -25,16 +25,11 @@ def state(**changed: object) -> dict[str, object]:
     waiting = packer(align=2)
     waiting.add("a", 3)
     waiting.add("b", 9)
-    return sealed({**waiting.state(), **changed})
-
-
-def sealed(state: dict[Any, object]) -> dict[Any, object]:
-    said = {name: state[name] for name in state if name != "checksum"}
-    return {**said, "checksum": checksum({str(name): said[name] for name in said})}
+    return resealed({**waiting.state(), **changed})
 
 
 def without(name: str) -> dict[Any, object]:
-    return sealed({key: value for key, value in state().items() if key != name})
+    return resealed({key: value for key, value in state().items() if key != name})
 
 
 def whole(name: str, value: object) -> str:

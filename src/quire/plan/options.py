@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 
-from quire.errors import InvalidOption, unknown_name
+from quire.errors import InvalidOption, require_flags, unknown_name
 from quire.plan.lengths import IntArray
 
 OVERLONG = ("split", "truncate", "truncate_left", "drop", "error", "fill")
@@ -52,8 +52,7 @@ class PlanOptions:
             # Of the two, any number has a meaning: a row may hold more than there is.
             most = None if name in ("capacity", "seed") else LARGEST
             object.__setattr__(self, name, require_integer(name, value, least, most))
-        if not isinstance(self.shuffle, bool):
-            raise InvalidOption(f"shuffle is {self.shuffle!r} but must be True or False")
+        require_flags(self)
         if not isinstance(self.strategy, str):
             raise InvalidOption(f"unknown strategy {self.strategy!r}; give the name of one")
         if self.overlong not in OVERLONG:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
-from quire.errors import InvalidOption, unknown_name
+from quire.errors import InvalidOption, require_flags, unknown_name
 from quire.plan.lengths import MOST_TOKENS
 from quire.plan.options import require_integer
 
@@ -55,9 +55,7 @@ class VisionPackingOptions:
     """Decides the order of packs where a whole epoch is grouped; `FusionDataset` takes its own."""
 
     def __post_init__(self) -> None:
-        for name in _FLAGS:
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidOption(f"{name} is {getattr(self, name)!r} but must be true or false")
+        require_flags(self)
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None or name not in _MAY_BE_NONE:
@@ -86,7 +84,6 @@ class VisionConfig:
     training: VisionPackingOptions = field(default_factory=VisionPackingOptions)
 
 
-_FLAGS = ("packing", "packing_drop_last", "packing_allow_single_long", "eval_packing")
 _LEAST = {
     "packing_length": 1,
     "packing_buffer": 1,
