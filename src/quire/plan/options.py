@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from quire.errors import InvalidOption, require_flags, unknown_name
 from quire.plan.lengths import IntArray
@@ -45,13 +47,9 @@ class PlanOptions:
     """Seeds the shuffle; None draws new entropy each time."""
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is None and name in _MAY_BE_NONE:
-                continue
-            # Of the two, any number has a meaning: a row may hold more than there is.
-            most = None if name in ("capacity", "seed") else LARGEST
-            object.__setattr__(self, name, require_integer(name, value, least, most))
+        # Of these two, any number has a meaning: a row may hold more than there is.
+        settle_integers(self, {"capacity": 1, "seed": 0})
+        settle_integers(self, _LEAST, most=LARGEST)
         require_flags(self)
         if not isinstance(self.strategy, str):
             raise InvalidOption(f"unknown strategy {self.strategy!r}; give the name of one")
@@ -115,7 +113,6 @@ class PlanOptions:
 
 
 _LEAST = {
-    "capacity": 1,
     "stride": 0,
     "prefix": 0,
     "min_length": 1,
@@ -123,9 +120,28 @@ _LEAST = {
     "min_tail": 1,
     "max_documents_per_row": 1,
     "align": 1,
-    "seed": 0,
 }
-_MAY_BE_NONE = ("max_documents_per_row", "seed")
+
+
+def settle_integers(options: Any, least: Mapping[str, int], most: int | None = None) -> None:  # noqa: ANN401 - any dataclass
+    """Make the named fields of a dataclass plain ints, or raise; None stays where it may stand.
+
+    An int of numpy is an integer too, but no state and no manifest can hold one.
+
+    >>> import numpy as np
+    >>> @dataclass(frozen=True)
+    ... class Options:
+    ...     seed: int = 0
+    >>> options = Options(seed=np.int64(3))
+    >>> settle_integers(options, {"seed": 0})
+    >>> options
+    Options(seed=3)
+    """
+    declared = {field.name: str(field.type) for field in fields(options)}
+    for name, smallest in least.items():
+        value = getattr(options, name)
+        if value is not None or "None" not in declared[name]:
+            object.__setattr__(options, name, require_integer(name, value, smallest, most))
 
 
 def require_integer(name: str, value: object, least: int, most: int | None = None) -> int:
