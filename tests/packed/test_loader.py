@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from quire.collate import DataCollatorForCausalLM
 from quire.dataset.packed import PackedDataset
+from quire.dataset.packed.loader import LoaderOptions
 from quire.errors import InvalidOption, InvalidState
 from tests.corpus.corpora import jsonl, pack, texts
 from tests.sealing import resealed
@@ -236,6 +238,25 @@ def test_29_a_state_of_version_1_is_read_as_it_was_meant(dataset):
         sharded.load_state_dict(old)
     sharded.load_state_dict(old | {"sharded": True})
     assert sharded.epoch == 3
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.int32])
+def test_integers_of_numpy_are_integers_of_python(dataset, kind):
+    numbers = {"rank": 1, "world_size": 2, "seed": 3, "epoch": 4}
+    plain = dataset.loader(GLOBAL, **numbers)
+    loader = dataset.loader(kind(GLOBAL), **{name: kind(n) for name, n in numbers.items()})
+    last = plain.steps_per_epoch - 1  # times the batch, it is more than eight bits hold
+    assert loader.rows(kind(4), kind(last)).tolist() == plain.rows(4, last).tolist()
+    for one in (plain, loader):
+        next(iter(one))
+    assert json.dumps(loader.state_dict()) == json.dumps(plain.state_dict())
+    assert json.dumps(loader.state_after(kind(1), kind(2))) == json.dumps(plain.state_after(1, 2))
+
+
+def test_every_number_of_the_options_is_an_integer_of_python():
+    numbers = {field.name for field in fields(LoaderOptions) if field.type == "int"}
+    options = LoaderOptions(**dict.fromkeys(numbers, np.int64(1)) | {"rank": np.int64(0)})
+    assert {type(getattr(options, name)) for name in numbers} == {int}
 
 
 def test_a_dataset_elsewhere_has_the_same_state(dataset, tmp_path):

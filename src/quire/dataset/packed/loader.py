@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from quire.errors import InvalidOption, InvalidState, require_flags
 from quire.plan import balance
-from quire.plan.options import require_integer
+from quire.plan.options import require_integer, settle_integers
 from quire.plan.shuffling import permutation
 from quire.seals import Seal
 
@@ -50,8 +50,7 @@ class LoaderOptions:
                 "balance deals rows to any rank, sharded keeps every rank to its own part; leave "
                 "one of them out"
             )
-        for name, least in (("global_batch", 1), ("world_size", 1), ("rank", 0), ("seed", 0)):
-            require_integer(name, getattr(self, name), least)
+        settle_integers(self, {"global_batch": 1, "world_size": 1, "rank": 0, "seed": 0})
         if self.rank >= self.world_size:
             raise InvalidOption(f"rank is {self.rank} but world_size is {self.world_size}")
         if self.global_batch % self.world_size:
@@ -76,8 +75,8 @@ class PackedLoader:
         epoch: int = 0,
         collate: Callable[[list[Row]], Any] | None = None,
     ) -> None:
-        require_integer("epoch", epoch, 0)
-        self.dataset, self.options, self.epoch, self.step = dataset, options, epoch, 0
+        self.dataset, self.options = dataset, options
+        self.epoch, self.step = require_integer("epoch", epoch, 0), 0
         self.collate = collate
         self._cached: tuple[int, Ints] | None = None
         missing = {"input_ids", "document_starts"} - set(dataset.columns)
@@ -118,6 +117,7 @@ class PackedLoader:
 
     def rows(self, epoch: int, step: int) -> Ints:
         """The numbers of this rank's rows in one step."""
+        epoch, step = require_integer("epoch", epoch, 0), require_integer("step", step, 0)
         size, world = self.options.global_batch, self.options.world_size
         every = self._order(epoch)[step * size : (step + 1) * size]
         if self.options.balance and world > 1:
@@ -189,8 +189,7 @@ class PackedLoader:
 
         Behind all steps of an epoch stands the beginning of the next.
         """
-        require_integer("epoch", epoch, 0)
-        require_integer("step", step, 0)
+        epoch, step = require_integer("epoch", epoch, 0), require_integer("step", step, 0)
         if step > self.steps_per_epoch:
             raise InvalidOption(f"step is {step} but an epoch has {self.steps_per_epoch}")
         if step == self.steps_per_epoch:
