@@ -196,6 +196,31 @@ def test_a_batch_larger_than_the_dataset_is_refused(dataset):
         dataset.loader(10**6)
 
 
+@pytest.mark.parametrize("ask", ["batch", "rows"])
+def test_a_step_behind_the_last_is_refused_with_both_numbers(dataset, ask):
+    loader = dataset.loader(GLOBAL)
+    count = loader.steps_per_epoch
+    assert len(getattr(loader, ask)(0, count - 1)) == GLOBAL
+    for step in (count, 999):
+        message = f"step is {step} but an epoch has {count}: ask for 0 to {count - 1}"
+        with pytest.raises(InvalidOption, match=message):
+            getattr(loader, ask)(0, step)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "step", "message"),
+    [
+        (0, -1, "step is -1 but must be an integer >= 0"),
+        (-1, 0, "epoch is -1 but must be an integer >= 0"),
+        (0, 1.5, "step is 1.5 but must be an integer >= 0"),
+        (None, 0, "epoch is None but must be an integer >= 0"),
+    ],
+)
+def test_a_place_that_is_none_has_no_batch(dataset, epoch, step, message):
+    with pytest.raises(InvalidOption, match=message):
+        dataset.loader(GLOBAL).batch(epoch, step)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

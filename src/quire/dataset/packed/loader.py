@@ -111,13 +111,18 @@ class PackedLoader:
             yield batch
 
     def batch(self, epoch: int, step: int) -> Any:  # noqa: ANN401 - whatever collate gives
-        """One step's rows of this rank, collated."""
+        """One step's rows of this rank, collated; an epoch has steps from 0 on."""
         rows = self.dataset.__getitems__(self.rows(epoch, step).tolist())
         return rows if self.collate is None else self.collate(rows)
 
     def rows(self, epoch: int, step: int) -> Ints:
         """The numbers of this rank's rows in one step."""
         epoch, step = require_integer("epoch", epoch, 0), require_integer("step", step, 0)
+        if step >= self.steps_per_epoch:
+            count = self.steps_per_epoch
+            raise InvalidOption(
+                f"step is {step} but an epoch has {count}: ask for 0 to {count - 1}"
+            )
         size, world = self.options.global_batch, self.options.world_size
         every = self._order(epoch)[step * size : (step + 1) * size]
         if self.options.balance and world > 1:
