@@ -9,7 +9,7 @@ from quire.documents import EncodeOptions
 from quire.documents.option_words import words_of_packing
 from quire.errors import InvalidOption, require_flags
 from quire.plan import PlanOptions, keeps_order
-from quire.plan.options import LARGEST, require_integer
+from quire.plan.options import LARGEST, settle_integers
 
 MEBIBYTE = 1 << 20
 ROW_OPTIONS = (
@@ -61,9 +61,8 @@ class CorpusOptions:
 
     def __post_init__(self) -> None:
         require_flags(self)
-        for name in ("partition_size", "max_record_bytes"):
-            require_integer(name, getattr(self, name), 1, most=LARGEST)
-        require_integer("seed", self.seed, 0)
+        settle_integers(self, {"partition_size": 1, "max_record_bytes": 1}, most=LARGEST)
+        settle_integers(self, _LEAST)
         self.encode_options()
         with words_of_packing():
             self.plan_options(0)
@@ -118,6 +117,17 @@ class CorpusOptions:
         """Plain values, as they stand in the manifest."""
         plain = asdict(self)
         return {**plain, "columns": None if self.columns is None else list(self.columns)}
+
+
+_LEAST = {
+    "max_length": 1,
+    "stride": 0,
+    "min_len": 1,
+    "max_len": 1,
+    "min_fragment": 1,
+    "max_documents_per_row": 1,
+    "seed": 0,
+}
 
 
 def parse_size(size: int | str) -> int:

@@ -1,0 +1,58 @@
+"""The options of a packed corpus: integers of any kind in, integers of Python kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from quire.dataset.corpus.options import CorpusOptions
+from quire.errors import InvalidOption
+from tests.corpus.corpora import hashes, jsonl, pack, texts
+
+NUMBERS = {
+    "max_length": 16,
+    "stride": 1,
+    "min_len": 2,
+    "max_len": 40,
+    "min_fragment": 1,
+    "max_documents_per_row": 4,
+    "seed": 3,
+    "partition_size": 500,
+    "max_record_bytes": 200,
+}
+
+
+def test_every_number_of_the_options_is_tried_here():
+    numbers = [field.name for field in fields(CorpusOptions) if field.type.startswith("int")]
+    assert sorted(numbers) == sorted(NUMBERS)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint16])
+@pytest.mark.parametrize("index_only", [False, True])
+def test_integers_of_numpy_give_the_same_bytes_as_those_of_python(tmp_path, kind, index_only):
+    corpus = jsonl(tmp_path / "a.jsonl", texts(40))
+    pack(corpus, tmp_path / "plain", index_only=index_only, **NUMBERS)
+    given = {name: kind(number) for name, number in NUMBERS.items()}
+    pack(corpus, tmp_path / "numpy", index_only=index_only, **given)
+    assert hashes(tmp_path / "numpy") == hashes(tmp_path / "plain")
+
+
+def test_integers_of_numpy_are_kept_as_those_of_python():
+    options = CorpusOptions(**{name: np.int64(number) for name, number in NUMBERS.items()})
+    assert json.dumps(options.to_dict()) == json.dumps(CorpusOptions(**NUMBERS).to_dict())
+
+
+@pytest.mark.parametrize("name", sorted(NUMBERS))
+@pytest.mark.parametrize("wrong", [-1, 1.5, "8", True])
+def test_what_is_no_integer_is_refused_by_the_name_that_it_was_given(name, wrong):
+    with pytest.raises(InvalidOption, match=f"^{name} is {wrong!r} but must be an integer >= "):
+        CorpusOptions(**NUMBERS | {name: wrong})
+
+
+@pytest.mark.parametrize("name", sorted(NUMBERS.keys() - {"max_len", "max_documents_per_row"}))
+def test_a_number_that_cannot_be_left_open_is_refused_as_none(name):
+    with pytest.raises(InvalidOption, match=f"^{name} is None but must be an integer >= "):
+        CorpusOptions(**NUMBERS | {name: None})
