@@ -70,6 +70,8 @@ class PlannedPacks:
     def __next__(self) -> list[Any]:
         if self._samples is None:
             self._samples = self._open_samples({position for position, _ in self.pending()})
+        if self._delivered:  # only now: a pack that could not be read whole is read once more
+            self._samples.forget(self._packs[self._delivered - 1].positions)
         if self._delivered == len(self._packs):
             self._require_end(self._samples)
             raise StopIteration

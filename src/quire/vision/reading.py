@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from quire.errors import InvalidDocument, InvalidOption, SourceError
+from quire.errors import InvalidDocument, InvalidOption, SourceChanged, SourceError
 from quire.vision.refusals import as_bad_sample, raise_if_bad_sample
 
 
@@ -26,6 +26,9 @@ class Samples(Protocol):
 
         An `InvalidDocument` says what is wrong with a sample whose image cannot be read.
         """
+
+    def forget(self, positions: Iterable[int]) -> None:
+        """Samples at these positions are not asked for again."""
 
 
 def has_positions(dataset: object) -> bool:
@@ -91,44 +94,79 @@ class _ByNumber:
             error.add_note(f"while sample {position} was read")
             raise
 
+    def forget(self, positions: Iterable[int]) -> None:
+        """Nothing: none are held."""
+
 
 class _InOrder:
+    """Reads forward; the latest sample and wanted ones can be asked for again, until forgotten.
+
+    After an error the dataset is opened anew and read up to the same sample: a generator that
+    raised is over, and another iterator has passed over the sample that it raised for.
+    """
+
     def __init__(self, dataset: Any, wanted: Collection[int]) -> None:  # noqa: ANN401
-        self._samples: Iterator[Any] = iter(dataset)
+        self._dataset = dataset
+        self._source: Iterator[Any] | None = iter(dataset)
+        self._last: Any = None
+        """What the source gave last."""
         self._wanted = wanted
         self._held: dict[int, Any] = {}
-        self._next = 0
-        self._last: Any = None
+        self._latest: tuple[int, Any] = (-1, None)
 
     def fetch(self, position: int) -> Any:  # noqa: ANN401
-        while self._next <= position:
-            self._last = sample = self._read()
-            if sample is End.OF_SAMPLES:
-                return sample
-            if self._next == position or self._next in self._wanted:
-                self._held[self._next] = sample
-            self._next += 1
-        sample = self._held.pop(position)
+        while (latest := self._latest)[0] < position:
+            if self._advance(latest[0] + 1) is End.OF_SAMPLES:
+                return End.OF_SAMPLES
+        sample = latest[1] if position == latest[0] else self._held[position]
         if isinstance(sample, _Unreadable):
             raise sample.problem
         return sample
 
-    def _read(self) -> Any:  # noqa: ANN401
+    def forget(self, positions: Iterable[int]) -> None:
+        for position in positions:
+            self._held.pop(position, None)
+
+    def _advance(self, position: int) -> Any:  # noqa: ANN401
+        # The source is put back when all is done: whatever interrupts this, it is opened anew.
+        source, self._source = self._source, None
+        if source is None:
+            source = self._opened_up_to(position)
+        sample = self._read(source, position)
+        if sample is not End.OF_SAMPLES:
+            if position in self._wanted:
+                self._held[position] = sample
+            self._latest = position, sample
+        self._source = source
+        return sample
+
+    def _opened_up_to(self, end: int) -> Iterator[Any]:
+        source, self._last = iter(self._dataset), None
+        for position in range(end):
+            if self._read(source, position) is End.OF_SAMPLES:
+                raise SourceChanged(
+                    f"the dataset ends at sample {position} when it is read anew after an error, "
+                    f"but had {end} samples or more before; continue with the same dataset"
+                )
+        return source
+
+    def _read(self, source: Iterator[Any], position: int) -> Any:  # noqa: ANN401
         try:
-            sample = next(self._samples, End.OF_SAMPLES)
+            sample = next(source, End.OF_SAMPLES)
         except Exception as error:
             if (problem := as_bad_sample(error)) is None:
-                error.add_note(f"while sample {self._next} was read")
+                error.add_note(f"while sample {position} was read")
                 raise
             problem.__cause__ = error
-            return _Unreadable(problem)
+            sample = _Unreadable(problem)
         if sample is End.OF_SAMPLES and isinstance(self._last, _Unreadable):
             # A generator that raised is over: the samples behind would be lost without a word.
             raise SourceError(
-                f"sample {self._next - 1} {self._last.problem}, and nothing comes behind it, as "
+                f"sample {position - 1} {self._last.problem}, and nothing comes behind it, as "
                 "after an error in a generator; give a dataset with __getitem__, or an iterator "
                 "that goes on after an error"
             ) from self._last.problem
+        self._last = sample
         return sample
 
 

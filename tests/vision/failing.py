@@ -1,0 +1,90 @@
+"""Datasets that fail at given samples, each time once, and loops that go on after an error."""
+
+from __future__ import annotations
+
+from tests.vision.inputs import ByNumber, numbers, through_bytes
+
+PASSING = (OSError, KeyboardInterrupt)
+"""What says nothing about a sample, and may not come again."""
+
+
+class FailsOnce(ByNumber):
+    """By number; the errors of a sample are raised one after another, then it is given."""
+
+    def __init__(self, items, errors):
+        super().__init__(items)
+        self.errors = {number: list(kinds) for number, kinds in errors.items()}
+
+    def __getitem__(self, number):
+        if self.errors.get(number):
+            raise self.errors[number].pop(0)(5, f"sample {number}")
+        return super().__getitem__(number)
+
+
+class InTurn:
+    """Read in order, by an iterator that passes over a sample whose error was raised."""
+
+    def __init__(self, items, errors):
+        self.inner = FailsOnce(items, errors)
+
+    def __iter__(self):
+        return map(self.inner.__getitem__, range(len(self.inner)))
+
+
+class Generated(InTurn):
+    """Read in order, by a generator, which an error ends."""
+
+    def __iter__(self):
+        for number in range(len(self.inner)):
+            yield self.inner[number]
+
+
+WAYS = {
+    f"{known}{name}": (kind, bool(known))
+    for known in ("", "planned ")
+    for name, kind in (("by number", FailsOnce), ("in turn", InTurn), ("generated", Generated))
+}
+"""How samples are read, and whether their lengths are known before."""
+
+
+def retried(make, seen=None):
+    """All packs and the dataset: after an error, the same iterator is asked again."""
+    dataset, seen = make(), [] if seen is None else seen
+    packs = iter(dataset)
+    while True:
+        try:
+            seen += numbers([next(packs)])
+        except StopIteration:
+            return seen, dataset
+        except PASSING:
+            continue
+
+
+def resumed(make):
+    """All packs and the last dataset: after an error, a new one goes on behind the state."""
+    dataset, seen = make(), []
+    while True:
+        try:
+            for pack in dataset:
+                seen += numbers([pack])
+            return seen, dataset
+        except PASSING:
+            state = through_bytes(dataset.state_dict())
+            dataset.telemetry()  # which balances
+            dataset = make()
+            dataset.load_state_dict(state)
+
+
+def iterated_anew(make):
+    """All packs and the dataset: after an error, the same dataset goes on behind its own state."""
+    dataset, seen = make(), []
+    while True:
+        try:
+            for pack in dataset:
+                seen += numbers([pack])
+            return seen, dataset
+        except PASSING:
+            dataset.load_state_dict(through_bytes(dataset.state_dict()))
+
+
+GOING_ON = {"retried": retried, "resumed": resumed, "iterated anew": iterated_anew}

@@ -1,0 +1,102 @@
+"""Errors in the middle of the work: who goes on afterwards has every sample once."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire.errors import InvalidDocument, SourceChanged
+from quire.vision import PackedVLDataset
+from tests.vision.failing import GOING_ON, WAYS, FailsOnce, Generated, retried
+from tests.vision.inputs import numbers, samples, through_bytes
+
+LENGTHS = [5 + n * 7 % 40 for n in range(100)]
+PLANNED = [way for way in WAYS if way.startswith("planned")]
+
+
+def packed(dataset, known=False, lengths=LENGTHS, **options):
+    given = {"packing_length": 80, "packing_buffer": 16, "packing_drop_last": False, **options}
+    return PackedVLDataset(dataset, **given, **({"lengths": lengths} if known else {}))
+
+
+def with_bad(*positions):
+    """Samples of which some contradict themselves, whatever their known length."""
+    items = samples(LENGTHS)
+    for position in positions:
+        items[position]["labels"] = [1]
+    return items
+
+
+@pytest.mark.parametrize("go_on", list(GOING_ON.values()), ids=list(GOING_ON))
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize("way", PLANNED)
+def test_an_error_at_any_sample_loses_and_repeats_none(way, error, go_on):
+    """Fault 48, and Ctrl-C: in the middle of a buffer that is filled, or of a pack that is read."""
+    kind, known = WAYS[way]
+    whole = packed(FailsOnce(samples(LENGTHS), {}), known)
+    expected, end = numbers(whole), whole.telemetry()
+    for position in (0, 15, 16, 40, 99):
+        source = kind(samples(LENGTHS), {position: [error, error]})
+        seen, dataset = go_on(lambda source=source: packed(source, known))
+        assert seen == expected
+        assert dataset.telemetry() == end
+
+
+@pytest.mark.parametrize("way", PLANNED)
+def test_an_error_changes_nothing_that_is_counted(way):
+    kind, known = WAYS[way]
+    dataset = packed(kind(samples(LENGTHS), {40: [OSError, OSError]}), known)
+    packs = iter(dataset)
+    with pytest.raises(OSError, match="sample 40"):
+        list(packs)
+    state, done = dataset.state_dict(), dataset.telemetry()
+    with pytest.raises(OSError, match="sample 40"):
+        next(packs)
+    assert (dataset.state_dict(), dataset.telemetry()) == (state, done)
+
+
+@pytest.mark.parametrize("way", PLANNED)
+def test_a_bad_sample_over_the_budget_is_an_error_again_and_again_and_loses_no_other(way):
+    kind, known = WAYS[way]
+    allowed = packed(kind(with_bad(40), {}), known, max_bad_records=1)
+    expected, end = numbers(allowed), allowed.telemetry()
+    dataset, seen = packed(kind(with_bad(40), {}), known), []
+    packs = iter(dataset)
+    for _ in range(3):
+        with pytest.raises(InvalidDocument, match="sample 40 has 3?[0-9] input_ids and 1 labels;"):
+            while True:
+                seen += numbers([next(packs)])
+    again = packed(kind(with_bad(40), {}), known, max_bad_records=1)
+    again.load_state_dict(through_bytes(dataset.state_dict()))
+    assert seen + numbers(again) == expected
+    assert again.telemetry() == end
+
+
+@pytest.mark.parametrize("known", [True])
+def test_a_source_that_is_shorter_when_it_is_read_anew_has_changed(known):
+    class Shrinking(Generated):
+        def __iter__(self):
+            self.inner.items = self.inner.items[: 100 if self.inner.errors[40] else 30]
+            return super().__iter__()
+
+    packs = iter(packed(Shrinking(samples(LENGTHS), {40: [OSError]}), known))
+    with pytest.raises(OSError, match="sample 40"):
+        list(packs)
+    for _ in range(2):
+        with pytest.raises(SourceChanged, match="ends at sample 30 .* but had 40 .* before"):
+            next(packs)
+
+
+def test_what_is_to_be_skipped_is_skipped_after_a_failed_start():
+    class Closed:
+        broken = True
+
+        def __iter__(self):
+            if self.broken:
+                self.broken = False
+                raise OSError(5, "closed")
+            return iter(samples(LENGTHS))
+
+    dataset = packed(Closed(), known=True)
+    dataset.skip_packs(3)
+    seen, _ = retried(lambda: dataset)
+    assert seen == numbers(packed(samples(LENGTHS)))[3:]
