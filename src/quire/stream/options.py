@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Literal, get_args
 
 from quire.errors import InvalidOption
-from quire.plan.options import require_integer
+from quire.plan.options import settle_integers
 
 Backend = Literal["hf", "files", "local_text"]
 PackingMode = Literal["sequential", "bin", "online"]
@@ -45,8 +46,7 @@ class WeightedSource(SourceOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (math.isfinite(self.weight) and self.weight > 0):
-            raise InvalidOption(f"weight is {self.weight} but must be a finite number > 0")
+        _settle_number(self, "weight", may_be_zero=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class TokenizerOptions:
 
     def __post_init__(self) -> None:
         _require_choice("kind", self.kind, ("hf", "byte"))
-        _require_integers(self, byte_offset=0, vocab_size_multiple=1, max_doc_tokens=1)
+        settle_integers(self, {"byte_offset": 0, "vocab_size_multiple": 1, "max_doc_tokens": 1})
         _require_token_ids(self, "byte_offset", most=_LARGEST_ID - 255)
 
 
@@ -106,11 +106,8 @@ class DataOptions(SourceOptions):
         super().__post_init__()
         _require_choice("packing_mode", self.packing_mode, get_args(PackingMode))
         _require_choice("last_batch", self.last_batch, ("pad", "drop"))
-        _require_integers(self, **_LEAST)
-        if not (math.isfinite(self.retry_delay_sec) and self.retry_delay_sec >= 0):
-            raise InvalidOption(
-                f"retry_delay_sec is {self.retry_delay_sec} but must be a finite number >= 0"
-            )
+        settle_integers(self, _LEAST)
+        _settle_number(self, "retry_delay_sec", may_be_zero=True)
         if self.packing_mode == "sequential" and self.packing_max_docs_per_bin is not None:
             raise InvalidOption(
                 f"packing_max_docs_per_bin is {self.packing_max_docs_per_bin} but the sequential "
@@ -142,8 +139,8 @@ class TrainOptions:
     grad_accum: int = 1
 
     def __post_init__(self) -> None:
-        _require_integers(self, seq_len=1, batch_size=1, grad_accum=1)
-        require_integer("seq_len", self.seq_len, 1, most=_LARGEST_WINDOW)
+        settle_integers(self, {"batch_size": 1, "grad_accum": 1})
+        settle_integers(self, {"seq_len": 1}, most=_LARGEST_WINDOW)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +155,9 @@ class ModelOptions:
     """Read by the consumer's attention; the batch is the same either way."""
 
     def __post_init__(self) -> None:
-        _require_integers(self, vocab_size=1, pad_token_id=0, bos_token_id=0, eos_token_id=0)
-        _require_token_ids(self, "pad_token_id", "bos_token_id", "eos_token_id")
+        ids = ("pad_token_id", "bos_token_id", "eos_token_id")
+        settle_integers(self, {"vocab_size": 1, **dict.fromkeys(ids, 0)})
+        _require_token_ids(self, *ids)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,11 +181,18 @@ class StreamConfig:
         return self.train.seq_len + 1
 
 
-def _require_integers(options: object, **least: int) -> None:
-    for name, smallest in least.items():
-        value = getattr(options, name)
-        if value is not None:
-            require_integer(name, value, smallest)
+def _settle_number(options: object, name: str, *, may_be_zero: bool) -> None:
+    """Make a field a plain float, or raise."""
+    value = getattr(options, name)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    try:
+        number = float(value) if is_number else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) or number < 0 or (number == 0 and not may_be_zero):
+        rule = ">= 0" if may_be_zero else "> 0"
+        raise InvalidOption(f"{name} is {value!r} but must be a finite number {rule}")
+    object.__setattr__(options, name, number)
 
 
 def _require_token_ids(options: object, *names: str, most: int = _LARGEST_ID) -> None:

@@ -32,8 +32,8 @@ class RankRows:
     @classmethod
     def of(cls, config: StreamConfig, rank: int, world_size: int) -> RankRows:
         """The rows that this rank keeps, if the world can share the batch."""
-        require_integer("world_size", world_size, 1)
-        require_integer("rank", rank, 0)
+        world_size = require_integer("world_size", world_size, 1)
+        rank = require_integer("rank", rank, 0)
         if rank >= world_size:
             raise InvalidOption(f"rank is {rank} but must be below world_size, {world_size}")
         if config.train.batch_size % world_size:

@@ -1,0 +1,121 @@
+"""Options built as objects: held to the same rules as a file, with integers of any kind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from quire.config import flat_options
+from quire.errors import InvalidOption
+from quire.stream import (
+    DataOptions,
+    ModelOptions,
+    StreamConfig,
+    TokenizerOptions,
+    TrainOptions,
+    WeightedSource,
+    open_stream,
+)
+from tests.stream.inputs import ListSource, Numbers, same, shards_of, take, unique_documents
+
+KINDS = [TokenizerOptions, DataOptions, TrainOptions, ModelOptions]
+GIVEN = {TrainOptions: {"seq_len": 8, "batch_size": 2}}
+DOCUMENTS = unique_documents([5, 3, 9, 14, 2, 6, 30, 4, 7, 12])
+
+
+def numbers_of(kind):
+    return [field.name for field in fields(kind) if field.type.startswith("int")]
+
+
+def config_of(number):
+    """A config with every integer made by the given function."""
+    return StreamConfig(
+        data=DataOptions(
+            shuffle_buffer_size=number(4),
+            seed=number(3),
+            max_retries=number(2),
+            state_update_interval=number(5),
+            max_bad_records=number(1),
+            packing_mode="bin",
+            packing_buffer_docs=number(4),
+            packing_max_docs_per_bin=number(3),
+            grain_prefetch=number(2),
+            num_workers=number(0),
+            num_streams=number(2),
+            tokenizer=TokenizerOptions(
+                byte_offset=number(3), vocab_size_multiple=number(64), max_doc_tokens=number(25)
+            ),
+        ),
+        train=TrainOptions(seq_len=number(8), batch_size=number(4), grad_accum=number(2)),
+        model=ModelOptions(
+            vocab_size=number(100),
+            pad_token_id=number(0),
+            bos_token_id=number(1),
+            eos_token_id=number(2),
+        ),
+    )
+
+
+def opened(config, number):
+    source = ListSource(shards_of(DOCUMENTS, 3))
+    rank = {"rank": number(1), "world_size": number(2)}
+    return open_stream(config, source=source, tokenizer=Numbers(), **rank)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
+def test_integers_of_numpy_give_the_batches_and_states_of_those_of_python(kind):
+    with opened(config_of(int), int) as plain, opened(config_of(kind), kind) as stream:
+        assert same(take(stream, 4), take(plain, 4))
+        text = json.dumps(stream.get_state())
+        assert text == json.dumps(plain.get_state())
+        plain.set_state(json.loads(text))
+        assert same(take(stream, 4), take(plain, 4))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_integer_that_options_keep_is_one_of_python(kind):
+    for name in numbers_of(kind):
+        more = {"packing_mode": "bin"} if name == "packing_max_docs_per_bin" else {}
+        options = kind(**{**GIVEN.get(kind, {}), **more, name: np.int64(2)})
+        assert type(getattr(options, name)) is int, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_none_is_an_integer_only_where_options_say_so(kind):
+    for field in fields(kind):
+        if field.type == "int":
+            with pytest.raises(InvalidOption, match=f"{field.name} is None but must be an int"):
+                kind(**{**GIVEN.get(kind, {}), field.name: None})
+
+
+def test_a_vocabulary_of_numpy_integers_is_one_of_python():
+    tokenizer = Numbers()
+    tokenizer.vocab_size, tokenizer.eos_token_id = np.int64(1 << 20), np.int64(2)
+    source = ListSource(shards_of(DOCUMENTS, 3))
+    options = StreamConfig(train=TrainOptions(seq_len=8, batch_size=2))
+    with open_stream(options, source=source, tokenizer=tokenizer) as stream:
+        next(stream)
+        json.dumps(stream.get_state())
+        model = flat_options(stream.config.model)
+    assert {type(value) for value in model.values()} == {int, bool}
+
+
+@pytest.mark.parametrize("weight", [np.float32(0.5), np.float64(0.5), np.int64(1), 1])
+def test_a_weight_of_numpy_is_a_float_of_python(weight):
+    assert type(WeightedSource(weight=weight).weight) is float
+    assert type(DataOptions(retry_delay_sec=weight).retry_delay_sec) is float
+
+
+@pytest.mark.parametrize("wrong", ["1", None, True, 1j, [1], float("nan"), 0, -1])
+def test_a_weight_that_is_no_number_above_zero_is_refused(wrong):
+    with pytest.raises(InvalidOption, match=r"weight is .* but must be a finite number > 0"):
+        WeightedSource(weight=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["1", None, True, [1], float("inf"), -1])
+def test_a_delay_that_is_no_number_is_refused(wrong):
+    with pytest.raises(InvalidOption, match=r"retry_delay_sec is .* but must be a finite"):
+        DataOptions(retry_delay_sec=wrong)
