@@ -114,6 +114,24 @@ def test_rows_that_are_packed_already_are_refused():
     rows = pack(Dataset.from_list(TOKENS))
     with pytest.raises(InvalidOption, match="packed already: it has 'document_starts'"):
         pack(rows)
+    with pytest.raises(InvalidOption, match="packed already: it has 'document_starts'"):
+        pack(rows, columns=[])
+
+
+@pytest.mark.parametrize("columns", [None, []])
+def test_rows_that_another_packed_are_refused(columns):
+    """As trl's packing leaves them."""
+    row = {"input_ids": [5, 6, 7, 8], "seq_lengths": [2, 2]}
+    with pytest.raises(InvalidOption, match="packed already: it has 'seq_lengths'"):
+        pack([row], columns=columns)
+    row = {"input_ids": [5, 6, 7, 8], "position_ids": [0, 1, 0, 0]}
+    with pytest.raises(InvalidDocument, match="record 0 holds several documents: its position_ids"):
+        pack([row], columns=columns)
+
+
+def test_positions_of_one_document_and_a_number_named_seq_lengths_are_no_packed_rows():
+    row = {"input_ids": [5, 6], "position_ids": [0, 1], "seq_lengths": 2}
+    assert pack([row])["position_ids"].to_pylist() == [[0, 1]]
 
 
 def test_a_column_of_the_source_s_name_is_not_overwritten():

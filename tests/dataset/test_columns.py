@@ -376,3 +376,14 @@ def test_padding_is_not_packed():
     rows, ledger = pack(records, max_length=8, max_bad_records=1)
     assert rows == [{"input_ids": [5, 6], "attention_mask": [1, 1], "document_starts": [0]}]
     assert ledger.documents.dropped == {"bad_record": 1}
+
+
+def test_padding_is_not_packed_where_the_mask_is_left_out():
+    records = [
+        {"input_ids": [5, 6], "labels": [5, 6], "attention_mask": None},
+        {"input_ids": [7, 0], "labels": [7, -100], "attention_mask": [1, 0]},
+    ]
+    with pytest.raises(InvalidDocument, match="record 1 is padded: its attention_mask has 1 zeros"):
+        pack(records, max_length=8, columns=["labels"])
+    rows, _ = pack(records, max_length=8, columns=["labels"], max_bad_records=1)
+    assert rows == [{"input_ids": [5, 6], "labels": [5, 6], "document_starts": [0]}]

@@ -16,7 +16,8 @@ from quire.documents import Documents, EncodeOptions, TokenizerLike, as_tokenize
 from quire.documents.bad_records import BadRecords
 from quire.documents.encode import encode_contents, with_specials
 from quire.documents.encoded import Encoded
-from quire.documents.list_columns import TOKENS, documents_from_columns
+from quire.documents.list_columns import TOKENS, documents_from_columns, require_column_names
+from quire.documents.unfit import WATCHED
 from quire.errors import InvalidOption, require_flags
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan.options import require_integer
@@ -39,8 +40,7 @@ class PackSource:
     def __post_init__(self) -> None:
         require_flags(self)
         require_integer("max_bad_records", self.max_bad_records, 0)
-        if isinstance(self.columns, str):
-            raise InvalidOption(f"columns is {self.columns!r} but a list of names is needed")
+        require_column_names(self.columns)
 
 
 def documents_of(columns: Columns, source: PackSource) -> Documents:
@@ -82,6 +82,7 @@ def _require_unset(source: PackSource, kind: str, *names: str) -> None:
 
 def _from_tokens(columns: Columns, source: PackSource) -> Documents:
     wanted = columns.names if source.columns is None else [TOKENS, *source.columns]
+    wanted = [*wanted, *(name for name in WATCHED if name in columns.names and name not in wanted)]
     known = as_tokenizer(source.tokenizer).vocab_size if source.tokenizer is not None else None
     return documents_from_columns(
         pa.table({name: columns.column(name) for name in wanted or [TOKENS]}),

@@ -12,13 +12,12 @@ import pyarrow.compute as pc
 from quire.documents.bad_records import BadRecords
 from quire.documents.documents import Documents
 from quire.documents.list_values import is_number_list, list_lengths, list_values
+from quire.documents.unfit import MASK, require_unpacked, unfit_records
 from quire.errors import InvalidDocument, InvalidOption, unknown_name
 from quire.ledger import Ledger, Tally
 from quire.plan.finish import spans
 
 TOKENS = "input_ids"
-_STARTS = "document_starts"
-MASK = "attention_mask"
 PER_TOKEN = (
     "labels",
     "loss_mask",
@@ -28,6 +27,13 @@ PER_TOKEN = (
     "completion_mask",
 )
 """Columns that are per token whatever their lengths say: another length is an error in them."""
+
+
+def require_column_names(columns: object) -> None:
+    """Raise unless these are names of columns, or None for all of them."""
+    is_list = isinstance(columns, list | tuple) and all(isinstance(name, str) for name in columns)
+    if columns is not None and not is_list:
+        raise InvalidOption(f"columns is {columns!r} but a list of names is needed")
 
 
 def documents_from_columns(
@@ -41,7 +47,7 @@ def documents_from_columns(
 
     ``columns=None`` takes all list columns of numbers that are as long as the tokens everywhere.
     """
-    _require_unpacked(table)
+    require_unpacked([field.name for field in table.schema if is_number_list(field.type)])
     bad = BadRecords(table.num_rows, max_bad_records)
     tokens, lengths = _flat(table, TOKENS, bad)
     _require_vocabulary(tokens, lengths, vocab_size)
@@ -49,9 +55,9 @@ def documents_from_columns(
     for name in _parallel_names(table, columns):
         values, other = _flat(table, name, bad)
         _compare(name, lengths, other, bad)
-        if name == MASK:
-            _refuse_padding(values, other, bad)
         flat[name] = values if np.array_equal(lengths, other) else _aligned(values, lengths, other)
+    for record, reason in unfit_records(table).items():
+        bad.add(record, reason)
     usable = bad.good & (lengths > 0)
     empty = int((bad.good & (lengths == 0)).sum())
     return Documents(
@@ -78,22 +84,6 @@ def _flat(table: pa.Table, name: str, bad: BadRecords) -> tuple[pa.Array, npt.ND
             bad.add(record, f"has a null inside its {name}")
         values = values.fill_null(pa.scalar(0).cast(values.type))
     return values, lengths
-
-
-def _refuse_padding(mask: pa.Array, lengths: npt.NDArray[np.int64], bad: BadRecords) -> None:
-    """Padding inside a row would be learnt: documents are packed without."""
-    places = np.flatnonzero(mask.to_numpy(zero_copy_only=False) == 0)
-    padded = np.searchsorted(np.cumsum(lengths), places, side="right")
-    for record, count in zip(*np.unique(padded, return_counts=True), strict=True):
-        bad.add(int(record), f"is padded: its {MASK} has {count} zeros")
-
-
-def _require_unpacked(table: pa.Table) -> None:
-    if _STARTS in table.column_names:
-        raise InvalidOption(
-            f"the dataset is packed already: it has {_STARTS!r}, and packing its rows again would "
-            "let their documents run into each other; pack the documents themselves"
-        )
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:

@@ -14,6 +14,7 @@ from quire.dataset.corpus.readers.tables import table_schema
 from quire.documents.json_records import RecordProblem, parse_record, without_bom
 from quire.documents.lines import read_lines
 from quire.documents.list_columns import PER_TOKEN, TOKENS
+from quire.documents.unfit import require_unpacked
 from quire.errors import InvalidDocument, InvalidOption, unknown_name
 from quire.storage import RemotePath, each
 
@@ -38,10 +39,9 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
             _require_field(file, schema, options)
         return {}
     first, known = _shown(files, schemas, options)
-    if "document_starts" in known:
-        raise InvalidOption(
-            f"{first.path} is packed already: it has document_starts; pack the documents themselves"
-        )
+    require_unpacked(known, str(first.path))
+    for file, schema in schemas.items():
+        require_unpacked(_of_schema(file, schema), str(file.path))
     names = options.columns or [name for name in PER_TOKEN if name in known]
     for name in (TOKENS, *names):
         if name not in known:

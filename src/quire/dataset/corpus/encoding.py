@@ -14,7 +14,7 @@ from quire.dataset.corpus.readers.batches import BadRecord, Batch
 from quire.documents import Documents, Encoded, Tokenizer, TokenizerLike, as_tokenizer
 from quire.documents.chat import ChatTokenizer, conversation_encoder
 from quire.documents.encode import encode_contents, with_specials
-from quire.documents.list_columns import MASK, TOKENS, documents_from_columns
+from quire.documents.list_columns import TOKENS, documents_from_columns
 from quire.documents.list_values import is_number_list, list_lengths, list_values
 from quire.errors import InvalidDocument, QuireError
 from quire.ledger import Ledger
@@ -232,7 +232,4 @@ def _reason(values: dict[str, list[Any] | None]) -> str:
             return f"has no {name}"
         if None in value:
             return f"has a null inside its {name}"
-    mask = values.get(MASK) or []
-    if 0 in mask and len(mask) == len(values[TOKENS] or []):
-        return f"is padded: its {MASK} has {mask.count(0)} zeros"
     return "has " + ", ".join(f"{len(value or [])} {name}" for name, value in values.items())

@@ -11,13 +11,15 @@ from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.batches import BadRecord, Batch
 from quire.documents.json_records import RecordProblem
 from quire.documents.list_columns import PER_TOKEN, TOKENS
+from quire.documents.unfit import unfit_record
 
 
 def field_of(record: Mapping[str, Any], options: CorpusOptions, columns: Mapping[str, str]) -> Any:  # noqa: ANN401 - a JSON value
     """The text, the conversation or the token columns of a JSON object, or a `RecordProblem`."""
     if options.pretokenized:
         _require_none_lost(record, options, columns)
-        return {name: _required(record, name, list) for name in columns}
+        _require_fit(record)
+        return {name: _numbers(record, name, kind) for name, kind in columns.items()}
     if options.messages_key is not None:
         return _required(record, options.messages_key, list)
     return _required(record, options.text_key, str)
@@ -30,6 +32,21 @@ def _require_none_lost(
     for name in () if options.columns else PER_TOKEN:
         if name not in columns and record.get(name) is not None:
             raise RecordProblem(f"has {name!r}, which the first record of the input has not")
+
+
+def _require_fit(record: Mapping[str, Any]) -> None:
+    problem = unfit_record(record)
+    if problem is not None:
+        raise RecordProblem(problem)
+
+
+def _numbers(record: Mapping[str, Any], name: str, kind: str) -> list[Any]:
+    values: list[Any] = _required(record, name, list)
+    if kind == "int64" and float in map(type, values):  # Arrow would cut their fractions off
+        raise RecordProblem(
+            f"has numbers with a point under {name!r}, where the first record has integers"
+        )
+    return values
 
 
 def _required(record: Mapping[str, Any], key: str, kind: type) -> Any:  # noqa: ANN401

@@ -13,6 +13,7 @@ from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.batches import BadRecord, Batch, Span
 from quire.dataset.corpus.readers.expansion import require_bounded
 from quire.documents.sound_arrays import require_sound
+from quire.documents.unfit import WATCHED, unfit_records
 from quire.errors import CorruptFile
 from quire.storage import AnyPath, RemotePath
 
@@ -26,6 +27,9 @@ def read_table(
     """The rows of a span."""
     names = wanted_names(options, columns)
     record, expanded = span.start, 0
+    if options.pretokenized:
+        there = table_schema(file).names
+        names += [name for name in WATCHED if name in there and name not in names]
     for rows in _rows(file, span, names):
         expanded += rows.nbytes
         require_bounded(file, expanded)
@@ -114,8 +118,13 @@ def _by_bytes(rows: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch
 def _batch(file: InputFile, rows: pa.RecordBatch, first: int, options: CorpusOptions) -> Batch:
     batch = Batch(file=file.number, num_bytes=rows.nbytes)
     if options.pretokenized:
-        batch.values = pa.Table.from_batches([rows])
-        batch.records = list(range(first, first + rows.num_rows))
+        unfit = unfit_records(rows)
+        batch.bad = [_bad(file, first + row, unfit[row]) for row in unfit]
+        good = [row for row in range(rows.num_rows) if row not in unfit]
+        batch.records = [first + row for row in good]
+        batch.values = pa.Table.from_batches(
+            [rows.take(pa.array(good, pa.int64())) if unfit else rows]
+        )
         return batch
     name = rows.schema.names[0]
     for record, value in enumerate(rows.column(0), first):
