@@ -412,3 +412,26 @@ def test_the_check_shares_no_code_with_the_writer():
     folder = Path(__file__).resolve().parents[2] / "src" / "quire" / "verify"
     for name in ("output.py", "recount.py", "inputs.py"):
         assert "quire.dataset" not in (folder / name).read_text(encoding="utf-8")
+
+
+def test_inputs_of_the_same_name_in_several_folders_are_told_apart(tmp_path):
+    names = ["a/x.jsonl", "b/a/x.jsonl", "x.jsonl", "z/x.jsonl"]
+    for length, name in enumerate(names, 1):
+        (tmp_path / "corpus" / name).parent.mkdir(parents=True, exist_ok=True)
+        jsonl(tmp_path / "corpus" / name, ["y" * length])
+    out = tmp_path / "out"
+    pack(tmp_path / "corpus", out)
+    for given in (tmp_path / "corpus", f"{tmp_path}/corpus/**/*.jsonl", f"{tmp_path}/corpus/**"):
+        assert verify_inputs(verify_output(out), [given], "byte").problems == []
+
+
+def test_a_name_with_brackets_is_taken_as_it_is(tmp_path):
+    path = jsonl(tmp_path / "a[1].jsonl", ["abc"])
+    pack(path, tmp_path / "out")
+    assert verify_inputs(verify_output(tmp_path / "out"), [str(path)], "byte").problems == []
+
+
+def test_what_a_stopped_writer_left_is_told_with_what_to_do(packed):
+    (packed / ".quire").mkdir()
+    (problem,) = verify_output(packed).problems
+    assert problem.startswith(".quire is there: a writer is at work, or was stopped; give its comm")

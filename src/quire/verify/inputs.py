@@ -9,7 +9,7 @@ import glob
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -128,16 +128,14 @@ class _Encoder:
 
 def _paths(manifest: Mapping[str, Any], named: Sequence[Named]) -> list[AnyPath]:
     """The file behind every input that the manifest names, by name and size."""
-    candidates: list[tuple[AnyPath, str]] = []
-    for one in named:
-        candidates += [(path, path.as_posix()) for path in _files_behind(one)]
+    candidates = [pair for one in named for pair in _files_behind(one)]
     found = []
     for entry in manifest["inputs"]:
-        match = [pair for pair in candidates if f"/{pair[1]}".endswith(f"/{entry['name']}")]
-        if not match:
+        chosen = _named_as(entry["name"], candidates)
+        if chosen is None:
             raise InvalidOption(f"{entry['name']} was packed, but is not among the given inputs")
-        path = match[0][0]
-        candidates.remove(match[0])
+        path = chosen[0]
+        candidates.remove(chosen)
         if (size := path.stat().st_size) != entry["bytes"]:
             raise InvalidOption(
                 f"{path} has {size} bytes but had {entry['bytes']} when it was packed"
@@ -146,17 +144,37 @@ def _paths(manifest: Mapping[str, Any], named: Sequence[Named]) -> list[AnyPath]
     return found
 
 
-def _files_behind(named: Named) -> Iterator[AnyPath]:
+def _named_as(name: str, candidates: Sequence[tuple[AnyPath, str]]) -> tuple[AnyPath, str] | None:
+    """The first file of that name below what was given, else the first whose path ends with it."""
+    own = (pair for pair in candidates if pair[1] == name)
+    ending = (pair for pair in candidates if f"/{pair[0].as_posix()}".endswith(f"/{name}"))
+    return next(own, None) or next(ending, None)
+
+
+def _files_behind(named: Named) -> list[tuple[AnyPath, str]]:
+    """(path, name below what was given) of every file, in the order of names."""
     path = as_path(named)
-    if isinstance(path, RemotePath):
-        yield from (
-            matching(path)[1] if glob.has_magic(path.inside) else path.files_below() or [path]
-        )
-        return
-    one = str(named)
-    for found in map(Path, sorted(glob.glob(one)) if glob.has_magic(one) else [path]):  # noqa: PTH207
-        inside = [p for p in found.rglob("*") if p.is_file()] if found.is_dir() else [found]
-        yield from inside
+    below = _remote(path) if isinstance(path, RemotePath) else _local(path, str(named))
+    return sorted(below, key=lambda pair: pair[1])
+
+
+def _remote(path: RemotePath) -> Iterator[tuple[AnyPath, str]]:
+    has_magic = glob.has_magic(path.inside)
+    root, files = matching(path) if has_magic else (path, path.files_below() or [path])
+    yield from ((file, _below(file, root)) for file in files)
+
+
+def _local(path: Path, text: str) -> Iterator[tuple[AnyPath, str]]:
+    root, tops = path, [path]
+    if glob.has_magic(text) and not path.exists():
+        root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
+        tops = [Path(found) for found in glob.glob(text, recursive=True)]  # noqa: PTH207
+    files = (p for top in tops for p in (top.rglob("*") if top.is_dir() else [top]))
+    yield from ((file, _below(file, root)) for file in set(files) if not file.is_dir())
+
+
+def _below(file: AnyPath, root: AnyPath) -> str:
+    return file.name if file == root else file.relative_to(root).as_posix()  # type: ignore[arg-type]
 
 
 def _documents(

@@ -180,8 +180,13 @@ def _strangers(folder: AnyPath, manifest: Mapping[str, Any]) -> Iterator[str]:
     inside = [path for name in ("data", "plans") for path in _listed(folder / name)]
     for path in [*_listed(folder), *inside]:
         name = path.relative_to(folder).as_posix()  # type: ignore[arg-type] # of the same kind
-        left_over = name.endswith(".tmp") or name == ".quire"
-        if (path in inside or path.suffix == ".parquet" or left_over) and name not in known:
+        left_over = name.endswith(".tmp")
+        if name == ".quire":
+            yield (
+                ".quire is there: a writer is at work, or was stopped; give its command again "
+                "(`quire pack … --resume`, `quire replan …`), which takes it away"
+            )
+        elif (path in inside or path.suffix == ".parquet" or left_over) and name not in known:
             yield f"{name} is there, but the manifest does not know it"
 
 
