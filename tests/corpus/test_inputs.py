@@ -114,3 +114,24 @@ def test_a_file_that_grew_is_noticed_when_it_is_opened(tmp_path):
     jsonl(tmp_path / "a.jsonl", ["x", "y"])
     with pytest.raises(SourceChanged, match="it had 14 bytes and now has 28"):
         file.open()
+
+
+def test_what_a_glob_finds_inside_the_output_is_no_input(folder):
+    (folder / "sub/b.jsonl").write_text("")
+    both = f"{folder}/**/*.jsonl"
+    assert [file.name for file in find_inputs([both], folder / "sub")] == ["b.jsonl"]
+    with pytest.raises(InvalidOption, match="no file matches"):
+        find_inputs([f"{folder}/sub/*.jsonl"], folder / "sub")
+
+
+def test_a_name_that_no_file_can_have_is_refused():
+    with pytest.raises(InvalidOption, match=r"x{300} cannot be looked up: File name too long"):
+        find_inputs(["x" * 300])
+
+
+@pytest.mark.parametrize("wrong", [None, 5])
+def test_what_is_no_list_of_paths_is_refused(wrong):
+    with pytest.raises(InvalidOption, match=f"inputs is {wrong} but must be a list of paths"):
+        find_inputs(wrong)
+    with pytest.raises(InvalidOption, match=f"{wrong} is no path: give a string, a Path or a URI"):
+        find_inputs([wrong])

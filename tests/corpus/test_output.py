@@ -183,7 +183,6 @@ def test_an_output_beside_its_inputs_is_taken(tmp_path):
     inputs = [tmp_path / "corpus", tmp_path / "a.jsonl", "memory://a/corpus"]
     require_apart(inputs, tmp_path / "corpus-out")
     require_apart(inputs, as_path("memory://a/corpus-out"))
-    require_apart(str(tmp_path), tmp_path / "out")  # text is no list: refused where files are found
 
 
 # Runs that broke off early
@@ -209,6 +208,7 @@ def test_a_run_without_a_shard_leaves_nothing_and_one_with_a_shard_all(tmp_path)
     leave_no_beginning(tmp_path)
     assert files(tmp_path) == [".quire/run.json", "data/a.parquet"]
     (tmp_path / "data" / "a.parquet").unlink()
+    put(tmp_path / "data" / ".a.parquet.1.tmp")  # by a worker that was stopped
     leave_no_beginning(tmp_path)
     assert files(tmp_path) == []
     assert not (tmp_path / "data").exists()
@@ -255,6 +255,19 @@ def test_an_output_of_which_a_file_is_gone_or_cut_is_not_whole(out, data, plan, 
     assert str(raised.value) == (
         f"{out} was complete, but {words}; put it back, or remove the output and pack again"
     )
+
+
+def test_an_output_whose_list_of_bad_records_is_gone_is_not_whole(out):
+    manifest = {"shards": [], "bad_records": {"count": 2, "file": "bad_records.jsonl"}}
+    with pytest.raises(OutputError) as raised:
+        require_whole(out, manifest)
+    assert str(raised.value) == (
+        f"{out} was complete, but bad_records.jsonl, which lists 2 records that were left out, is "
+        "gone; put it back, or remove the output and pack again"
+    )
+    put(out / "bad_records.jsonl")
+    require_whole(out, manifest)
+    require_whole(out, {"shards": [], "bad_records": {"count": 0}})
 
 
 # What is taken away

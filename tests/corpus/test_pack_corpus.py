@@ -19,7 +19,10 @@ from hypothesis import strategies as st
 import quire
 from quire.dataset.corpus.seeds import shard_seed
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, OutputError, OversizedDocument
+from quire.verify.inputs import verify_inputs
+from quire.verify.output import verify_output
 from tests.corpus.corpora import contents, hashes, jsonl, pack, rows, texts
+from tests.corpus.pickled_tokenizer import PickledTokenizer
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 
@@ -404,3 +407,45 @@ def test_the_corpus_module_needs_no_optional_package():
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_glob_around_the_output_can_be_resumed(tmp_path):
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"text": texts(9)}), tmp_path / f"{name}.parquet")
+    inputs, out = [f"{tmp_path}/**/*.parquet"], tmp_path / "packed"
+    first = pack(inputs, out)
+    assert pack(inputs, out, resume=True).was_complete
+    assert first.ledger.documents.emitted == 18
+    assert verify_inputs(verify_output(out), inputs, "byte").problems == []
+
+
+def test_inputs_may_be_what_a_glob_yields(tmp_path):
+    jsonl(tmp_path / "a.jsonl", texts(3))
+    assert pack(tmp_path.glob("*.jsonl"), tmp_path / "out").ledger.documents.emitted == 3
+
+
+def test_a_tokenizer_that_no_other_process_can_have_is_refused(tmp_path):
+    class Local(PickledTokenizer):
+        pass
+
+    path = jsonl(tmp_path / "a.jsonl", texts(20))
+    with pytest.raises(InvalidOption, match=r"cannot be sent .*Local.*; use workers=1"):
+        pack(path, tmp_path / "out", Local(), workers=2, partition_size=200)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("index_only", [False, True])
+def test_an_overlong_document_stops_the_run_before_its_shard_stands(tmp_path, index_only):
+    path, out = jsonl(tmp_path / "a.jsonl", ["short", "x" * 30]), tmp_path / "out"
+    with pytest.raises(
+        OversizedDocument, match=r"a\.jsonl: record 1 has 31 tokens but a row holds"
+    ):
+        pack(path, out, index_only=index_only, overlong="error")
+    assert pack(path, out, index_only=index_only, overlong="split").num_rows == 3
+
+
+@pytest.mark.parametrize("columns", ["labels", 5, [1], {"labels"}])
+def test_columns_that_are_no_list_of_names_are_refused(tmp_path, columns):
+    path = jsonl(tmp_path / "a.jsonl", [{"input_ids": [1]}])
+    with pytest.raises(InvalidOption, match=r"columns is .* but a list of names is needed"):
+        pack(path, tmp_path / "out", None, pretokenized=True, columns=columns)

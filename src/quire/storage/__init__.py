@@ -43,6 +43,8 @@ def as_path(named: Named) -> AnyPath:
     """
     if isinstance(named, RemotePath):
         return named
+    if not isinstance(named, str | os.PathLike):
+        raise InvalidOption(f"{named!r} is no path: give a string, a Path or a URI")
     require_unflattened(named)
     text = os.fspath(named)
     if not is_uri(text):

@@ -44,9 +44,7 @@ def packed_rows(
     """The rows that these documents are packed into."""
     with words_of_packing():
         shape = documents.terms(options.plan_options(seed))
-        if options.overlong == "error":
-            names = [str(file.path) for file in files]
-            require_fitting(documents.lengths, shape.max_fragment, documents.numbers, names)
+        require_none_overlong(documents, options, files)
         plan = plan_documents(documents.lengths, shape, supervised_by_labels(documents))
     rows = gather(documents, plan, keep_source=options.keep_source)
     ledger = documents.ledger + plan.ledger
@@ -57,6 +55,16 @@ def packed_rows(
         ledger=ledger,
         record_length=options.max_length,
     )
+
+
+def require_none_overlong(
+    documents: Documents, options: CorpusOptions, files: Sequence[InputFile]
+) -> None:
+    """Raise for the first document that no row holds, where that is to be an error."""
+    if options.overlong == "error":
+        longest = documents.terms(options.plan_options(options.seed)).max_fragment
+        names = [str(file.path) for file in files]
+        require_fitting(documents.lengths, longest, documents.numbers, names)
 
 
 def require_fitting(

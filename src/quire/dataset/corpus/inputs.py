@@ -6,12 +6,13 @@ import glob
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from quire.dataset.corpus.output import lies_inside
 from quire.errors import CorruptFile, InvalidOption, SourceChanged, SourceError, StorageError
 from quire.storage import AnyPath, Named, RemotePath, as_path, each, matching
 
@@ -86,14 +87,13 @@ class InputFile:
         }
 
 
-def find_inputs(named: Sequence[Named]) -> tuple[InputFile, ...]:
+def find_inputs(named: Iterable[Named], out: AnyPath | None = None) -> tuple[InputFile, ...]:
     """All files behind files, globs, folders and saved datasets: in the order that they are named.
 
-    Inside a glob or a folder, by name. A file that would come twice is an error.
+    Inside a glob or a folder, by name. A file that would come twice is an error. What a glob finds
+    inside the output ``out`` was written there by an earlier run of the same, and is no input.
     """
-    if isinstance(named, str | os.PathLike | RemotePath):
-        raise InvalidOption(f"inputs is one path, {as_path(named)}, but must be a list of paths")
-    found = [pair for one in named for pair in _behind(one)]
+    found = [pair for one in as_list(named) for pair in _looked_up(one, out)]
     if not found:
         raise InvalidOption("there is no input; name files, globs or folders")
     seen: dict[object, AnyPath] = {}
@@ -110,13 +110,31 @@ def find_inputs(named: Sequence[Named]) -> tuple[InputFile, ...]:
     return tuple(each(lambda known: _input_file(*known), numbered, at_once=in_stores))
 
 
+def as_list(named: Iterable[Named]) -> list[Named]:
+    """What was named, one by one; a glob's paths can be looked at once only."""
+    if isinstance(named, str | os.PathLike | RemotePath):
+        raise InvalidOption(f"inputs is one path, {as_path(named)}, but must be a list of paths")
+    if not isinstance(named, Iterable):
+        raise InvalidOption(f"inputs is {named!r} but must be a list of paths")
+    return list(named)
+
+
 def _identity(path: AnyPath) -> object:
     if isinstance(path, RemotePath):
         return str(path)
     return path.stat().st_dev, path.stat().st_ino
 
 
-def _behind(named: Named) -> Iterator[tuple[AnyPath, str]]:
+def _looked_up(named: Named, out: AnyPath | None) -> list[tuple[AnyPath, str]]:
+    try:
+        return list(_behind(named, out))
+    except StorageError:
+        raise
+    except OSError as error:  # a name that no file can have, a folder that may not be read
+        raise InvalidOption(f"{named} cannot be looked up: {error.strerror}") from error
+
+
+def _behind(named: Named, out: AnyPath | None) -> Iterator[tuple[AnyPath, str]]:
     """(path, name) of every file behind one argument."""
     path = as_path(named)
     text = str(named) if isinstance(path, Path) else str(path)
@@ -125,14 +143,14 @@ def _behind(named: Named) -> Iterator[tuple[AnyPath, str]]:
     elif path.exists():
         yield path, path.name
     elif glob.has_magic(text):
-        yield from _matching(path, text)
+        yield from _matching(path, text, out)
     else:
         if isinstance(path, RemotePath):
             path.require_bucket()
         raise InvalidOption(f"there is no file or folder {text}")
 
 
-def _matching(pattern: AnyPath, text: str) -> Iterator[tuple[AnyPath, str]]:
+def _matching(pattern: AnyPath, text: str, out: AnyPath | None) -> Iterator[tuple[AnyPath, str]]:
     root: AnyPath
     found: Sequence[AnyPath]
     if isinstance(pattern, RemotePath):
@@ -141,7 +159,8 @@ def _matching(pattern: AnyPath, text: str) -> Iterator[tuple[AnyPath, str]]:
         root = Path(*_until_magic(pattern.parts))
         paths = [Path(p) for p in glob.glob(text, recursive=True)]  # noqa: PTH207 - absolute too
         found = [path for path in paths if path.is_file()]
-    files = {_name(path, root): path for path in found}
+    apart = found if out is None else [path for path in found if not lies_inside(path, out)]
+    files = {_name(path, root): path for path in apart}
     if not files:
         raise InvalidOption(f"no file matches {text!r}")
     yield from ((files[name], name) for name in sorted(files))

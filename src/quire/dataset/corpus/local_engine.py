@@ -20,7 +20,7 @@ from quire.dataset.corpus.lock import worker_lock
 from quire.dataset.corpus.output import errors_of_writing
 from quire.dataset.corpus.partition_job import PartitionJob, Progress, Report
 from quire.dataset.corpus.partitions import Partition
-from quire.errors import QuireError, WorkerError
+from quire.errors import InvalidOption, QuireError, WorkerError
 from quire.plan.options import require_integer
 
 _TRIES = 3
@@ -79,9 +79,19 @@ class _Worker:
         self.connection.send(partition)
 
 
+def _as_bytes(job: PartitionJob) -> memoryview:
+    try:
+        return ForkingPickler.dumps(job)
+    except Exception as error:  # whatever a tokenizer's own code raises
+        raise InvalidOption(
+            f"the tokenizer cannot be sent to other processes: {error}; use workers=1, or define "
+            "it at the top of a module"
+        ) from error
+
+
 class _Pool:
     def __init__(self, job: PartitionJob, count: int) -> None:
-        self._job = ForkingPickler.dumps(job)  # once, not for every worker
+        self._job = _as_bytes(job)  # once, not for every worker
         self._threads = max(1, (os.cpu_count() or 1) // max(1, count))
         self._workers = [_Worker(self._job, self._threads) for _ in range(count)]
         self._tries: dict[int, int] = {}

@@ -89,17 +89,17 @@ def errors_of_writing(out: AnyPath) -> Iterator[None]:
 
 def require_apart(named: Sequence[Named], out: AnyPath) -> None:
     """Raise if the output lies inside an input: it would be its own input on the next run."""
-    is_one = isinstance(named, str | os.PathLike | RemotePath)
-    for one in () if is_one else named:  # refused where inputs are found
+    for one in named:
         folder = as_path(one)
-        if _lies_inside(out, folder):
+        if lies_inside(out, folder):
             raise InvalidOption(f"the output {out} lies inside the input {folder}; move it out")
 
 
-def _lies_inside(out: AnyPath, folder: AnyPath) -> bool:
-    if isinstance(out, RemotePath) or isinstance(folder, RemotePath):
-        return f"{out}/".startswith(f"{folder}/")
-    return folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
+def lies_inside(path: AnyPath, folder: AnyPath) -> bool:
+    """Whether a path leads into a folder, by whatever way."""
+    if isinstance(path, RemotePath) or isinstance(folder, RemotePath):
+        return f"{path}/".startswith(f"{folder}/")
+    return folder.is_dir() and path.resolve().is_relative_to(folder.resolve())
 
 
 def require_no_shards(out: AnyPath) -> None:
@@ -121,6 +121,7 @@ def leave_no_beginning(out: AnyPath) -> None:
     if isinstance(out, RemotePath):
         return
     with suppress(OSError):  # if shards stand there; and what ended the run is what is told
+        sweep(out)
         (out / DATA).rmdir()
         clear_work(out / WORK)
 
@@ -167,6 +168,12 @@ def require_whole(out: AnyPath, manifest: Mapping[str, Any]) -> None:
                 f"{out} was complete, but {entry['file']} {state} and the manifest says "
                 f"{entry['bytes']} bytes; put it back, or remove the output and pack again"
             )
+    bad = manifest.get("bad_records", {})
+    if "file" in bad and not (out / bad["file"]).is_file():
+        raise OutputError(
+            f"{out} was complete, but {bad['file']}, which lists {bad['count']} records that were "
+            "left out, is gone; put it back, or remove the output and pack again"
+        )
 
 
 def _sizes(folder: AnyPath) -> dict[str, int]:

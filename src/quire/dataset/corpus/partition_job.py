@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from quire.dataset.corpus.commits import Commit, write_commit
-from quire.dataset.corpus.contents import Contents, packed_rows, whole_documents
+from quire.dataset.corpus.contents import (
+    Contents,
+    packed_rows,
+    require_none_overlong,
+    whole_documents,
+)
 from quire.dataset.corpus.encoding import Encoder, make_encoder
 from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
@@ -137,7 +142,9 @@ class _Shard:
         options = self._job.options
         columns = self._job.shard_columns
         if options.index_only:
-            return whole_documents(encoder.documents(), columns)
+            documents = encoder.documents()
+            require_none_overlong(documents, options, self._job.files)
+            return whole_documents(documents, columns)
         seed = shard_seed(options.seed, self._partition, self.piece)
         return packed_rows(encoder.documents(), options, seed, columns, self._job.files)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from quire.dataset.corpus.commits import Commit, finished, read_commits, require
 from quire.dataset.corpus.encoding import make_encoder
 from quire.dataset.corpus.engine import Engine, choose_engine
 from quire.dataset.corpus.index import DocumentIndex, plan_name, write_plan
-from quire.dataset.corpus.inputs import find_inputs
+from quire.dataset.corpus.inputs import as_list, find_inputs
 from quire.dataset.corpus.manifest import (
     make_header,
     make_index_manifest,
@@ -43,6 +43,7 @@ from quire.dataset.corpus.result import PackResult
 from quire.dataset.corpus.tokenizer import load_tokenizer, tokenizer_fingerprint
 from quire.dataset.packed.manifest import read_manifest
 from quire.documents import TokenizerLike
+from quire.documents.list_columns import require_column_names
 from quire.errors import InvalidOption, WorkerError, require_flag, unknown_name
 from quire.ledger import Ledger
 from quire.plan.options import require_integer
@@ -62,7 +63,7 @@ class Start:
 
 
 def pack_corpus(
-    inputs: Sequence[Named],
+    inputs: Iterable[Named],
     out: Named,
     tokenizer: TokenizerLike | None = None,
     *,
@@ -94,7 +95,8 @@ def pack_corpus(
     (1, 2)
     """
     require_flag("resume", resume)
-    run = _Run(inputs, as_path(out), tokenizer, _options(options), max_bad_records, on_progress)
+    named = as_list(inputs)
+    run = _Run(named, as_path(out), tokenizer, _options(options), max_bad_records, on_progress)
     chosen = choose_engine(engine, workers)
     with opened_output(run.out, resume=resume) as work:
         return run.finish(work, chosen, on_start)
@@ -108,8 +110,7 @@ def _options(named: dict[str, Any]) -> CorpusOptions:
     for name in ("partition_size", "max_record_bytes"):
         if name in named:
             named[name] = parse_size(named[name])
-    if isinstance(named.get("columns"), str):
-        raise InvalidOption(f"columns is {named['columns']!r} but a list of names is needed")
+    require_column_names(named.get("columns"))
     if named.get("columns") is not None:
         named["columns"] = tuple(named["columns"])
     if "max_length" not in named:
@@ -178,7 +179,7 @@ class _Run:
 
     def _job(self, work: AnyPath) -> PartitionJob:
         require_apart(self._named, self.out)
-        files = find_inputs(self._named)
+        files = find_inputs(self._named, self.out)
         return PartitionJob(
             out=self.out,
             work=work,
