@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from quire.stream import (
     WeightedSource,
     open_stream,
 )
+from quire.stream.recipe import StreamRecipe
 from tests.stream.inputs import ListSource, Numbers, same, shards_of, take, unique_documents
 
 KINDS = [TokenizerOptions, DataOptions, TrainOptions, ModelOptions]
@@ -119,3 +121,78 @@ def test_a_weight_that_is_no_number_above_zero_is_refused(wrong):
 def test_a_delay_that_is_no_number_is_refused(wrong):
     with pytest.raises(InvalidOption, match=r"retry_delay_sec is .* but must be a finite"):
         DataOptions(retry_delay_sec=wrong)
+
+
+TEXT = {"backend": "local_text", "local_text": "abc", "tokenizer": TokenizerOptions(kind="byte")}
+TRAIN = TrainOptions(seq_len=8, batch_size=2)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, [], b"config.yaml", 1.5, TRAIN])
+@pytest.mark.parametrize("opens", [open_stream, StreamRecipe.of])
+def test_what_is_no_config_is_refused_with_what_is_one(wrong, opens):
+    with pytest.raises(InvalidOption) as caught:
+        opens(wrong)
+    assert str(caught.value) == (
+        f"the config is a {type(wrong).__name__} but must be a StreamConfig, a dict or the path of "
+        "a YAML file"
+    )
+
+
+@pytest.mark.parametrize("wrong", [None, {"seq_len": 8, "batch_size": 2}])
+@pytest.mark.parametrize(
+    ("section", "kind"),
+    [("train", "TrainOptions"), ("data", "DataOptions"), ("model", "ModelOptions")],
+)
+def test_a_section_of_another_kind_is_refused_by_name(section, kind, wrong):
+    with pytest.raises(InvalidOption) as caught:
+        StreamConfig(**{"train": TRAIN, section: wrong})
+    assert str(caught.value) == (
+        f"{section} is a {type(wrong).__name__} but must be a {kind}; or give open_stream the "
+        "whole config as a dict"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"tokenizer": None}, "data.tokenizer is None but must map names to values"),
+        ({"shuffle": "no"}, "data.shuffle is 'no' (str) but must be true or false"),
+        ({"files": "a.jsonl"}, "data.files is 'a.jsonl' but must be a list"),
+        ({"files": (Path("a.jsonl"),)}, "data.files[0] is PosixPath('a.jsonl') (PosixPath) but"),
+        ({"local_text": 5}, "data.local_text is 5 (int) but must be a string"),
+        ({"text_key": 5}, "data.text_key is 5 (int) but must be a string"),
+        ({"sources": ("abc",)}, "data.sources[0] is 'abc' but must map names to values"),
+    ],
+)
+def test_an_object_is_held_to_the_types_that_a_file_is_held_to(data, message):
+    options = StreamConfig(train=TRAIN, data=DataOptions(**{**TEXT, **data}))
+    with pytest.raises(InvalidOption) as caught:
+        open_stream(options)
+    assert message in str(caught.value)
+
+
+def test_lists_of_an_object_stand_for_tuples(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n')
+    files = [str(tmp_path / "a.jsonl")]
+    source = WeightedSource(backend="files", files=files)
+    options = StreamConfig(
+        train=TRAIN, data=DataOptions(sources=[source], tokenizer=TokenizerOptions(kind="byte"))
+    )
+    with open_stream(options) as stream:
+        batches = take(stream, 3)
+        state = json.loads(json.dumps(stream.get_state()))
+    plain = {
+        "train": {"seq_len": 8, "batch_size": 2},
+        "data": {
+            "sources": [{"backend": "files", "files": files}],
+            "tokenizer": {"kind": "byte"},
+        },
+    }
+    with open_stream(plain) as stream:
+        assert same(take(stream, 3), batches)
+        stream.set_state(state)
+
+
+def test_options_without_a_fault_are_opened_as_they_are():
+    options = StreamConfig(train=TRAIN, data=DataOptions(**TEXT))
+    assert StreamRecipe.of(options).options == options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from quire.config import load_options
@@ -49,7 +50,7 @@ def open_stream(
     ...         print(batch.input_ids.tolist(), batch.labels.tolist())
     [[[100, 101, 102, 2]]] [[[101, 102, 2, -100]]]
     """
-    options = config if isinstance(config, StreamConfig) else load_options(StreamConfig, config)
+    options = checked_config(config)
     rows = RankRows.of(options, rank, world_size)
     opened_tokenizer = open_tokenizer(options, tokenizer)
     options = resolved(options, opened_tokenizer)
@@ -63,6 +64,20 @@ def open_stream(
         Producer(lanes, rows, maker, pads_last=pads_last),
         tokenizer_digest=tokenizer_fingerprint(opened_tokenizer, options.data.tokenizer),
         close=encoder.close,
+    )
+
+
+def checked_config(
+    config: StreamConfig | Mapping[str, Any] | str | os.PathLike[str],
+) -> StreamConfig:
+    """The options in any form of a config; an object is held to the types of a file."""
+    if isinstance(config, StreamConfig):
+        return load_options(StreamConfig, asdict(config))
+    if isinstance(config, Mapping | str | os.PathLike):
+        return load_options(StreamConfig, config)
+    raise InvalidOption(
+        f"the config is a {type(config).__name__} but must be a StreamConfig, a dict or the path "
+        "of a YAML file"
     )
 
 

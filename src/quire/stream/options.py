@@ -169,6 +169,13 @@ class StreamConfig:
     model: ModelOptions = field(default_factory=ModelOptions)
 
     def __post_init__(self) -> None:
+        for name, kind in _SECTIONS.items():
+            section = getattr(self, name)
+            if not isinstance(section, kind):
+                raise InvalidOption(
+                    f"{name} is a {type(section).__name__} but must be a {kind.__name__}; or give "
+                    "open_stream the whole config as a dict"
+                )
         streams, rows = self.data.num_streams, self.train.batch_size
         if rows % streams:
             raise InvalidOption(
@@ -179,6 +186,9 @@ class StreamConfig:
     def window_size(self) -> int:
         """Tokens of a window: one more than ``seq_len``, as labels are shifted."""
         return self.train.seq_len + 1
+
+
+_SECTIONS = {"train": TrainOptions, "data": DataOptions, "model": ModelOptions}
 
 
 def _settle_number(options: object, name: str, *, may_be_zero: bool) -> None:

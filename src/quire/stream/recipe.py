@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quire.config import load_options
 from quire.documents import TokenizerLike
 from quire.errors import InvalidOption
-from quire.stream.opening import open_stream
+from quire.stream.opening import checked_config, open_stream
 from quire.stream.options import StreamConfig
 from quire.stream.pipeline import Stream
 from quire.stream.vocabulary import open_tokenizer, resolved
@@ -34,8 +33,7 @@ class StreamRecipe:
         **given: Any,  # noqa: ANN401 - the other fields
     ) -> StreamRecipe:
         """The recipe from any form of a config; a file is read at once."""
-        options = config if isinstance(config, StreamConfig) else load_options(StreamConfig, config)
-        return cls(options=options, **given)
+        return cls(options=checked_config(config), **given)
 
     @property
     def config(self) -> StreamConfig:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quire.errors import InvalidOption, InvalidState, missing_dependency
+from quire.errors import (
+    InvalidOption,
+    InvalidState,
+    MissingDependency,
+    QuireError,
+    SourceError,
+    missing_dependency,
+)
 from quire.stream.options import SourceOptions
 from quire.stream.records import Record, text_of
 from quire.stream.state import read_count, read_fields
@@ -13,23 +20,55 @@ from quire.stream.state import read_count, read_fields
 
 def load_hub(options: SourceOptions) -> HubShards:
     """The dataset that the options name, as a stream."""
-    if options.hf_dataset is None:
+    if not options.hf_dataset:
+        shown = "null" if options.hf_dataset is None else "''"
         raise InvalidOption(
-            "data.hf_dataset is null but backend hf needs the name of a dataset; or set "
+            f"data.hf_dataset is {shown} but backend hf needs the name of a dataset; or set "
             "data.backend to files or local_text"
         )
     try:
         from datasets import load_dataset
     except ModuleNotFoundError:
         raise missing_dependency("datasets", "data.backend: hf", "hf") from None
-    dataset = load_dataset(
-        options.hf_dataset,
-        options.hf_name,
-        split=options.hf_split,
-        data_files=list(options.hf_data_files) or None,
-        streaming=True,
-    )
+    try:
+        dataset = load_dataset(
+            options.hf_dataset,
+            options.hf_name,
+            split=options.hf_split,
+            data_files=list(options.hf_data_files) or None,
+            streaming=True,
+        )
+    except Exception as error:
+        raise _not_opened(options, error) from error
     return HubShards(dataset, options.text_key)
+
+
+_MISTAKES = (ValueError, FileNotFoundError, NotImplementedError, RuntimeError)
+"""What `datasets` raises where it has no such dataset, name, split or file, or reads no such."""
+
+
+def _not_opened(options: SourceOptions, error: Exception) -> QuireError:
+    """The error of `datasets` as one of quire's: an option to change, or a hub to reach again."""
+    named = [f"hf_split {options.hf_split!r}"]
+    if options.hf_name is not None:
+        named.append(f"hf_name {options.hf_name!r}")
+    if options.hf_data_files:
+        named.append(f"hf_data_files {list(options.hf_data_files)!r}")
+    what = (
+        f"data.hf_dataset is {options.hf_dataset!r}, which cannot be opened with "
+        f"{', '.join(named)}: {type(error).__name__}: {error}"
+    ).rstrip(".")
+    if isinstance(error, ImportError):
+        return MissingDependency(f"{what}; install what it needs")
+    if isinstance(error, _MISTAKES):
+        return InvalidOption(
+            f"{what}; set data.hf_split, data.hf_name, data.hf_data_files or data.hf_dataset to "
+            "what there is"
+        )
+    return SourceError(
+        f"{what}; look at the name, the network, the login and the cache of datasets, then open "
+        "it again; a folder or a file on disk needs no network"
+    )
 
 
 class HubShards:
