@@ -26,17 +26,20 @@ class Account:
 
     def __init__(self, source_of: Source | None = None) -> None:
         self._source_of = source_of
-        self._counts: dict[tuple[str, str], list[int]] = {}
+        self._counts: dict[tuple[str, str], tuple[int, int]] = {}
         """Samples and tokens, by source and kind."""
 
     def add(self, kind: str, position: int, tokens: int) -> None:
         """Count one sample as ``input``, as ``emitted``, or under the reason it was dropped for."""
         key = ("" if self._source_of is None else self._source_of(position), kind)
-        counts = self._counts.get(key)
-        if counts is None:
-            counts = self._counts[key] = [0, 0]
-        counts[0] += 1
-        counts[1] += tokens
+        number, total = self._counts.get(key, (0, 0))
+        self._counts[key] = (number + 1, total + tokens)
+
+    def copy(self) -> Account:
+        """An account that goes on from the same counts."""
+        other = Account(self._source_of)
+        other._counts = self._counts.copy()
+        return other
 
     def ledger(self, pending: Pending = ()) -> Ledger:
         """The counts over all sources; ``pending`` are the samples that wait, and their tokens."""
@@ -69,7 +72,7 @@ class Account:
         for source, kind, documents, tokens in read_rows("account", counts, 4):
             if not isinstance(source, str) or not isinstance(kind, str) or kind not in _KINDS:
                 raise InvalidState(f"the state's account has an entry {source!r}, {kind!r}")
-            self._counts[source, kind] = [read_count(kind, documents), read_count(kind, tokens)]
+            self._counts[source, kind] = (read_count(kind, documents), read_count(kind, tokens))
 
 
 def _parts(counts: Mapping[str, int]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Any
 
 from quire.errors import InvalidDocument
@@ -18,7 +19,10 @@ _LOGGED_OF_A_KIND = 20
 
 
 class Delivery:
-    """The books of an epoch in one process."""
+    """The books of an epoch in one process.
+
+    What may fail half-way is entered in a copy, which takes their place when all of it is done.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,17 @@ class Delivery:
         self._recorder = PackRecorder(budgets.tokens)
         self._logged: Counter[str] = Counter()
         self._num_bad = 0
+        self._shares_recorder = False
+
+    def copy(self) -> Delivery:
+        """Books that go on from the same counts; these here are not written in any more.
+
+        Cheap, once for every sample: packs are many, and copied only when one is added.
+        """
+        other = copy(self)
+        other._account = self._account.copy()
+        other._shares_recorder = True
+        return other
 
     @property
     def num_input(self) -> int:
@@ -82,6 +97,8 @@ class Delivery:
                     "packing_length %d, or it is over another limit of a pack",
                     *(position, tokens, self._budgets.tokens),
                 )
+        if self._shares_recorder:
+            self._recorder, self._shares_recorder = self._recorder.copy(), False
         self._recorder.add(total, number, single_long=single_long)
 
     def telemetry(self, epoch: int, pending: Pending = ()) -> PackingTelemetry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from quire.errors import InvalidDocument, InvalidLengths
 from quire.vision.carry_over import Group
@@ -13,6 +13,13 @@ from quire.vision.reading import End, Samples
 from quire.vision.samples import SampleReader
 from quire.vision.schedule import Schedule
 from quire.vision.state import read_count
+
+
+class _Stand(NamedTuple):
+    """Which pack is next, and the books: replaced as a whole, or not at all if a pack fails."""
+
+    delivered: int
+    delivery: Delivery
 
 
 class PlannedPacks:
@@ -26,12 +33,21 @@ class PlannedPacks:
         reader: SampleReader,
         delivery: Delivery,
     ) -> None:
-        self._sizes, self._reader, self.delivery = schedule.sizes, reader, delivery
+        self._sizes, self._reader = schedule.sizes, reader
         self._packs = schedule.packs[share.index :: share.count]
         self._dropped = schedule.dropped if share.index == 0 else []
         self._open_samples = open_samples
         self._samples: Samples | None = None
-        self._delivered = 0
+        self._stand = _Stand(delivered=0, delivery=delivery)
+
+    @property
+    def delivery(self) -> Delivery:
+        """The books."""
+        return self._stand.delivery
+
+    @property
+    def _delivered(self) -> int:
+        return self._stand.delivered
 
     def begin(self) -> None:
         """Count what the schedule holds; for an epoch that is not a continued one."""
@@ -44,15 +60,17 @@ class PlannedPacks:
 
     def restore(self, place: dict[str, Any]) -> None:
         """Go on behind the packs that were delivered."""
-        self._delivered = read_count("delivered", place.get("delivered"), len(self._packs))
+        delivered = read_count("delivered", place.get("delivered"), len(self._packs))
+        self._stand = self._stand._replace(delivered=delivered)
 
     def skip(self, number: int) -> None:
         """Count the next packs as delivered, unread: who goes on behind them has had them."""
         skipped = self._packs[self._delivered : self._delivered + number]
+        books = self.delivery.copy()
         for group in skipped:
             members = [(position, self._tokens(position)) for position in group.positions]
-            self.delivery.emit(members, single_long=group.single_long)
-        self._delivered += len(skipped)
+            books.emit(members, single_long=group.single_long)
+        self._stand = _Stand(delivered=self._delivered + len(skipped), delivery=books)
 
     def place(self) -> dict[str, Any]:
         """Where the next pack stands."""
@@ -75,27 +93,28 @@ class PlannedPacks:
         if self._delivered == len(self._packs):
             self._require_end(self._samples)
             raise StopIteration
-        group = self._packs[self._delivered]
-        kept = self._read(group, self._samples)
-        self._delivered += 1
+        group, books = self._packs[self._delivered], self.delivery.copy()
+        kept = self._read(group, self._samples, books)
         members = [(position, self._tokens(position)) for position, _ in kept]
-        self.delivery.emit(members, single_long=group.single_long)
-        return [sample for _, sample in kept]
+        books.emit(members, single_long=group.single_long)
+        pack = [sample for _, sample in kept]
+        self._stand = _Stand(delivered=self._delivered + 1, delivery=books)
+        return pack
 
-    def _read(self, group: Group, samples: Samples) -> list[tuple[int, Any]]:
+    def _read(self, group: Group, samples: Samples, books: Delivery) -> list[tuple[int, Any]]:
         kept = []
         for position in group.positions:
             try:
                 sample = samples.fetch(position)
             except InvalidDocument as problem:
-                self.delivery.drop_bad(position, self._tokens(position), problem)
+                books.drop_bad(position, self._tokens(position), problem)
                 continue
             if sample is End.OF_SAMPLES:
                 raise InvalidLengths(
                     f"the dataset ends before sample {position} but there are {len(self._sizes)} "
                     "lengths; give one length for each sample"
                 )
-            if self._is_sound(position, sample):
+            if self._is_sound(position, sample, books):
                 kept.append((position, sample))
         if not kept:
             raise InvalidDocument(
@@ -105,11 +124,11 @@ class PlannedPacks:
             )
         return kept
 
-    def _is_sound(self, position: int, sample: object) -> bool:
+    def _is_sound(self, position: int, sample: object, books: Delivery) -> bool:
         try:
             measured = self._reader.sizes(sample)
         except InvalidDocument as problem:
-            self.delivery.drop_bad(position, self._tokens(position), problem)
+            books.drop_bad(position, self._tokens(position), problem)
             return False
         if list(measured) != (planned := self._sizes[position].tolist()):
             raise InvalidLengths(

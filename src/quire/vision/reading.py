@@ -141,7 +141,8 @@ class _InOrder:
         return sample
 
     def _opened_up_to(self, end: int) -> Iterator[Any]:
-        source, self._last = iter(self._dataset), None
+        source: Iterator[Any] = iter(self._dataset)
+        self._last = None
         for position in range(end):
             if self._read(source, position) is End.OF_SAMPLES:
                 raise SourceChanged(

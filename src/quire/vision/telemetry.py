@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -117,6 +118,12 @@ class PackRecorder:
         self._fills: Counter[int] = Counter()
         self._num_samples = 0
         self._num_single_long = 0
+
+    def copy(self) -> PackRecorder:
+        """A recorder that goes on from the same counts."""
+        other = copy(self)
+        other._fills = self._fills.copy()
+        return other
 
     def add(self, tokens: int, num_samples: int, *, single_long: bool) -> None:
         """Count one pack."""
