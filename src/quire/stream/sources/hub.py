@@ -62,8 +62,8 @@ def _not_opened(options: SourceOptions, error: Exception) -> QuireError:
         return MissingDependency(f"{what}; install what it needs")
     if isinstance(error, _MISTAKES):
         return InvalidOption(
-            f"{what}; set data.hf_split, data.hf_name, data.hf_data_files or data.hf_dataset to "
-            "what there is"
+            f"{what}; set hf_dataset, hf_name, hf_split and hf_data_files to what there is, or "
+            "open the dataset yourself and give it as open_stream(config, source=dataset)"
         )
     return SourceError(
         f"{what}; look at the name, the network, the login and the cache of datasets, then open "

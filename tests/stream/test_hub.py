@@ -1,0 +1,90 @@
+"""Datasets of the hub: what goes wrong when one is opened is named, with the remedy."""
+
+from __future__ import annotations
+
+import json
+
+import datasets
+import pytest
+
+from quire.errors import InvalidOption, MissingDependency, SourceError
+from quire.stream.options import SourceOptions
+from quire.stream.sources import open_source
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A dataset as a folder: one file, whose split is train."""
+    (tmp_path / "train.jsonl").write_text(json.dumps({"text": "a"}) + "\n")
+    return str(tmp_path)
+
+
+def opened(**options):
+    return open_source(SourceOptions(backend="hf", **options))
+
+
+def test_a_dataset_that_is_a_folder_is_opened(folder):
+    shard = opened(hf_dataset=folder).open(0, None)
+    assert shard.next() == "a"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"hf_split": "validation"}, "Available splits: ['train']"),
+        ({"hf_split": "train[:10%]"}, "Bad split: train[:10%]"),
+        ({"hf_name": "en"}, "Available: ['default']"),
+        ({"hf_data_files": ["none.jsonl"]}, "none.jsonl"),
+    ],
+)
+def test_what_a_dataset_does_not_have_is_an_option_to_change(folder, options, said):
+    with pytest.raises(InvalidOption) as caught:
+        opened(hf_dataset=folder, **options)
+    message = str(caught.value)
+    assert message.startswith(f"data.hf_dataset is {folder!r}")
+    for name, value in options.items():
+        assert f"{name} {value!r}" in message
+    assert said in message
+    assert "; set hf_dataset, hf_name, hf_split and hf_data_files to what there is" in message
+
+
+def test_a_missing_file_of_a_loader_is_an_option_to_change(folder):
+    with pytest.raises(InvalidOption, match=r"hf_data_files .*gone\.jsonl"):
+        opened(hf_dataset="json", hf_data_files=[f"{folder}/gone.jsonl"])
+
+
+def test_an_empty_name_is_an_option_to_change():
+    with pytest.raises(InvalidOption, match=r"data\.hf_dataset is '' but"):
+        opened(hf_dataset="")
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "message"),
+    [
+        (datasets.exceptions.DatasetNotFoundError("no 'a/b'"), InvalidOption, "; set hf_d"),
+        (RuntimeError("scripts are no longer supported"), InvalidOption, "; set hf_dataset"),
+        (ConnectionError("no way to the hub"), SourceError, "network"),
+        (TimeoutError("too slow"), SourceError, "network"),
+        (PermissionError("cache"), SourceError, "network"),
+        (ImportError("needs aiohttp"), MissingDependency, "needs aiohttp; install"),
+    ],
+)
+def test_whatever_datasets_raises_is_typed_and_says_the_remedy(monkeypatch, raised, kind, message):
+    def fails(*_, **__):
+        raise raised
+
+    monkeypatch.setattr(datasets, "load_dataset", fails)
+    with pytest.raises(kind, match=message) as caught:
+        opened(hf_dataset="a/b")
+    assert "data.hf_dataset is 'a/b'" in str(caught.value)
+    assert str(raised) in str(caught.value)
+    assert caught.value.__cause__ is raised
+
+
+def test_an_interrupt_is_not_an_error_of_the_dataset(monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(datasets, "load_dataset", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        opened(hf_dataset="a/b")
