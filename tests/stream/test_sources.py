@@ -214,6 +214,8 @@ def test_a_state_remembers_how_many_bad_records_were_left_out(tmp_path):
     [
         ({"backend": "files"}, "data.files is empty"),
         ({"backend": "files", "files": ["none/*.jsonl"]}, "matches no file"),
+        ({"backend": "files", "files": ["[ab]" * 99]}, "matches no file"),
+        ({"backend": "files", "files": ["a\0b"]}, "matches no file"),
         ({"backend": "local_text"}, "data.local_text is null"),
         ({}, "data.hf_dataset is null"),
     ],
@@ -221,6 +223,30 @@ def test_a_state_remembers_how_many_bad_records_were_left_out(tmp_path):
 def test_a_source_that_is_not_named_is_refused(options, message):
     with pytest.raises(InvalidOption, match=message):
         open_stream(config(**options), tokenizer=Numbers())
+
+
+@pytest.mark.parametrize("name", ["a[1].jsonl", "what?.jsonl", "*.jsonl"])
+def test_a_path_that_exists_is_that_file_and_no_pattern(tmp_path, name):
+    for other in ("a1.jsonl", "whatX.jsonl"):
+        (tmp_path / other).write_text('{"text": "other"}\n')
+    (tmp_path / name).write_text('{"text": "this"}\n')
+    shards = files(tmp_path / name)
+    assert shards.names == [f"{name} 17"]
+    assert shards.open(0, None).next() == "this"
+
+
+def test_a_folder_whose_name_is_a_pattern_holds_files_all_the_same(tmp_path):
+    folder = tmp_path / "run[1]"
+    folder.mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        (folder / name).write_text('{"text": "abc"}\n')
+    assert files(folder / "b.jsonl", folder / "a.jsonl").names == ["b.jsonl 16", "a.jsonl 16"]
+
+
+def test_a_pattern_still_finds_files_by_name(tmp_path):
+    for name in ("a2.jsonl", "a1.jsonl", "b1.jsonl"):
+        (tmp_path / name).write_text("")
+    assert files(tmp_path / "a[12].jsonl").names == ["a1.jsonl 0", "a2.jsonl 0"]
 
 
 def test_files_of_no_known_format_or_named_twice_are_refused(tmp_path):

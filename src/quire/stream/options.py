@@ -22,7 +22,7 @@ class SourceOptions:
 
     backend: Backend = "hf"
     files: tuple[str, ...] = ()
-    """Globs of jsonl, parquet and text (a document each), also ``.gz`` and ``.zst``."""
+    """Paths or globs of jsonl, parquet and text (a document each), also ``.gz`` and ``.zst``."""
     local_text: str | None = None
     """One document, for a try (backend ``local_text``)."""
     hf_dataset: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +23,7 @@ _KINDS = {
 
 
 class FileShards:
-    """Every file is a shard; globs in the given order, the files of each sorted by name."""
+    """Every file is a shard; paths and globs as given, the files of a glob sorted by name."""
 
     def __init__(self, patterns: Sequence[str], text_key: str) -> None:
         self._paths = _matching(patterns)
@@ -56,11 +57,7 @@ class FileShards:
 def _matching(patterns: Sequence[str]) -> list[Path]:
     paths: list[Path] = []
     for pattern in patterns:
-        found = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - absolute ones too
-        files = [Path(name) for name in found if Path(name).is_file()]
-        if not files:
-            raise InvalidOption(f"data.files: {pattern!r} matches no file; mend the pattern")
-        paths += files
+        paths += _behind(pattern)
     seen: dict[Path, Path] = {}
     for path in paths:
         real = path.resolve()
@@ -71,6 +68,17 @@ def _matching(patterns: Sequence[str]) -> list[Path]:
             )
         seen[real] = path
     return paths
+
+
+def _behind(pattern: str) -> list[Path]:
+    """The file of that name, as `quire pack` takes it; or all that match, sorted by name."""
+    if os.path.isfile(pattern):  # noqa: PTH113 - Path raises where a name is too long to be one
+        return [Path(pattern)]
+    found = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - absolute ones too
+    files = [Path(name) for name in found if Path(name).is_file()]
+    if not files:
+        raise InvalidOption(f"data.files: {pattern!r} matches no file; mend the pattern")
+    return files
 
 
 def _kind(path: Path) -> str:
