@@ -19,7 +19,7 @@ def names(*named) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("b.jsonl", "a.txt", "sub/c.jsonl", "notes.md", ".hidden.txt", "_x/d.txt"):
+    for name in ("b.jsonl", "a.txt", "sub/c.jsonl", ".hidden.txt", "_x/d.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
     return tmp_path
@@ -75,6 +75,7 @@ def test_splits_of_a_dataset_are_named_one_at_a_time(tmp_path):
     ],
 )
 def test_what_leads_to_no_file_is_an_error(folder, named, message):
+    (folder / "notes.md").write_text("")
     with pytest.raises(InvalidOption, match=message):
         find_inputs([f"{folder}/{named}"])
 
@@ -135,3 +136,17 @@ def test_what_is_no_list_of_paths_is_refused(wrong):
         find_inputs(wrong)
     with pytest.raises(InvalidOption, match=f"{wrong} is no path: give a string, a Path or a URI"):
         find_inputs([wrong])
+
+
+def test_files_of_a_folder_that_are_not_read_are_told(folder):
+    for name in ("sub/notes.md", "d.json", "e.txt.gz", "f"):
+        (folder / name).write_text("")
+    with pytest.warns(UserWarning, match=r"4 of 7 files left unread \(d\.json, e\.txt\.gz, f\);"):
+        assert names(folder) == ["a.txt", "b.jsonl", "sub/c.jsonl"]
+
+
+@pytest.mark.parametrize("ending", ["ndjson", "ndjson.gz", "json.gz", "json.zst", "JSONL"])
+def test_lines_of_json_go_by_many_names(tmp_path, ending):
+    (tmp_path / f"a.{ending}").write_bytes(b"")
+    (found,) = find_inputs([tmp_path])
+    assert found.kind.startswith("jsonl")

@@ -9,8 +9,8 @@ import typer
 Inputs = Annotated[
     list[str],
     typer.Argument(
-        help="Files, globs or folders of jsonl(.gz, .zst), parquet, arrow, txt (a document a "
-        "file), or a dataset that save_to_disk wrote; paths, or URIs such as s3://bucket/folder."
+        help="Files, globs or folders of jsonl or ndjson (.gz, .zst), parquet, arrow, txt (a "
+        "document a file), or a dataset that save_to_disk wrote; paths, or URIs such as s3://bucket/folder."
     ),
 ]
 TokenizerName = Annotated[

@@ -6,6 +6,7 @@ import glob
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,11 @@ KINDS = {
     ".jsonl": "jsonl",
     ".jsonl.gz": "jsonl.gz",
     ".jsonl.zst": "jsonl.zst",
+    ".ndjson": "jsonl",
+    ".ndjson.gz": "jsonl.gz",
+    ".ndjson.zst": "jsonl.zst",
+    ".json.gz": "jsonl.gz",  # lines too, as C4 and others are published
+    ".json.zst": "jsonl.zst",
     ".parquet": "parquet",
     ".arrow": "arrow",
     ".txt": "txt",
@@ -180,10 +186,21 @@ def _in_folder(folder: AnyPath) -> Iterator[tuple[AnyPath, str]]:
         yield from _saved_dataset(folder)
         return
     files = {_name(path, folder): path for path in _files_below(folder)}
-    known = [name for name, path in files.items() if _kind(path) and not _is_hidden(name)]
+    shown = sorted(name for name in files if not _is_hidden(name))
+    known = [name for name in shown if _kind(files[name])]
     if not known:
         raise InvalidOption(f"{folder} holds no file that ends with {', '.join(KINDS)}")
-    yield from ((files[name], name) for name in sorted(known))
+    if len(known) < len(shown):
+        _warn_of_others(folder, sorted(set(shown) - set(known)), len(shown))
+    yield from ((files[name], name) for name in known)
+
+
+def _warn_of_others(folder: AnyPath, names: Sequence[str], total: int) -> None:
+    warnings.warn(
+        f"{folder}: {len(names)} of {total} files left unread ({', '.join(names[:3])}); what is "
+        f"read ends with {', '.join(KINDS)}",
+        stacklevel=2,
+    )
 
 
 def _files_below(folder: AnyPath) -> Iterator[AnyPath]:
