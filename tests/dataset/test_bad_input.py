@@ -277,3 +277,10 @@ def test_what_is_no_tokenizer_is_refused(tmp_path):
         pack(TEXT, tmp_path / "nowhere")
     with pytest.raises(InvalidOption, match="int is no tokenizer"):
         pack(TEXT, 5)
+
+
+@pytest.mark.parametrize("records", [[], Dataset.from_dict({}), pa.table({})], ids=type)
+@pytest.mark.parametrize("tokenizer", ["byte", None])
+def test_no_records_at_all_give_no_rows(records, tokenizer):
+    rows, ledger = pack(records, tokenizer, return_ledger=True)
+    assert (len(rows), ledger.documents.input) == (0, 0)

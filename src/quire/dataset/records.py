@@ -83,7 +83,7 @@ class ArrowColumns:
     def column(self, name: str) -> pa.ChunkedArray:
         """All values of a column."""
         require_name(self, name)
-        return self._table[name]
+        return self._table[name] if self.names else _no_values()
 
     def values(self, name: str, first: int = 0, stop: int | None = None) -> list[Any]:
         """Some values of a column, as Python objects; text that is not UTF-8 as bytes."""
@@ -120,7 +120,7 @@ class DictColumns:
         """All values of a column, as Arrow."""
         require_name(self, name)
         if not len(self):
-            return pa.chunked_array([], pa.list_(pa.int32()))
+            return _no_values()
         values = self.values(name)
         error = _arrow_error(values)
         if error is None:
@@ -136,6 +136,10 @@ class DictColumns:
     def values(self, name: str, first: int = 0, stop: int | None = None) -> list[Any]:
         """Some values of a column, as they are."""
         return [record.get(name) for record in self._records[first:stop]]
+
+
+def _no_values() -> pa.ChunkedArray:
+    return pa.chunked_array([], pa.list_(pa.int32()))
 
 
 def _arrow_error(values: list[Any]) -> Exception | None:

@@ -39,7 +39,7 @@ def text_batches(columns: Columns, feature: str, bad: BadRecords) -> Iterator[li
 def _mean_bytes(columns: Columns, feature: str) -> int:
     if isinstance(columns, ArrowColumns):
         column = columns.column(feature)
-        if not any(is_text(column.type) for is_text in _TEXT_TYPES):
+        if columns.names and not any(is_text(column.type) for is_text in _TEXT_TYPES):
             raise InvalidDocument(
                 f"column {feature!r} holds {column.type} but text is needed; name the column of "
                 "the text with feature="
