@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -29,6 +30,8 @@ _MAY_DIFFER = frozenset(
     )
 )
 """Options that cost time or mend faults, and change no batch."""
+_PATTERNS = re.compile(r"data\.(sources\[\d+\]\.)?files")
+"""Options that name files, which have many names: the place in a source tells which they are."""
 
 
 class Stream:
@@ -202,7 +205,7 @@ class Stream:
         differing = [
             f"{name} (saved {theirs.get(name, 'unset')!r}, now {mine.get(name, 'unset')!r})"
             for name in sorted({*mine, *theirs})
-            if mine.get(name, none) != theirs.get(name, none)
+            if mine.get(name, none) != theirs.get(name, none) and not _PATTERNS.fullmatch(name)
         ]
         if state["tokenizer"] != self._tokenizer_digest:
             differing.append("data.tokenizer (its files, its special ids or what it does)")
