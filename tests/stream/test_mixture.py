@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from quire.errors import InvalidOption
 from quire.stream import open_stream
 from tests.stream.inputs import Numbers, config, same, take, unique_documents, write_jsonl
 
@@ -71,3 +72,40 @@ def test_the_order_of_a_mixture_follows_the_deficits():
 
     costs = _whole_costs([0.1, 0.2])
     assert Fraction(costs[0], costs[1]) == 2
+
+
+@pytest.mark.parametrize("above", [{}, {"backend": "files"}])
+def test_a_source_that_names_files_and_no_backend_reads_files(sources, above):
+    parts = [{"files": [sources[0]], "weight": 2}, {"local_text": "7 8 9"}]
+    with open_stream(config(sources=parts, **above), tokenizer=Numbers()) as stream:
+        batches = take(stream, 3)
+        assert [part.backend for part in stream.config.data.sources] == ["files", "local_text"]
+    parts[0]["backend"], parts[1]["backend"] = "files", "local_text"
+    with open_stream(config(sources=parts), tokenizer=Numbers()) as stream:
+        assert same(take(stream, 3), batches)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({}, "data.sources[1].hf_dataset is null but backend hf needs the name of a dataset; "),
+        ({"backend": "files"}, "data.sources[1].files is empty"),
+        ({"backend": "local_text"}, "data.sources[1].local_text is null"),
+        ({"files": ["none/*.jsonl"]}, "data.sources[1].files: 'none/*.jsonl' matches no file"),
+        ({"hf_dataset": "."}, "data.sources[1].hf_dataset is '.', which cannot be opened"),
+    ],
+)
+def test_an_error_of_a_part_names_the_part(sources, wrong, message, tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    parts = [{"files": [sources[0]]}, wrong]
+    with pytest.raises(InvalidOption) as caught:
+        open_stream(config(sources=parts), tokenizer=Numbers())
+    assert str(caught.value).startswith(message)
+
+
+def test_the_remedy_for_a_part_without_a_source_works_as_it_is_said(sources):
+    with pytest.raises(InvalidOption, match="or leave backend out and give files or local_text"):
+        open_stream(config(sources=[{"backend": "hf"}]), tokenizer=Numbers())
+    with open_stream(config(sources=[{"files": [sources[0]]}]), tokenizer=Numbers()) as stream:
+        assert len(take(stream, 2)) == 2

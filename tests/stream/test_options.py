@@ -9,7 +9,7 @@ import pytest
 
 from quire.config import load_options
 from quire.errors import InvalidOption
-from quire.stream import StreamConfig, TrainOptions, open_stream
+from quire.stream import DataOptions, SourceOptions, StreamConfig, TrainOptions, open_stream
 from tests.stream.inputs import ListSource, Numbers, config, same, take
 
 TOKENIZERS = Path(__file__).resolve().parents[3] / "shared" / "tokenizers"
@@ -249,3 +249,25 @@ def test_stats_tell_of_delivered_batches_alone():
 def test_a_window_that_no_memory_holds_is_refused():
     with pytest.raises(InvalidOption, match="seq_len is 99999999999999999999 but must be at most"):
         TrainOptions(seq_len=99999999999999999999, batch_size=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "backend"),
+    [
+        ({}, "hf"),
+        ({"hf_dataset": "a"}, "hf"),
+        ({"files": ("a.jsonl",)}, "files"),
+        ({"local_text": ""}, "local_text"),
+        ({"hf_dataset": "a", "files": ("a.jsonl",)}, "hf"),
+        ({"backend": "hf", "files": ("a.jsonl",)}, "hf"),
+        ({"backend": None, "files": ("a.jsonl",)}, "files"),
+    ],
+)
+def test_a_backend_that_is_not_said_is_that_of_the_option_that_is(given, backend):
+    assert SourceOptions(**given).backend == backend
+    assert DataOptions(**given).backend == backend
+
+
+def test_files_and_local_text_without_a_backend_are_refused():
+    with pytest.raises(InvalidOption, match="set backend to files or local_text"):
+        SourceOptions(files=("a.jsonl",), local_text="a")

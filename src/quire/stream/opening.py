@@ -9,7 +9,7 @@ from typing import Any
 
 from quire.config import load_options
 from quire.documents import TokenizerLike
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, SourceError
 from quire.stream.batch import BatchMaker
 from quire.stream.documents import BadRecordBudget, SourceDocuments
 from quire.stream.encode import Encoder, make_encoder
@@ -89,8 +89,19 @@ def _sources(data: DataOptions, given: object | None) -> tuple[list[Shards], lis
             "data.sources is a mixture, and there is another source beside it; put all sources "
             "into data.sources, and leave data.files, local_text and hf_dataset unset"
         )
-    opened = [open_source(source) for source in data.sources]
+    opened = [_open_part(source, number) for number, source in enumerate(data.sources)]
     return opened, [source.weight for source in data.sources]
+
+
+def _open_part(source: SourceOptions, number: int) -> Shards:
+    """A source of the mixture; its errors say which one it is."""
+    try:
+        return open_source(source)
+    except (InvalidOption, SourceError) as error:
+        name, said = f"data.sources[{number}]", str(error)
+        is_option = said.startswith("data.")
+        error.args = (f"{name}{said[4:]}" if is_option else f"{name}: {said}",)
+        raise
 
 
 def _names_a_source(data: SourceOptions) -> bool:

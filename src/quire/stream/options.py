@@ -20,7 +20,8 @@ _LARGEST_ID = (1 << 31) - 1
 class SourceOptions:
     """Where documents come from."""
 
-    backend: Backend = "hf"
+    backend: Backend | None = None
+    """None is ``files`` or ``local_text`` where that option is given alone, and else ``hf``."""
     files: tuple[str, ...] = ()
     """Paths or globs of jsonl, parquet and text (a document each), also ``.gz`` and ``.zst``."""
     local_text: str | None = None
@@ -34,7 +35,19 @@ class SourceOptions:
     text_key: str = "text"
 
     def __post_init__(self) -> None:
+        if self.backend is None:
+            object.__setattr__(self, "backend", self._backend_of_what_is_given())
         _require_choice("backend", self.backend, get_args(Backend))
+
+    def _backend_of_what_is_given(self) -> Backend:
+        if self.hf_dataset is not None or (not self.files and self.local_text is None):
+            return "hf"
+        if self.files and self.local_text is not None:
+            raise InvalidOption(
+                "files and local_text are both given, and no backend says which is meant; set "
+                "backend to files or local_text, or leave one out"
+            )
+        return "files" if self.files else "local_text"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,8 @@ def load_hub(options: SourceOptions) -> HubShards:
     if not options.hf_dataset:
         shown = "null" if options.hf_dataset is None else "''"
         raise InvalidOption(
-            f"data.hf_dataset is {shown} but backend hf needs the name of a dataset; or set "
-            "data.backend to files or local_text"
+            f"data.hf_dataset is {shown} but backend hf needs the name of a dataset; give it, "
+            "or leave backend out and give files or local_text"
         )
     try:
         from datasets import load_dataset
