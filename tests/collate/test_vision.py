@@ -314,6 +314,14 @@ BAD = {
         {"input_ids": [1, 2], "labels": [1, 2], "position_ids": [0, 1]},
         r"sample 1 brings position_ids",
     ),
+    "several documents": (
+        {"input_ids": [1, 2], "labels": [1, 2], "document_starts": [0, 1]},
+        r"sample 1 holds 2 documents, as its document_starts say",
+    ),
+    "several documents as trl says it": (
+        {"input_ids": [1, 2], "labels": [1, 2], "seq_lengths": [1, 1]},
+        r"sample 1 holds 2 documents, as its seq_lengths say",
+    ),
     "seconds without videos": (
         {"input_ids": [1], "labels": [1], "second_per_grid_ts": [1.0]},
         r"sample 1 has 1 second_per_grid_ts but 0 videos",
@@ -358,6 +366,9 @@ def test_placeholders_must_be_known_from_types_or_from_a_config():
 def test_a_batch_is_a_list_and_padding_takes_samples_alone(flat, padded):
     with pytest.raises(InvalidRow, match="not one sample"):
         flat({"input_ids": [1]})
+    for wrong in (None, "text", 5):
+        with pytest.raises(InvalidRow, match=rf"feature 1 is a {type(wrong).__name__}; a feature"):
+            flat([{"input_ids": [1]}, wrong])
     with pytest.raises(InvalidRow, match="feature 0 is a list, not a sample"):
         padded([[{"input_ids": [1]}]])
     with pytest.raises(InvalidRow, match="a batch is a list of at least one row"):

@@ -85,10 +85,18 @@ def read_samples(
 def _flat(features: Sequence[Feature | Pack]) -> list[Feature]:
     if isinstance(features, Mapping):
         raise InvalidRow("a batch is a list of samples or packs, not one sample; put it in a list")
-    samples: list[Feature] = []
-    for feature in features:
-        samples += [feature] if isinstance(feature, Mapping) else feature
-    return samples
+    return [sample for place, feature in enumerate(features) for sample in _pack(feature, place)]
+
+
+def _pack(feature: object, place: int) -> Sequence[Feature]:
+    if isinstance(feature, Mapping):
+        return [feature]
+    if isinstance(feature, Sequence) and not isinstance(feature, str):
+        return feature
+    raise InvalidRow(
+        f"feature {place} is a {type(feature).__name__}; a feature is a sample (a dict) or a pack "
+        "(a list of samples)"
+    )
 
 
 def _token_part(sample: Feature, index: int) -> Feature:
@@ -99,6 +107,13 @@ def _token_part(sample: Feature, index: int) -> Feature:
             f"sample {index} brings position_ids, but the collator makes them, so that samples "
             "stay apart; leave them out"
         )
+    for name in ("document_starts", "seq_lengths"):
+        if sample.get(name) is not None and len(sample[name]) > 1:
+            raise InvalidRow(
+                f"sample {index} holds {len(sample[name])} documents, as its {name} say, but a "
+                "sample here is one; give a pack as a list of its samples, and rows of text alone "
+                "to PaddingFreeCollator or DataCollatorForCausalLM"
+            )
     return {name: sample[name] for name in _READ_AS_ROWS if name in sample}
 
 
