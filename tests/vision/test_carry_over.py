@@ -83,9 +83,17 @@ def test_a_sample_over_a_limit_of_images_stands_alone_and_is_not_cut():
     assert [group.single_long for group in carry.take_groups()] == [True, False]
 
 
-def test_there_is_always_room_for_one_more_sample():
-    assert buffer([45] * 4, size=4).room == 1
+def test_there_is_always_room_for_one_more_sample_behind_those_that_waited():
+    carry = buffer([45] * 4, size=4)
+    carry.carries += 1
+    assert carry.room == 1
     assert buffer([45], size=4).room == 3
+
+
+def test_a_buffer_that_new_samples_filled_has_room_for_none():
+    carry = buffer([45] * 4, size=4)
+    carry.carries[:3] = 1
+    assert carry.room == 0
 
 
 @given(st.lists(st.integers(1, 100), max_size=200), st.integers(1, 20), st.floats(0.01, 1.0))

@@ -6,11 +6,11 @@ import pytest
 
 from quire.errors import InvalidDocument, SourceChanged
 from quire.vision import PackedVLDataset
+from quire.vision.carry_over import CarryOver
 from tests.vision.failing import GOING_ON, WAYS, FailsOnce, Generated, retried
-from tests.vision.inputs import numbers, samples, through_bytes
+from tests.vision.inputs import ByNumber, numbers, samples, through_bytes
 
 LENGTHS = [5 + n * 7 % 40 for n in range(100)]
-PLANNED = [way for way in WAYS if way.startswith("planned")]
 
 
 def packed(dataset, known=False, lengths=LENGTHS, **options):
@@ -28,7 +28,7 @@ def with_bad(*positions):
 
 @pytest.mark.parametrize("go_on", list(GOING_ON.values()), ids=list(GOING_ON))
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-@pytest.mark.parametrize("way", PLANNED)
+@pytest.mark.parametrize("way", list(WAYS))
 def test_an_error_at_any_sample_loses_and_repeats_none(way, error, go_on):
     """Fault 48, and Ctrl-C: in the middle of a buffer that is filled, or of a pack that is read."""
     kind, known = WAYS[way]
@@ -41,7 +41,7 @@ def test_an_error_at_any_sample_loses_and_repeats_none(way, error, go_on):
         assert dataset.telemetry() == end
 
 
-@pytest.mark.parametrize("way", PLANNED)
+@pytest.mark.parametrize("way", list(WAYS))
 def test_an_error_changes_nothing_that_is_counted(way):
     kind, known = WAYS[way]
     dataset = packed(kind(samples(LENGTHS), {40: [OSError, OSError]}), known)
@@ -54,7 +54,7 @@ def test_an_error_changes_nothing_that_is_counted(way):
     assert (dataset.state_dict(), dataset.telemetry()) == (state, done)
 
 
-@pytest.mark.parametrize("way", PLANNED)
+@pytest.mark.parametrize("way", list(WAYS))
 def test_a_bad_sample_over_the_budget_is_an_error_again_and_again_and_loses_no_other(way):
     kind, known = WAYS[way]
     allowed = packed(kind(with_bad(40), {}), known, max_bad_records=1)
@@ -72,7 +72,7 @@ def test_a_bad_sample_over_the_budget_is_an_error_again_and_again_and_loses_no_o
 
 
 @pytest.mark.parametrize("go_on", list(GOING_ON.values()), ids=list(GOING_ON))
-@pytest.mark.parametrize("way", PLANNED)
+@pytest.mark.parametrize("way", list(WAYS))
 def test_a_bad_sample_before_an_error_in_the_same_pack_is_counted_once(way, go_on):
     kind, known = WAYS[way]
     first, second, *_ = next(pack for pack in numbers(packed(samples(LENGTHS))) if len(pack) > 2)
@@ -85,7 +85,32 @@ def test_a_bad_sample_before_an_error_in_the_same_pack_is_counted_once(way, go_o
     assert dataset.telemetry() == end
 
 
-@pytest.mark.parametrize("known", [True])
+@pytest.mark.parametrize("go_on", list(GOING_ON.values()), ids=list(GOING_ON))
+@pytest.mark.parametrize("method", ["take_groups", "finish"])
+def test_ctrl_c_while_a_full_buffer_is_grouped_loses_nothing(method, go_on, monkeypatch):
+    expected = numbers(packed(ByNumber(samples(LENGTHS))))
+    group, interrupts = getattr(CarryOver, method), [1, 0, 1, 0, 0, 1]
+
+    def interrupted(carry, **options):
+        groups = group(carry, **options)
+        if interrupts and interrupts.pop(0):
+            raise KeyboardInterrupt
+        return groups
+
+    monkeypatch.setattr(CarryOver, method, interrupted)
+    source = ByNumber(samples(LENGTHS))
+    assert go_on(lambda: packed(source))[0] == expected
+
+
+def test_samples_behind_an_error_are_not_read_twice():
+    """By number, what stands in the buffer already is kept."""
+    source = FailsOnce(samples(LENGTHS), {40: [OSError], 41: [OSError]})
+    seen, _ = retried(lambda: packed(source))
+    assert sorted(source.reads) == list(range(100))
+    assert sorted(number for pack in seen for number in pack) == list(range(100))
+
+
+@pytest.mark.parametrize("known", [False, True])
 def test_a_source_that_is_shorter_when_it_is_read_anew_has_changed(known):
     class Shrinking(Generated):
         def __iter__(self):

@@ -53,8 +53,9 @@ class CarryOver:
 
     @property
     def room(self) -> int:
-        """How many samples fill the buffer up; at least one, or waiting would be for nothing."""
-        return max(1, self.buffer - len(self))
+        """How many samples fill the buffer up; one must be new, or waiting would be for nothing."""
+        has_new = bool((self.carries == 0).any())  # of a buffer that was half full when saved
+        return max(0 if has_new else 1, self.buffer - len(self))
 
     def add(self, positions: Positions, sizes: IntArray) -> None:
         """Take in samples with their sizes, one row each."""

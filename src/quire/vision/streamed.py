@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from quire.vision.options import VisionPackingOptions
 from quire.vision.ranks import Share
 from quire.vision.reading import End, Samples
 from quire.vision.samples import SampleReader, length_of
+from quire.vision.stands import Held, Ready, Stand
 from quire.vision.state import read_count, read_rows
 
 
@@ -32,140 +33,141 @@ class StreamedPacks:
         delivery: Delivery,
     ) -> None:
         self._samples, self._share, self._reader = samples, share, reader
-        self._options, self._budgets, self.delivery = options, budgets, delivery
-        self._carry = CarryOver(budgets, options.packing_min_fill_ratio, options.packing_buffer)
-        self._ready: deque[Group] = deque()
-        self._held: dict[int, tuple[Any, tuple[int, ...]]] = {}
-        self._num_read = 0
-        self._finished = False
+        self._options, self._budgets = options, budgets
+        carry = CarryOver(budgets, options.packing_min_fill_ratio, options.packing_buffer)
+        self._stand = Stand(delivery=delivery, carry=carry, held={}, appended=[])
+
+    @property
+    def delivery(self) -> Delivery:
+        """The books."""
+        return self._stand.delivery
 
     def begin(self) -> None:
         """Nothing: samples are counted as they are read."""
 
     def pending(self) -> Iterator[tuple[int, int]]:
         """Positions and tokens of samples that were read and stand in no delivered pack."""
-        return ((position, sizes[0]) for position, (_, sizes) in self._held.items())
+        return self._stand.pending()
 
     def __iter__(self) -> StreamedPacks:
         return self
 
     def __next__(self) -> list[Any]:
-        while not self._ready:
-            if self._finished:
+        while not (stand := self._stand).ready:
+            if stand.finished:
                 raise StopIteration
             self._refill()
-        group = self._ready.popleft()
-        held = [self._held.pop(position) for position in group.positions]
-        members = [(at, sizes[0]) for at, (_, sizes) in zip(group.positions, held, strict=True)]
-        self.delivery.emit(members, single_long=group.single_long)
-        return [sample for sample, _ in held]
+        (group, members), *later = stand.ready
+        books = stand.delivery.copy()
+        tokens = [sizes[0] for _, sizes in members]
+        books.emit(zip(group.positions, tokens, strict=True), single_long=group.single_long)
+        pack = [sample for sample, _ in members]
+        self._stand = stand._replace(delivery=books, ready=tuple(later))
+        return pack
 
     def _refill(self) -> None:
-        room = self._carry.room
-        positions: list[int] = []
-        while len(positions) < room:
-            position = self._share.number(self._num_read)
-            try:
-                sample = self._samples.fetch(position)
-            except InvalidDocument as problem:
-                self._num_read += 1
-                self._leave_out(position, 0, problem)
-                continue
-            if sample is End.OF_SAMPLES:
+        room = self._stand.carry.room
+        while self._stand.num_new < room:
+            if not self._read():
                 break
-            self._num_read += 1
-            if self._admit(position, sample):
-                positions.append(position)
-        sizes = np.array([self._held[position][1] for position in positions], dtype=np.int64)
-        self._carry.add(np.array(positions, dtype=np.int64), sizes)
-        if len(positions) == room:
-            self._ready.extend(self._carry.take_groups())
-        else:
-            self._finish()
+        self._stand = self._grouped(self._stand, is_last=self._stand.num_new < room)
 
-    def _admit(self, position: int, sample: Any) -> bool:  # noqa: ANN401
-        """Whether the sample goes into the buffer; if not, it is counted."""
+    def _read(self) -> bool:
+        """Whether there was one more sample: it is in the buffer then, or left out and counted."""
+        stand, sample, held = self._stand, None, None
+        position, books = self._share.number(stand.num_read), stand.delivery.copy()
         try:
+            sample = self._samples.fetch(position)
+            if sample is End.OF_SAMPLES:
+                return False
             sizes = self._reader.sizes(sample)
         except InvalidDocument as problem:
-            self._leave_out(position, _length_if_any(sample), problem)
-            return False
-        self.delivery.enter(position, sizes[0])
+            tokens = _length_if_any(sample)
+            books.enter(position, tokens)
+            books.drop_bad(position, tokens, problem)
+        else:
+            held = (sample, sizes) if self._is_admitted(position, sizes, books) else None
+        self._stand = stand.with_sample(position, held, books)
+        return True
+
+    def _is_admitted(self, position: int, sizes: tuple[int, ...], books: Delivery) -> bool:
+        """Whether the sample goes into the buffer; it is counted, and if it does not, why."""
+        books.enter(position, sizes[0])
         long_is_fine = self._options.packing_allow_single_long
         if sizes[0] and (long_is_fine or not self._budgets.is_oversized(sizes)):
-            self._held[position] = (sample, sizes)
             return True
-        self.delivery.drop("skipped_oversized" if sizes[0] else "empty", position, sizes[0])
+        books.drop("skipped_oversized" if sizes[0] else "empty", position, sizes[0])
         return False
 
-    def _leave_out(self, position: int, tokens: int, problem: InvalidDocument) -> None:
-        self.delivery.enter(position, tokens)
-        self.delivery.drop_bad(position, tokens, problem)
-
-    def _finish(self) -> None:
-        groups, last = self._carry.finish(drop_last=self._options.packing_drop_last)
-        self._ready.extend(groups)
-        self._finished = True
-        for position in () if last is None else last.positions:
-            _, sizes = self._held.pop(position)
-            self.delivery.drop("drop_last", position, sizes[0])
+    def _grouped(self, stand: Stand, *, is_last: bool) -> Stand:
+        """Where the packs stand with the groups that leave the buffer."""
+        carry, books = replace(stand.carry), stand.delivery.copy()
+        held = {**stand.held, **dict(stand.new)}
+        positions = np.array([position for position, _ in stand.new], dtype=np.int64)
+        carry.add(positions, np.array([sizes for _, (_, sizes) in stand.new], dtype=np.int64))
+        if is_last:
+            groups, underfilled = carry.finish(drop_last=self._options.packing_drop_last)
+            for position in () if underfilled is None else underfilled.positions:
+                books.drop("drop_last", position, held[position][1][0])
+        else:
+            groups = carry.take_groups()
+        return Stand(
+            delivery=books,
+            carry=carry,
+            held={position: held[position] for position in carry.positions.tolist()},
+            appended=[],
+            num_read=stand.num_read,
+            finished=is_last,
+            ready=tuple(Ready(group, [held[p] for p in group.positions]) for group in groups),
+        )
 
     def place(self) -> dict[str, Any]:
         """Positions of the samples that are held, and how far the input was read."""
-        carry = self._carry
-        columns = np.column_stack([carry.positions, carry.carries, carry.sizes])
-        return {
-            "read": self._num_read,
-            "finished": self._finished,
-            "waiting": columns.tolist(),
-            "ready": [
-                [int(group.single_long), group.tokens, *group.positions] for group in self._ready
-            ],
-        }
+        return self._stand.place()
 
     def restore(self, place: dict[str, Any]) -> None:
         """Hold again what a place tells of: those samples, and no others, are read anew."""
-        self._num_read = read_count("read", place.get("read"))
-        if (counted := self.delivery.num_input) != self._num_read:
+        num_read = read_count("read", place.get("read"))
+        if (counted := self.delivery.num_input) != num_read:
             raise InvalidState(
-                f"the state has read {self._num_read} samples but counted {counted}; use a state "
-                "as state_dict() gave it"
+                f"the state has read {num_read} samples but counted {counted}; use a state as "
+                "state_dict() gave it"
             )
-        self._finished = _flag("finished", place.get("finished"))
+        finished = _flag("finished", place.get("finished"))
         waiting = read_rows("waiting", place.get("waiting"), 2 + len(self._budgets.names))
         ready = read_rows("ready", place.get("ready"))
         if any(len(row) < 3 for row in ready):
             raise InvalidState(
                 "the state's ready packs must each hold a flag, tokens and positions"
             )
-        self._hold([row[0] for row in waiting] + [at for row in ready for at in row[2:]])
-        for position, carries, *sizes in waiting:
-            read_count("carries", carries, MOST_CARRIES)
-            self._require_same(f"sample {position}", sizes, self._held[position][1])
-        self._restore_waiting(waiting)
-        for single_long, tokens, *positions in ready:
-            self._restore_ready(bool(single_long), tokens, positions)
+        positions = [row[0] for row in waiting] + [at for row in ready for at in row[2:]]
+        held = self._read_all_again(positions, self._share.number(num_read))
+        self._stand = self._stand._replace(
+            carry=self._waiting_again(waiting, held),
+            held={row[0]: held[row[0]] for row in waiting},
+            num_read=num_read,
+            finished=finished,
+            ready=tuple(_ready_again(row, held) for row in ready),
+        )
 
-    def _restore_waiting(self, waiting: list[list[int]]) -> None:
+    def _waiting_again(self, waiting: list[list[int]], held: Mapping[int, Held]) -> CarryOver:
+        for position, num_carries, *measured in waiting:
+            read_count("carries", num_carries, MOST_CARRIES)
+            _require_same(f"sample {position}", measured, held[position][1])
         positions, carries, *sizes = np.array(waiting, dtype=np.int64).T if waiting else ((), ())
-        self._carry.add(np.array(positions, dtype=np.int64), np.array(sizes, dtype=np.int64).T)
-        self._carry.carries = np.array(carries, dtype=np.int64)
+        carry = replace(self._stand.carry)
+        carry.add(np.array(positions, dtype=np.int64), np.array(sizes, dtype=np.int64).T)
+        carry.carries = np.array(carries, dtype=np.int64)
+        return carry
 
-    def _restore_ready(self, single_long: bool, tokens: int, positions: list[int]) -> None:
-        found = sum(self._held[position][1][0] for position in positions)
-        self._require_same(f"the pack of samples {positions}", [tokens], (found,))
-        group = Group(positions=tuple(positions), tokens=tokens, single_long=single_long)
-        self._ready.append(group)
-
-    def _hold(self, positions: list[Any]) -> None:
-        end = self._share.number(self._num_read)
+    def _read_all_again(self, positions: list[Any], end: int) -> dict[int, Held]:
         owned = [p for p in positions if self._share.owns(read_count("position", p, end - 1))]
         if len(set(owned)) < len(positions):
             raise InvalidState("the state holds a sample twice, or one of another rank or worker")
-        for position in sorted(positions):  # datasets that are read in order go forward only
-            self._held[position] = self._read_again(position)
+        # Sorted, because datasets that are read in order go forward only.
+        return {position: self._read_again(position) for position in sorted(positions)}
 
-    def _read_again(self, position: int) -> tuple[Any, tuple[int, ...]]:
+    def _read_again(self, position: int) -> Held:
         try:
             sample = self._samples.fetch(position)
             sizes = () if sample is End.OF_SAMPLES else self._reader.sizes(sample)
@@ -181,13 +183,22 @@ class StreamedPacks:
             )
         return sample, sizes
 
-    @staticmethod
-    def _require_same(what: str, saved: list[int], found: tuple[int, ...]) -> None:
-        if list(saved) != list(found):
-            raise SourceChanged(
-                f"{what} measures {list(found)} but {list(saved)} in the state; continue with the "
-                "same dataset"
-            )
+
+def _ready_again(row: list[int], held: Mapping[int, Held]) -> Ready:
+    single_long, tokens, *positions = row
+    members = [held[position] for position in positions]
+    found = sum(sizes[0] for _, sizes in members)
+    _require_same(f"the pack of samples {positions}", [tokens], (found,))
+    group = Group(positions=tuple(positions), tokens=tokens, single_long=bool(single_long))
+    return Ready(group, members)
+
+
+def _require_same(what: str, saved: list[int], found: tuple[int, ...]) -> None:
+    if list(saved) != list(found):
+        raise SourceChanged(
+            f"{what} measures {list(found)} but {list(saved)} in the state; continue with the "
+            "same dataset"
+        )
 
 
 def _flag(name: str, value: object) -> bool:
