@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from datasets import Dataset
 from tests.documents.real_tokenizers import load
+from tokenizers import processors
 
 import quire
 from quire.errors import InvalidDocument, InvalidOption
@@ -142,14 +143,85 @@ def test_a_template_s_own_mask_is_used_even_if_it_is_narrower():
     assert said(pack([TALK[3:]], tokenizer)[0], tokenizer) == "Bye."
 
 
-def test_without_special_tokens_a_token_shared_with_the_template_is_not_trained():
+def talk_of(*contents: str) -> list[dict[str, str]]:
+    roles = ("user", "assistant") * len(contents)
+    return [{"role": role, "content": said} for role, said in zip(roles, contents, strict=False)]
+
+
+SPACE_BEFORE = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+LINES_BEHIND = (
+    "{% for m in messages %}### {{ m.role }}\n{{ m.content }}{{ '\n\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}### assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "masked", "trained"),
+    [
+        # "user", ":", " Yes", " or", " no", "?", EOS, "assistant", ":"; then " Yes", EOS
+        (SPACE_BEFORE, [872, 25, 7414, 476, 902, 30, 151645, 77091, 25], [7414, 151645]),
+        (SPACE_BEFORE.replace("{{ eos_token }}", ""), [872, 25, 7414, 476, 902, 30, 77091, 25],
+         [7414]),
+    ],
+)  # fmt: skip
+def test_an_answer_whose_first_token_takes_the_space_of_the_prompt_is_trained(
+    template, masked, trained
+):
+    (row,) = pack([talk_of("Yes or no?", "Yes")], with_template(template))
+    assert row["input_ids"] == masked + trained
+    assert row["labels"] == [-100] * len(masked) + trained
+
+
+def test_an_answer_whose_last_token_takes_the_lines_behind_it_is_trained_to_its_end():
+    (row,) = pack([talk_of("hi", "Hello there.")], with_template(LINES_BEHIND))
+    # "###", " user", "\n", "hi", "\n\n", "###", " assistant", "\n", "Hello", " there", ".\n\n"
+    assert row["input_ids"] == [14374, 1196, 198, 6023, 271, 14374, 17847, 198, 9707, 1052, 382]
+    assert row["labels"] == [-100] * 8 + [9707, 1052, 382]
+
+
+@pytest.mark.parametrize("template", [SPACE_BEFORE, LINES_BEHIND])
+def test_tokens_that_straddle_an_edge_are_trained_as_the_mask_of_transformers_has_them(template):
+    marked = with_template(
+        template.replace("{{ m.content }}", "{% if m.role == 'assistant' %}{% generation %}"
+                         "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}")
+        .replace("{{ eos_token }}", "")
+    )  # fmt: skip
+    found = with_template(template.replace("{{ eos_token }}", ""))
+    for talk in (talk_of("hi", "Yes."), talk_of("hi", "Yes", "So?", "No!"), talk_of("a", "\n b")):
+        assert pack([talk], found) == pack([talk], marked)
+
+
+def test_all_pieces_of_a_character_at_the_edge_are_trained():
+    tokenizer = with_template(LINES_BEHIND)
+    (row,) = pack([talk_of("hi", "\N{CUNEIFORM SIGN A}")], tokenizer)
+    assert said(row, tokenizer) == "\N{CUNEIFORM SIGN A}"
+    assert sum(label != -100 for label in row["labels"]) > 1
+
+
+def test_blank_tokens_inside_an_answer_are_trained_where_their_offsets_are_trimmed_away():
+    tokenizer = copy.deepcopy(load("qwen3"))
+    tokenizer.chat_template = PLAIN
+    tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    (row,) = pack([talk_of("hi", "One\n    Two")], tokenizer)
+    assert said(row, tokenizer) == "One\n    Two<|im_end|>"
+
+
+def test_an_empty_answer_without_an_end_of_turn_trains_no_token_that_it_lies_in():
+    talk = talk_of("hi", "", "So?", "No")
+    tokenizer = with_template(LINES_BEHIND)
+    assert said(pack([talk], tokenizer)[0], tokenizer) == "No"
+
+
+def test_without_special_tokens_a_token_shared_with_the_template_is_trained():
     tokenizer = with_template(
         "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}\n{% endfor %}"
         "{% if add_generation_prompt %}assistant:{% endif %}"
     )
     (row,) = pack([TALK], tokenizer)
-    assert ".\n" in [tokenizer.decode(token) for token in row["input_ids"]]
-    assert said(row, tokenizer) == " Hello \N{WAVING HAND SIGN} Bye"
+    assert said(row, tokenizer) == " Hello \N{WAVING HAND SIGN} Bye.\n"
 
 
 @pytest.mark.parametrize(

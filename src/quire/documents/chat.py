@@ -89,6 +89,11 @@ def _marked(messages: Messages, tokenizer: ChatTokenizer) -> tuple[list[int], np
 
 
 def _found(messages: Messages, tokenizer: ChatTokenizer) -> tuple[list[int], npt.NDArray[np.bool]]:
+    """The turns as they stand in the text, with every token that holds a character of them.
+
+    A token that takes a space of the prompt, or a line end of the template, is part of the answer
+    all the same, as it is where transformers makes the mask: without it ' Yes' is never learnt.
+    """
     text = _render(messages, tokenizer)
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     begins, ends = np.array(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2).T
@@ -96,7 +101,7 @@ def _found(messages: Messages, tokenizer: ChatTokenizer) -> tuple[list[int], npt
     for turn, message in enumerate(messages):
         if message["role"] == "assistant":
             start, stop = _turn(turn, messages, text, tokenizer)
-            said |= (begins >= start) & (ends <= stop) & (ends > begins)
+            said |= (begins < stop) & (ends > start) & (start < stop)
     return encoded["input_ids"], said
 
 
