@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from quire.documents.unfit import WATCHED, unfit_records
 from quire.errors import CorruptFile
 from quire.storage import AnyPath, RemotePath
 
+Table: TypeAlias = pq.ParquetFile | pa.RecordBatchFileReader | pa.RecordBatchStreamReader
 _ROWS = 1024
 """Rows decoded at once."""
 
@@ -27,15 +29,14 @@ def read_table(
     """The rows of a span."""
     names = wanted_names(options, columns)
     record, expanded = span.start, 0
-    if options.pretokenized:
-        there = table_schema(file).names
-        names += [name for name in WATCHED if name in there and name not in names]
-    for rows in _rows(file, span, names):
+    for rows in _rows(file, span, names, WATCHED if options.pretokenized else ()):
         expanded += rows.nbytes
         require_bounded(file, expanded)
-        for part in _by_bytes(rows, options.batch_bytes):
-            yield _batch(file, part, record, options)
-            record += part.num_rows
+        # Shards end where they end without the columns that are only watched.
+        size = max(1, options.batch_bytes * rows.num_rows // max(1, rows.select(names).nbytes))
+        for first in range(0, rows.num_rows, size):
+            yield _batch(file, rows.slice(first, size), record + first, names, options)
+        record += rows.num_rows
 
 
 def wanted_names(options: CorpusOptions, columns: Mapping[str, str]) -> list[str]:
@@ -46,9 +47,13 @@ def wanted_names(options: CorpusOptions, columns: Mapping[str, str]) -> list[str
 def table_schema(file: InputFile) -> pa.Schema:
     """The columns of a file."""
     with _opened(file) as table:
-        schema = table.schema_arrow if isinstance(table, pq.ParquetFile) else table.schema
+        schema = _schema(table)
         _ = schema.names  # of a damaged file they may be no text
         return schema
+
+
+def _schema(table: Table) -> pa.Schema:
+    return table.schema_arrow if isinstance(table, pq.ParquetFile) else table.schema
 
 
 def table_chunks(file: InputFile, names: list[str]) -> list[tuple[int, int]]:
@@ -69,9 +74,13 @@ def _row_group(group: pq.RowGroupMetaData, names: list[str]) -> tuple[int, int]:
     return group.num_rows, sum(c.total_uncompressed_size for c in wanted)
 
 
-def _rows(file: InputFile, span: Span, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Rows ``start:stop`` of the file, some at a time."""
+def _rows(
+    file: InputFile, span: Span, names: list[str], others: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Rows ``start:stop`` of the file, some at a time, with those of the others that it has."""
     with _opened(file) as table:
+        there = set(_schema(table).names) - set(names)
+        names = [*names, *(name for name in others if name in there)]
         if isinstance(table, pq.ParquetFile):
             yield from _parquet_rows(table, span, names)
         else:
@@ -109,16 +118,13 @@ def _within(
         first += batch.num_rows
 
 
-def _by_bytes(rows: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    size = max(1, batch_bytes * rows.num_rows // max(1, rows.nbytes))
-    for first in range(0, rows.num_rows, size):
-        yield rows.slice(first, size)
-
-
-def _batch(file: InputFile, rows: pa.RecordBatch, first: int, options: CorpusOptions) -> Batch:
+def _batch(
+    file: InputFile, rows: pa.RecordBatch, first: int, names: list[str], options: CorpusOptions
+) -> Batch:
+    unfit = unfit_records(rows) if options.pretokenized else {}
+    rows = rows.select(names)
     batch = Batch(file=file.number, num_bytes=rows.nbytes)
     if options.pretokenized:
-        unfit = unfit_records(rows)
         batch.bad = [_bad(file, first + row, unfit[row]) for row in unfit]
         good = [row for row in range(rows.num_rows) if row not in unfit]
         batch.records = [first + row for row in good]
@@ -156,9 +162,7 @@ def _bad(file: InputFile, record: int, reason: str) -> BadRecord:
 
 
 @contextmanager
-def _opened(
-    file: InputFile,
-) -> Iterator[pq.ParquetFile | pa.RecordBatchFileReader | pa.RecordBatchStreamReader]:
+def _opened(file: InputFile) -> Iterator[Table]:
     file.require_unchanged()
     try:
         if file.kind == "parquet":
