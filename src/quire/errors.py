@@ -6,6 +6,7 @@ Each message names the item, the two values that disagree and the remedy.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
@@ -125,6 +126,17 @@ def require_flag(name: str, value: object) -> None:
     """Raise unless the value is True or False."""
     if not isinstance(value, bool):
         raise InvalidOption(f"{name} is {value!r} but must be True or False")
+
+
+def require_path(name: str, value: object) -> None:
+    """Raise unless the value names a local file or folder.
+
+    >>> require_path("cache_dir", 5)
+    Traceback (most recent call last):
+    quire.errors.InvalidOption: cache_dir is 5 but must be a string or a Path
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise InvalidOption(f"{name} is {value!r} but must be a string or a Path")
 
 
 def missing_dependency(package: str, purpose: str, extra: str) -> MissingDependency:

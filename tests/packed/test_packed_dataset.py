@@ -51,6 +51,33 @@ def test_columns_can_be_chosen(packed):
         PackedDataset(packed, columns=["labels"])
 
 
+@pytest.mark.parametrize("wrong", ["input_ids", 5, b"input_ids"])
+def test_columns_that_are_no_list_are_refused(packed, wrong):
+    with pytest.raises(InvalidOption) as caught:
+        PackedDataset(packed, columns=wrong)
+    message = f"columns is {wrong!r} but must be a list of names, such as ['input_ids']"
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("kind", [tuple, dict.fromkeys, iter])
+def test_columns_may_be_any_collection(packed, kind):
+    names = ["document_starts", "input_ids"]
+    dataset = PackedDataset(packed, columns=kind(names))
+    assert list(dataset[0]) == dataset.columns == names
+    assert pickle.loads(pickle.dumps(dataset)).columns == names  # noqa: S301 - its own
+
+
+def test_a_row_may_hold_no_column(packed):
+    assert PackedDataset(packed, columns=[])[0] == {}
+
+
+@pytest.mark.parametrize("wrong", [5, b"cache", ["cache"]])
+def test_a_cache_that_is_no_path_is_refused(packed, wrong):
+    with pytest.raises(InvalidOption) as caught:
+        PackedDataset(packed, cache_dir=wrong)
+    assert str(caught.value) == f"cache_dir is {wrong!r} but must be a string or a Path"
+
+
 def test_shards_of_several_row_groups_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr("quire.dataset.corpus.shards._GROUP_PLACES", 64)
     pack(jsonl(tmp_path / "a.jsonl", texts(60)), tmp_path / "out")

@@ -13,7 +13,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.errors import InvalidState, SourceChanged
+from quire.errors import InvalidOption, InvalidState, SourceChanged
 from quire.stream import load_state, open_stream, save_state
 from quire.stream.state import sealed, tokens_from_json, tokens_to_json
 from tests.stream.inputs import (
@@ -103,6 +103,16 @@ def test_a_truncated_state_is_refused(file):
         file.write_bytes(content[:length])
         with pytest.raises(InvalidState, match="not a whole JSON document"):
             load_state(file)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"state.json", ["state.json"]])
+def test_a_place_that_is_no_path_is_refused(state, wrong):
+    with pytest.raises(InvalidOption) as saving:
+        save_state(state, wrong)
+    with pytest.raises(InvalidOption) as loading:
+        load_state(wrong)
+    message = f"the path of the state is {wrong!r} but must be a string or a Path"
+    assert str(saving.value) == str(loading.value) == message
 
 
 def test_a_missing_state_is_named(tmp_path):

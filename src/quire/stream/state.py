@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from quire.errors import InvalidState, OutputError
+from quire.errors import InvalidState, OutputError, require_path
 from quire.files import leftovers_swept, whole_file
 from quire.seals import Seal, canonical
 from quire.stream.migration import migrated
@@ -40,6 +40,7 @@ def opened(state: object) -> State:
 
 def save_state(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state that `get_state` gave; the file appears whole or not at all."""
+    require_path("the path of the state", path)
     text = canonical(opened(state))
     try:
         with leftovers_swept(path), whole_file(path) as temporary:
@@ -53,6 +54,7 @@ def save_state(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 def load_state(path: str | os.PathLike[str]) -> State:
     """The state in a file, checked."""
+    require_path("the path of the state", path)
     file = Path(path)
     if not file.is_file():
         raise InvalidState(f"there is no state at {file}")

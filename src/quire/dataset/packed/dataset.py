@@ -15,6 +15,7 @@ from quire.dataset.packed.fetched import FetchedRows, Shards, default_cache, fet
 from quire.dataset.packed.manifest import chosen_plan, read_manifest, shard_columns
 from quire.dataset.packed.mapped import FOLDER, open_mapped, require_sha256
 from quire.dataset.packed.row_sources import PlannedRows, Row, RowSource, ShardRows
+from quire.errors import InvalidOption, require_path
 from quire.ledger import Ledger
 from quire.plan import Plan
 from quire.storage import AnyPath, Named, RemotePath, as_path, each
@@ -57,10 +58,13 @@ class PackedDataset:
     ) -> None:
         self.path = as_path(path)
         self.manifest = read_manifest(self.path)
-        self._arguments = (columns, cache_dir, plan)
+        wanted = None if columns is None else _listed(columns)
+        if cache_dir is not None:
+            require_path("cache_dir", cache_dir)
+        self._arguments = (wanted, cache_dir, plan)
         self._entry = chosen_plan(self.path, self.manifest, plan)
         self._shards: Shards | None = None
-        self._rows = self._open(columns, cache_dir)
+        self._rows = self._open(wanted, cache_dir)
         self.columns = self._rows.columns
 
     def _open(
@@ -214,6 +218,14 @@ class PackedDataset:
             sharded=sharded,
         )
         return PackedLoader(self, options, epoch=epoch, collate=collate)
+
+
+def _listed(columns: Iterable[str]) -> list[str]:
+    if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
+        raise InvalidOption(
+            f"columns is {columns!r} but must be a list of names, such as ['input_ids']"
+        )
+    return list(columns)
 
 
 def _reopen(
