@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from quire.vision import PackedVLDataset
 from tests.vision.inputs import ByNumber, numbers, through_bytes
 
+LENGTHS = [5 + n * 7 % 40 for n in range(100)]
 PASSING = (OSError, KeyboardInterrupt)
 """What says nothing about a sample, and may not come again."""
 
@@ -45,6 +47,11 @@ WAYS = {
     for name, kind in (("by number", FailsOnce), ("in turn", InTurn), ("generated", Generated))
 }
 """How samples are read, and whether their lengths are known before."""
+
+
+def packed(dataset, known=False, lengths=LENGTHS, **options):
+    given = {"packing_length": 80, "packing_buffer": 16, "packing_drop_last": False, **options}
+    return PackedVLDataset(dataset, **given, **({"lengths": lengths} if known else {}))
 
 
 def retried(make, seen=None):

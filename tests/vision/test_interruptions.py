@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 
 from quire.errors import InvalidDocument, SourceChanged
-from quire.vision import PackedVLDataset
 from quire.vision.carry_over import CarryOver
-from tests.vision.failing import GOING_ON, WAYS, FailsOnce, Generated, retried
+from tests.vision.failing import GOING_ON, LENGTHS, WAYS, FailsOnce, Generated, packed, retried
 from tests.vision.inputs import ByNumber, numbers, samples, through_bytes
-
-LENGTHS = [5 + n * 7 % 40 for n in range(100)]
-
-
-def packed(dataset, known=False, lengths=LENGTHS, **options):
-    given = {"packing_length": 80, "packing_buffer": 16, "packing_drop_last": False, **options}
-    return PackedVLDataset(dataset, **given, **({"lengths": lengths} if known else {}))
 
 
 def with_bad(*positions):

@@ -149,9 +149,12 @@ class PackedVLDataset(IterableBase):
         self._skip = require_integer("packs to skip", number, 0)
 
     def _move_to(self, epoch: int) -> None:
+        self._tell_epoch(epoch)
+        self._epoch, self._packs, self._skip = Epoch(self._packing, epoch), None, 0
+
+    def _tell_epoch(self, epoch: int) -> None:
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
-        self._epoch, self._packs, self._skip = Epoch(self._packing, epoch), None, 0
 
     def __len__(self) -> int:
         schedule = self._epoch.schedule
@@ -231,14 +234,15 @@ class PackedVLDataset(IterableBase):
     def load_state_dict(self, state: object) -> None:
         """Go on behind a state, in the epoch that it was made in; refused under other terms."""
         plain = opened(state)
-        before = self.epoch
-        self._move_to(read_count("epoch", plain["epoch"]))
+        epoch, before = read_count("epoch", plain["epoch"]), (self._epoch, self._packs, self._skip)
         try:
+            self._move_to(epoch)
             self._require_fit(plain)
-        except InvalidState:
-            self._move_to(before)
+            self._resume = plain
+        except BaseException:  # whatever it is: packs that are under way go on
+            self._epoch, self._packs, self._skip = before
+            self._tell_epoch(self.epoch)
             raise
-        self._resume = plain
 
     def _require_fit(self, state: State) -> None:
         require_same_terms(state["terms"], self._epoch.terms())

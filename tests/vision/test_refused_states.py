@@ -1,0 +1,74 @@
+"""States that are refused, or whose samples cannot be read now: the place before is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire.errors import InvalidState
+from tests.vision.failing import LENGTHS, packed
+from tests.vision.inputs import ByNumber, Reordered, numbers, samples, through_bytes
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_a_refused_state_leaves_the_place_as_it_was(known, epoch):
+    inner = Reordered(samples(LENGTHS))
+    lengths = None if not known else [80] * 100
+    if known:
+        inner.items = samples([80] * 100)
+    dataset = packed(inner, known, lengths)
+    dataset.set_epoch(1)
+    packs = iter(dataset)
+    first = numbers([next(packs) for _ in range(5)])
+    state, done = dataset.state_dict(), dataset.telemetry()
+    foreign = packed(Reordered(inner.items), known, lengths, packing_buffer=7)
+    foreign.set_epoch(epoch)
+    with pytest.raises(InvalidState, match="packing_buffer"):
+        dataset.load_state_dict(through_bytes(foreign.state_dict()))
+    assert (dataset.state_dict(), dataset.telemetry()) == (state, done)
+    assert (dataset.epoch, inner.epochs[-1]) == (1, 1)
+    first += numbers([next(packs)])
+    again = packed(Reordered(inner.items), known, lengths)
+    again.load_state_dict(through_bytes(dataset.state_dict()))
+    first += numbers(again)
+    assert sorted(number for pack in first for number in pack) == list(range(100))
+
+
+def test_a_refused_state_leaves_one_that_was_loaded_before():
+    dataset = packed(ByNumber(samples(LENGTHS)))
+    whole = numbers(dataset)
+    packs = iter(dataset)
+    next(packs)
+    dataset.load_state_dict(through_bytes(dataset.state_dict()))
+    foreign = packed(ByNumber(samples(LENGTHS)), packing_buffer=7)
+    with pytest.raises(InvalidState, match="packing_buffer"):
+        dataset.load_state_dict(foreign.state_dict())
+    assert numbers(dataset) == whole[1:]
+
+
+def test_a_dataset_that_cannot_go_to_the_epoch_of_a_state_leaves_the_place_as_it_was():
+    class Closed(Reordered):
+        def set_epoch(self, epoch):
+            super().set_epoch(epoch)
+            if epoch == 7:
+                raise OSError(5, "epoch 7")
+
+    dataset = packed(inner := Closed(samples(LENGTHS)))
+    packs = iter(dataset)
+    next(packs)
+    state = dataset.state_dict()
+    later = packed(Reordered(samples(LENGTHS)))
+    later.set_epoch(7)
+    with pytest.raises(OSError, match="epoch 7"):
+        dataset.load_state_dict(later.state_dict())
+    assert dataset.state_dict() == state
+    assert (dataset.epoch, inner.epochs[-1]) == (0, 0)
+
+
+def test_a_refused_state_leaves_what_is_to_be_skipped():
+    dataset = packed(samples(LENGTHS))
+    whole = numbers(dataset)
+    dataset.skip_packs(3)
+    with pytest.raises(InvalidState, match="packing_buffer"):
+        dataset.load_state_dict(packed(samples(LENGTHS), packing_buffer=7).state_dict())
+    assert numbers(dataset) == whole[3:]
