@@ -8,8 +8,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from quire.config import load_options
 from quire.errors import InvalidOption, InvalidState
-from quire.stream import open_stream
+from quire.stream import StreamConfig, open_stream
+from quire.stream.ranks import RankRows
 from tests.stream.inputs import (
     LENGTHS,
     ListSource,
@@ -210,3 +212,12 @@ def test_a_source_of_empty_shards_is_an_error_for_every_stream(nothing):
 def test_a_rank_that_cannot_be_is_refused(rank, world_size, message):
     with pytest.raises(InvalidOption, match=message):
         open_stream(options_of(1), rank=rank, world_size=world_size, tokenizer=Numbers())
+
+
+def test_a_rank_of_numpy_keeps_the_columns_of_one_of_python():
+    """200 times 2 columns is more than eight bits hold."""
+    options = load_options(StreamConfig, config(batch_size=512))
+    rows = RankRows.of(options, np.uint8(200), np.uint16(256))
+    assert rows == RankRows.of(options, 200, 256)
+    assert rows.columns == range(400, 402)
+    assert type(rows.rank) is type(rows.world_size) is int
