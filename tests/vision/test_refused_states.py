@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quire.errors import InvalidState
-from tests.vision.failing import LENGTHS, packed
+from quire.errors import InvalidState, SourceChanged
+from tests.vision.failing import LENGTHS, WAYS, packed
 from tests.vision.inputs import ByNumber, Reordered, numbers, samples, through_bytes
 
 
@@ -72,3 +72,40 @@ def test_a_refused_state_leaves_what_is_to_be_skipped():
     with pytest.raises(InvalidState, match="packing_buffer"):
         dataset.load_state_dict(packed(samples(LENGTHS), packing_buffer=7).state_dict())
     assert numbers(dataset) == whole[3:]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize("way", ["by number", "in turn", "generated"])
+def test_a_state_whose_samples_cannot_be_read_now_is_kept_for_the_next_time(way, error):
+    kind, _ = WAYS[way]
+    dataset = packed(kind(samples(LENGTHS), {}))
+    whole = numbers(dataset)
+    packs = iter(dataset)
+    for _ in range(5):
+        next(packs)
+    state = through_bytes(dataset.state_dict())
+    held = state["place"]["ready"][0][2]
+    again = packed(kind(samples(LENGTHS), {held: [error, error]}))
+    again.load_state_dict(state)
+    for _ in range(2):
+        with pytest.raises(error, match=f"sample {held}"):
+            iter(again)
+        assert again.state_dict() == state
+    assert numbers(again) == whole[5:]
+
+
+def test_a_state_of_samples_that_changed_is_kept_until_they_are_as_they_were():
+    source = ByNumber(samples(LENGTHS))
+    dataset = packed(source)
+    whole = numbers(dataset)
+    packs = iter(dataset)
+    for _ in range(5):
+        next(packs)
+    again = packed(source)
+    again.load_state_dict(through_bytes(dataset.state_dict()))
+    kept, source.items = source.items, samples([80] * 100)
+    for _ in range(2):
+        with pytest.raises(SourceChanged, match="measures"):
+            iter(again)
+    source.items = kept
+    assert numbers(again) == whole[5:]

@@ -178,18 +178,26 @@ class PackedVLDataset(IterableBase):
 
     def __iter__(self) -> Iterator[list[Any]]:
         self._require_epoch_of_fusion()
-        resume, self._resume, self._packs = self._resume, None, None
         packs = self._epoch.open_packs()
+        self._set_off(packs)
+        if isinstance(packs, PlannedPacks):
+            packs.skip(worker_share().count_below(self._skip))
+        # Not before all is read: who tries again after an error goes on behind the same state.
+        self._packs, self._resume, self._skip = packs, None, 0
+        return _Deliveries(self, packs)
+
+    def _set_off(self, packs: Packs) -> None:
+        """Begin the epoch, or go on behind the loaded state; one that is no good is dropped."""
+        resume = self._resume
         if resume is None or resume["place"] is None:
             packs.begin()
-        else:
+            return
+        try:
             packs.delivery.restore(resume)
             packs.restore(resume["place"])
-        skip, self._skip = self._skip, 0
-        if isinstance(packs, PlannedPacks):
-            packs.skip(worker_share().count_below(skip))
-        self._packs = packs
-        return _Deliveries(self, packs)
+        except InvalidState:
+            self._resume = None
+            raise
 
     def _require_epoch_of_fusion(self) -> None:
         """Raise if the fused dataset was moved to another epoch behind the packs' back."""
