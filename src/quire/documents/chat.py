@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from os.path import commonprefix
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -26,6 +27,7 @@ class ChatTokenizer(Protocol):
     is_fast: bool
     get_chat_template: Callable[..., str]
     apply_chat_template: Callable[..., Any]
+    get_added_vocab: Callable[[], dict[str, int]]
     __call__: Callable[..., Any]
 
 
@@ -128,12 +130,34 @@ def _turn(turn: int, messages: Messages, text: str, tokenizer: ChatTokenizer) ->
 
 def _closing(until: Messages, behind: str, tokenizer: ChatTokenizer) -> int:
     """Characters from the end of the content to the end of the turn, its closing token included."""
+    eos = tokenizer.eos_token
+    blank = len(behind) - len(behind.lstrip())
+    if eos and behind.startswith(eos, blank):
+        return blank + len(eos)
     rest = _render(until, tokenizer).rpartition(_STAND_IN)[2]
     if not behind.startswith(rest):  # the template closes its last turn in a way of its own
-        rest = behind[: len(tokenizer.eos_token or "")]
-        return len(rest) if rest == tokenizer.eos_token else 0
-    at_eos = rest.find(tokenizer.eos_token) if tokenizer.eos_token else -1
-    return len(rest.rstrip()) if at_eos < 0 else at_eos + len(tokenizer.eos_token or "")
+        rest = _end_of_any(until, rest, behind, tokenizer)
+    at_eos = rest.find(eos) if eos else -1
+    return len(rest.rstrip()) if at_eos < 0 else at_eos + len(eos or "")
+
+
+def _end_of_any(until: Messages, last: str, behind: str, tokenizer: ChatTokenizer) -> str:
+    """What closes a turn that is not the last one, which closes with ``last``.
+
+    It is what the two share (Phi-3: '<|end|>', where EOS follows the last one), as far as the last
+    blank or whole token, since '<|' of the next message may be shared too. Where they share
+    nothing, it is the first of two tokens that stand before whoever speaks next (gpt-oss: '<|end|>'
+    and '<|start|>', where the last one has '<|return|>'); a single one opens the next message.
+    """
+    tokens = [re.escape(token) for token in tokenizer.get_added_vocab()]
+    shared = commonprefix([last, behind])
+    whole = [found.end() for found in re.finditer("|".join([*tokens, r"\s"]), shared)]
+    if shared[: max(whole, default=0)].strip():
+        return shared[: whole[-1]]
+    prompted = _render(until, tokenizer, add_generation_prompt=True).rpartition(_STAND_IN)[2]
+    shared = commonprefix([prompted, behind])
+    whole = [found.end() for found in re.finditer("|".join(tokens), shared)] if tokens else []
+    return shared[: whole[0]] if len(whole) > 1 else ""
 
 
 def _render(messages: Messages, tokenizer: ChatTokenizer, **keywords: Any) -> Any:  # noqa: ANN401
