@@ -108,8 +108,8 @@ class SourceDocuments:
 
     def _refuse_an_epoch_of_nothing(self, part: Slice) -> None:
         barren = part.epoch - 1 - self._fruitful_epoch
-        if part.epoch > self.epoch and barren > self._windows.max_barren_epochs:
+        if part.epoch > self.epoch and barren > self._windows.share.max_barren_epochs:
             raise InvalidOption(
-                f"epoch {self.epoch} of the source holds no token, and data.repeat would look for "
-                "one for ever; give it documents with text"
+                f"epoch {self.epoch} of the source holds no token for {self._windows.share.name}, "
+                "and data.repeat would look for one for ever; give it documents with text"
             )

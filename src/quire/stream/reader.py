@@ -50,6 +50,11 @@ class Reader:
         self._since_mark.add(record)
         return record
 
+    @property
+    def cause_of_nothing(self) -> str:
+        """Why there is no record, if the epoch gave none."""
+        return self._walk.cause_of_nothing
+
     def state(self) -> State:
         """The place behind the record that was given last."""
         self._retried(self._mark_here)

@@ -7,6 +7,7 @@ is read again.
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,9 +82,9 @@ class ShuffleWindows:
             self._next_window()
 
     @property
-    def max_barren_epochs(self) -> int:
-        """Epochs in a row that may have no token in them."""
-        return self._share.max_barren_epochs
+    def share(self) -> Share:
+        """Which part of the source these are of."""
+        return self._share
 
     def first_state(self) -> State:
         """The state before the first slice of the window that is open."""
@@ -180,21 +181,40 @@ class ShuffleWindows:
 
     def _next_window(self) -> None:
         """The window behind this one, which is used up; in the next epoch, if this one is over."""
+        is_barren = self._epoch_over and not self._chain.count and not self._window
         if not self._epoch_over:
             self._open_window(self._epoch, self._window + 1)
         elif not self._options.repeat:
+            if is_barren and self._share.num_streams > 1:
+                self._warn_of_nothing()
             raise StopIteration
         else:
-            is_barren = not self._chain.count and not self._window
             self._barren_epochs = self._barren_epochs + 1 if is_barren else 0
             if self._barren_epochs > self._share.max_barren_epochs:
-                raise InvalidOption(
-                    f"stream {self._share.stream} of {self._share.num_streams} finds no document "
-                    "in the source, and data.repeat would look for ever; add documents, or lower "
-                    "data.num_streams"
-                )
+                raise self._endless()
             self._reader.begin(self._epoch + 1)
             self._open_window(self._epoch + 1, window=0)
+
+    def _endless(self) -> InvalidOption:
+        remedy = "add documents"
+        if self._share.num_streams > 1:
+            deals_others = "set data.shuffle, which deals others in every epoch, "
+            shuffle = "" if self._share.shuffle else deals_others
+            remedy = f"add documents, take empty shards out, {shuffle}or lower data.num_streams"
+        return InvalidOption(
+            f"{self._share.name} finds no document in the source, and data.repeat would look for "
+            f"ever: {self._reader.cause_of_nothing}; {remedy}"
+        )
+
+    def _warn_of_nothing(self) -> None:
+        """The ledger counts the padding, and who does not read it pays for it."""
+        warnings.warn(
+            f"{self._share.name} finds no document in the source: {self._reader.cause_of_nothing}; "
+            f"without another source its rows, one in {self._share.num_streams} of every batch, "
+            "are padding (data.last_batch: pad), or no batch is whole (drop): take empty shards "
+            "out, or lower data.num_streams",
+            stacklevel=2,
+        )
 
 
 def _size(record: Record) -> int:

@@ -25,6 +25,11 @@ class Share:
     num_streams: int = 1
 
     @property
+    def name(self) -> str:
+        """Which stream it is, in messages."""
+        return f"stream {self.stream} of {self.num_streams}"
+
+    @property
     def max_barren_epochs(self) -> int:
         """Epochs in a row without a token before there is no hope for one.
 
@@ -64,6 +69,20 @@ class ShardWalk:
             number, self._number = self._number, self._number + 1
             if not self._deals_records or number % share.num_streams == share.stream:
                 return record
+
+    @property
+    def cause_of_nothing(self) -> str:
+        """Why this stream has no record, if the epoch gave none."""
+        streams = self._share.num_streams
+        if self._deals_records:
+            return f"it keeps one document in {streams}, and there are fewer documents than streams"
+        names = ", ".join(self._shards.names[number] for number in self._order)[:200]
+        if streams == 1:
+            return f"every shard is empty ({names})"
+        return (
+            f"of {self._num_shards} shards it is dealt one in {streams}, and those are empty "
+            f"({names})"
+        )
 
     def state(self) -> State:
         """The place behind the record that was given last."""

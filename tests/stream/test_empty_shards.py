@@ -1,0 +1,110 @@
+"""Shards without a document (fault 25), alone and among streams that shards are dealt to."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from quire.errors import InvalidOption
+from quire.stream import open_stream
+from tests.stream.inputs import ListSource, Numbers, config, take, unique_documents
+
+DOCUMENTS = unique_documents([5, 3, 9, 14, 2, 6, 30, 4, 7, 12])
+EMPTY_TEXTS = [[], []]
+
+
+def stream_over(*shards, **options):
+    source = ListSource([list(shard) for shard in shards])
+    return open_stream(config(**options), source=source, tokenizer=Numbers())
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("repeat", [False, True])
+def test_25_an_empty_shard_changes_nothing_for_one_stream(shuffle, repeat):
+    with stream_over(DOCUMENTS, shuffle=shuffle, repeat=repeat) as stream:
+        first = take(stream, 3)
+        count = stream.ledger.documents.input
+    with stream_over([], DOCUMENTS, [], shuffle=shuffle, repeat=repeat) as stream:
+        assert len(take(stream, 3)) == len(first) == 3
+        assert stream.ledger.documents.input == count
+
+
+def test_25_an_empty_shard_is_passed_over_where_the_stream_has_another():
+    with stream_over(DOCUMENTS, DOCUMENTS, [], [], num_streams=2, shuffle=False) as stream:
+        assert len(take(stream, 50)) == 50
+
+
+def test_25_a_stream_that_is_dealt_empty_shards_names_them_and_three_remedies():
+    with (
+        stream_over(DOCUMENTS, [], DOCUMENTS, [], num_streams=2, shuffle=False) as stream,
+        pytest.raises(InvalidOption) as caught,
+    ):
+        next(stream)
+    assert str(caught.value) == (
+        "stream 1 of 2 finds no document in the source, and data.repeat would look for ever: of 4 "
+        "shards it is dealt one in 2, and those are empty (shard-1, shard-3); add documents, take "
+        "empty shards out, set data.shuffle, which deals others in every epoch, or lower "
+        "data.num_streams"
+    )
+
+
+@pytest.mark.parametrize(
+    ("shards", "options"),
+    [
+        ([DOCUMENTS, DOCUMENTS], {"num_streams": 2, "shuffle": False}),
+        ([DOCUMENTS, [], DOCUMENTS, []], {"num_streams": 2, "shuffle": True}),
+        ([DOCUMENTS, [], DOCUMENTS, []], {"num_streams": 1, "shuffle": False}),
+    ],
+)
+def test_25_each_of_the_remedies_works(shards, options):
+    with stream_over(*shards, **options) as stream:
+        assert len(take(stream, 50)) == 50
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_fewer_documents_than_streams_are_refused_by_that_name(shuffle):
+    with (
+        stream_over([[11, 12]], num_streams=2, shuffle=shuffle) as stream,
+        pytest.raises(InvalidOption, match="one document in 2, and there are fewer documents"),
+    ):
+        next(stream)
+
+
+def test_an_empty_source_of_one_stream_is_refused_by_its_shards():
+    with (
+        stream_over([], []) as stream,
+        pytest.raises(InvalidOption, match=r"shard is empty \(shard-[01], shard-[01]\); add docu"),
+    ):
+        next(stream)
+
+
+def test_a_stream_whose_texts_are_all_empty_says_which_it_is():
+    with (
+        stream_over(DOCUMENTS, EMPTY_TEXTS, num_streams=2, shuffle=False) as stream,
+        pytest.raises(InvalidOption, match="holds no token for stream 1 of 2, and"),
+    ):
+        next(stream)
+
+
+@pytest.mark.parametrize("last_batch", ["pad", "drop"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_25_without_repeat_a_stream_of_nothing_is_warned_of(shuffle, last_batch):
+    options = {"num_streams": 2, "shuffle": shuffle, "repeat": False, "last_batch": last_batch}
+    with (
+        stream_over(DOCUMENTS, [], **options) as stream,
+        pytest.warns(UserWarning, match=r"stream [01] of 2 finds no document .*lower data\.num_s"),
+    ):
+        take(stream)
+        ledger = stream.ledger.check()
+    assert ledger.documents.emitted == (len(DOCUMENTS) if last_batch == "pad" else 0)
+
+
+def test_25_streams_that_have_documents_are_not_warned_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for shards in ([DOCUMENTS, DOCUMENTS[:1]], [DOCUMENTS], [DOCUMENTS, DOCUMENTS, [], []]):
+            with stream_over(*shards, num_streams=2, shuffle=False, repeat=False) as stream:
+                take(stream)
+        with stream_over([], repeat=False) as stream:
+            assert take(stream) == []
