@@ -10,7 +10,8 @@ import pyarrow as pa
 from quire.dataset.records import ArrowColumns, Columns, require_name
 from quire.documents import Documents
 from quire.documents.bad_records import BadRecords
-from quire.documents.chat import ChatTokenizer, conversation_encoder
+from quire.documents.chat import conversation_encoder
+from quire.documents.chat_template import ChatTokenizer
 from quire.documents.encoded import Encoded
 from quire.documents.list_columns import TOKENS
 from quire.errors import InvalidDocument, InvalidOption

@@ -12,7 +12,8 @@ from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.batches import BadRecord, Batch
 from quire.documents import Documents, Encoded, Tokenizer, TokenizerLike, as_tokenizer
-from quire.documents.chat import ChatTokenizer, conversation_encoder
+from quire.documents.chat import conversation_encoder
+from quire.documents.chat_template import ChatTokenizer
 from quire.documents.encode import encode_contents, with_specials
 from quire.documents.list_columns import TOKENS, documents_from_columns
 from quire.documents.list_values import is_number_list, list_lengths, list_values

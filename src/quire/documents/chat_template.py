@@ -1,0 +1,82 @@
+"""A tokenizer's chat template, with the tools of one conversation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from quire.errors import InvalidDocument, InvalidOption
+
+Messages: TypeAlias = Sequence[Mapping[str, Any]]
+
+
+class ChatTokenizer(Protocol):
+    """What is needed of a transformers tokenizer."""
+
+    eos_token: str | None
+    is_fast: bool
+    get_chat_template: Callable[..., str]
+    apply_chat_template: Callable[..., Any]
+    get_added_vocab: Callable[[], dict[str, int]]
+    __call__: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """What makes text of messages."""
+
+    tokenizer: ChatTokenizer
+    tools: Sequence[Any] | None = None
+
+    @classmethod
+    def of(cls, tokenizer: ChatTokenizer, tools: object) -> ChatTemplate:
+        """The template with a record's tools, which are a list, JSON of one, or nothing."""
+        template = cls(tokenizer, _as_list(tools))
+        if template.tools and not re.search(r"\btools\b", template.source):
+            raise InvalidDocument(
+                "has tools, which the chat template does not write out; give the tokenizer a "
+                "template that does, or leave them out: tools=None, or --tools-key ''"
+            )
+        return template
+
+    @property
+    def source(self) -> str:
+        """The template itself; a tokenizer may have another one for conversations with tools."""
+        try:
+            return self.tokenizer.get_chat_template(**self._tools)
+        except (AttributeError, ValueError) as error:
+            raise InvalidOption(
+                f"{type(self.tokenizer).__name__} has no chat template; pass a transformers "
+                "tokenizer that has one, or set its chat_template"
+            ) from error
+
+    @property
+    def marks_the_assistant(self) -> bool:
+        """Whether it has generation blocks."""
+        return re.search(r"\{%-?\s*generation\s*-?%\}", self.source) is not None
+
+    def render(self, messages: Messages, **keywords: Any) -> Any:  # noqa: ANN401
+        """The text, unless the keywords ask for something else."""
+        keywords = {"tokenize": False, **self._tools, **keywords}
+        try:
+            return self.tokenizer.apply_chat_template(list(messages), **keywords)
+        except Exception as error:  # jinja2's errors, and whatever a template's own filters raise
+            raise InvalidDocument(f"is refused by the chat template: {error}") from error
+
+    @property
+    def _tools(self) -> dict[str, Any]:
+        return {"tools": self.tools} if self.tools else {}  # some write a heading over no tools
+
+
+def _as_list(tools: object) -> Sequence[Any] | None:
+    if isinstance(tools, str) and tools:
+        try:
+            tools = json.loads(tools)
+        except ValueError as error:
+            raise InvalidDocument(f"has tools that are no JSON: {error}") from error
+    if not isinstance(tools, Sequence | None) or (isinstance(tools, str) and tools):
+        raise InvalidDocument(f"has {type(tools).__name__} where a list of tools is needed")
+    return tools or None
