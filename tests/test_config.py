@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from quire.config import build_options, flat_options, load_options
@@ -190,3 +191,9 @@ def test_flat_options_name_every_value():
     assert flat["train.seq_len"] == 8
     assert flat["data.files"] == ["a"]
     assert flat["data.sources[0].weight"] == 1.0
+
+
+def test_integers_of_numpy_are_integers():
+    data = build_options(Data, {"seed": np.int64(3), "sources": [{"weight": np.int32(2)}]}, "data")
+    assert (data.seed, type(data.seed)) == (3, int)
+    assert (data.sources[0].weight, type(data.sources[0].weight)) == (2.0, float)
