@@ -10,7 +10,7 @@ import pyarrow as pa
 from quire.dataset.records import ArrowColumns, Columns, require_name
 from quire.documents import Documents
 from quire.documents.bad_records import BadRecords
-from quire.documents.chat import conversation_encoder
+from quire.documents.chat import TOOLS, conversation_encoder, without_nulls
 from quire.documents.chat_template import ChatTokenizer
 from quire.documents.encoded import Encoded
 from quire.documents.list_columns import TOKENS
@@ -27,14 +27,15 @@ def documents_from_messages(columns: Columns, source: PackSource) -> Documents:
     if source.tokenizer is None:
         raise InvalidOption("messages need a tokenizer with a chat template; pass tokenizer=")
     encode = conversation_encoder(cast(ChatTokenizer, source.tokenizer), source.assistant_only)
-    conversations = _conversations(columns, str(source.messages))
+    conversations = _values(columns, str(source.messages))
+    tools = _tools(columns, source.tools)
     bad = BadRecords(len(conversations), source.max_bad_records)
     ids: list[list[int]] = []
     labels: list[list[int]] = []
     with progress_bar("rendering", len(conversations), show=source.progress) as advance:
         for number, messages in enumerate(conversations):
             try:
-                tokens, targets = encode(messages)
+                tokens, targets = encode(messages, tools[number])
             except InvalidDocument as error:
                 bad.add(number, str(error))
                 tokens, targets = [], []
@@ -56,18 +57,14 @@ def _documents(tokens: Encoded, labels: Encoded, bad: BadRecords) -> Documents:
     )
 
 
-def _conversations(columns: Columns, name: str) -> list[Any]:
+def _tools(columns: Columns, name: str | None) -> list[Any]:
+    """The tools of each record; a column that is only looked for by convention may be absent."""
+    if name is None or (name == TOOLS and name not in columns.names):
+        return [None] * len(columns)
+    return _values(columns, name)
+
+
+def _values(columns: Columns, name: str) -> list[Any]:
     require_name(columns, name)
-    conversations = columns.values(name)
-    return _without_nulls(conversations) if isinstance(columns, ArrowColumns) else conversations
-
-
-def _without_nulls(value: Any) -> Any:  # noqa: ANN401
-    """What Arrow made of messages without the keys that it added.
-
-    All structs of a column have the same keys, so a tool call comes back with the arguments of
-    every other tool, as nulls, and the template would write them out.
-    """
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+    values = columns.values(name)
+    return without_nulls(values) if isinstance(columns, ArrowColumns) else values

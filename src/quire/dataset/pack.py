@@ -30,6 +30,7 @@ def pack_dataset(
     overlong: str = "split",
     columns: Sequence[str] | None = None,
     messages: str | None = None,
+    tools: str | None = "tools",
     assistant_only: bool = True,
     group: str | None = None,
     stride: int = 0,
@@ -54,8 +55,9 @@ def pack_dataset(
     taken as tokenised where it has ``input_ids``; then ``columns`` (by default every per-token list
     column) go along with the tokens through every cut, and a tokenizer, if given, says which ids
     there are. Otherwise ``feature`` is text, or ``messages`` are conversations for the tokenizer's
-    chat template, whose labels train what the assistant says. Documents with equal ``group`` stand
-    in the same row. ``keep_source`` adds where each fragment comes from.
+    chat template, whose labels train what the assistant says; it is given the ``tools`` that stand
+    beside them, if any. Documents with equal ``group`` stand in the same row. ``keep_source`` adds
+    where each fragment comes from.
     Rows are shuffled by ``seed`` unless the strategy keeps their order. A Dataset comes back as a
     Dataset, anything else as an Arrow table. The cost is one copy of the tokens.
 
@@ -70,6 +72,7 @@ def pack_dataset(
         feature=feature,
         columns=columns,
         messages=messages,
+        tools=tools,
         assistant_only=assistant_only,
         encode=EncodeOptions(
             add_bos=add_bos, add_eos=add_eos, max_len=max_len, truncate_at=truncate_at

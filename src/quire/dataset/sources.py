@@ -14,6 +14,7 @@ from quire.dataset.records import Columns
 from quire.dataset.texts import text_batches
 from quire.documents import Documents, EncodeOptions, TokenizerLike, as_tokenizer
 from quire.documents.bad_records import BadRecords
+from quire.documents.chat import TOOLS
 from quire.documents.encode import encode_contents, with_specials
 from quire.documents.encoded import Encoded
 from quire.documents.list_columns import TOKENS, documents_from_columns, require_column_names
@@ -32,6 +33,7 @@ class PackSource:
     feature: str = "text"
     columns: Sequence[str] | None = None
     messages: str | None = None
+    tools: str | None = TOOLS
     assistant_only: bool = True
     encode: EncodeOptions
     max_bad_records: int = 0
@@ -41,6 +43,15 @@ class PackSource:
         require_flags(self)
         require_integer("max_bad_records", self.max_bad_records, 0)
         require_column_names(self.columns)
+        if not isinstance(self.tools, str | None):
+            raise InvalidOption(
+                f"tools is {type(self.tools).__name__} but must be the name of a column; put the "
+                "tools of each conversation beside its messages"
+            )
+        if self.messages is None and self.tools not in (TOOLS, None):
+            raise InvalidOption(
+                f"tools={self.tools!r} has no meaning without messages; leave tools out"
+            )
 
 
 def documents_of(columns: Columns, source: PackSource) -> Documents:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ from quire.documents.turns import find_turns
 from quire.errors import InvalidDocument, InvalidOption
 
 IGNORE = -100
+TOOLS = "tools"
+"""The column that holds the tools of a conversation, unless another is named."""
 
 Said: TypeAlias = tuple[list[int], npt.NDArray[np.bool]]
 
@@ -30,8 +32,8 @@ def conversation_encoder(tokenizer: ChatTokenizer, assistant_only: bool = True) 
 
     With ``assistant_only``, labels are -100 on everything that the assistant does not say. Where
     the template marks that itself (a generation block), its mask is used; otherwise the turns are
-    found in the rendered text. The function raises `InvalidDocument` with a message that completes
-    'record 7 ...'.
+    found in the rendered text. Tools that are given go to the template. The function raises
+    `InvalidDocument` with a message that completes 'record 7 ...'.
     """
 
     def encode(messages: Messages, tools: object = None) -> tuple[list[int], list[int]]:
@@ -83,6 +85,20 @@ def _found(messages: Messages, template: ChatTemplate) -> Said:
     for start, stop in find_turns(messages, text, template):
         said |= (begins < stop) & (ends > start) & (start < stop)
     return encoded["input_ids"], said
+
+
+def without_nulls(value: Any) -> Any:  # noqa: ANN401
+    """What Arrow made of messages or tools without the keys that it added.
+
+    All structs of a column have the same keys, so a tool call comes back with the arguments of
+    every other tool, as nulls, and the template would write them out.
+
+    >>> without_nulls([{"name": "add", "arguments": {"a": 2, "x": None}}])
+    [{'name': 'add', 'arguments': {'a': 2}}]
+    """
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _require_messages(messages: object) -> None:
