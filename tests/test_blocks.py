@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from quire.blocks import block_tokenize_fn
+from quire.blocks import _warn_of_drops, block_tokenize_fn
 from quire.errors import InvalidDocument, InvalidOption, StrategyError
 from tests.documents.literal_packing import PLAIN, pack
 from tests.documents.literal_tokenizer import LiteralTokenizer, text_of
@@ -18,7 +18,7 @@ FOUR = ["10 11 12", "20 21 22 23", "30 31 32 33 34", "40 41 42 43 44 45"]
 
 @pytest.fixture(autouse=True)
 def _warned_already(monkeypatch):
-    monkeypatch.setattr("quire.blocks._warned", [True])
+    monkeypatch.setattr("quire.blocks._warn_of_drops", lambda *_: None)
 
 
 def numbers(first: int, count: int) -> str:
@@ -317,21 +317,49 @@ def test_a_registered_strategy_is_used(registered):
 # Warnings
 
 
-def test_drops_are_warned_of_once(monkeypatch):
-    monkeypatch.setattr("quire.blocks._warned", [])
-    features = {"text": ["", "10 11 12"]}
-    call = partial(block_tokenize_fn, features, PLAIN, "text", max_length=2, overflow=False)
-    with pytest.warns(UserWarning, match="empty: 1 documents, 0 tokens, truncated: 0 doc") as seen:
-        call()
-    assert seen[0].filename == __file__ or "functools" in seen[0].filename
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        call()
+@pytest.fixture
+def warned_of():
+    """Calls block_tokenize_fn in a process that warned of nothing; its warning, if there is one."""
+
+    def call(*texts, **options):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            block_tokenize_fn({"text": list(texts)}, PLAIN, "text", **{"max_length": 2, **options})
+        assert [one.filename for one in seen] == [__file__] * len(seen)
+        assert len(seen) < 2
+        return str(seen[0].message) if seen else ""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quire.blocks._warn_of_drops", _warn_of_drops)
+        patch.setattr("quire.blocks._warned", set())
+        yield call
 
 
-def test_nothing_is_warned_of_where_nothing_is_dropped(monkeypatch):
-    monkeypatch.setattr("quire.blocks._warned", [])
-    block_tokenize_fn({"text": FOUR}, PLAIN, "text", max_length=4)
+def test_a_reason_is_warned_of_once(warned_of):
+    said = warned_of("", "10 11 12", overflow=False)
+    assert "dropped empty: 1 documents, 0 tokens, truncated: 0 documents, 1 tokens in" in said
+    assert "for the same reason are not warned of" in said
+    assert warned_of("", "10 11 12", overflow=False) == ""
+
+
+def test_one_reason_does_not_silence_another(warned_of):
+    assert "dropped empty: 1 documents, 0 tokens in" in warned_of("", "10")
+    assert "dropped truncated: 0 documents, 1 tokens in" in warned_of("", "1 2 3", overflow=False)
+    assert "dropped too_long: 1 documents, 3 tokens in" in warned_of("", "1 2 3", "1", max_len=2)
+    assert "dropped row_too_short: 1 documents, 1 tokens in" in warned_of("10", "10 11", min_len=2)
+    assert warned_of("", "10 11 12", "10", max_len=2) == ""
+
+
+def test_a_batch_that_loses_everything_is_warned_of_though_its_reason_was(warned_of):
+    assert warned_of("", "10").startswith("block_tokenize_fn dropped empty: 1")
+    said = warned_of("", "")
+    assert said.startswith("block_tokenize_fn returned no row: empty: 2 documents, 0 tokens in")
+    assert warned_of("", "") == ""
+
+
+def test_nothing_is_warned_of_where_nothing_is_dropped(warned_of):
+    assert warned_of(*FOUR, max_length=4) == ""
+    assert warned_of() == ""
 
 
 # Bad input

@@ -138,8 +138,9 @@ def block_tokenize_fn(
     """Rows of a batch of texts, as ``input_ids`` and ``document_starts``.
 
     For `datasets.map(batched=True, remove_columns=...)`. Packing sees one map batch at a time:
-    `quire.pack_dataset` packs a whole dataset. What is dropped is warned of once a process;
-    `quire.blocks.pack_texts` gives the ledger. Options are explained at `BlockOptions`.
+    `quire.pack_dataset` packs a whole dataset. What is dropped is warned of once a process for each
+    reason, and once where a batch leaves no row; `quire.blocks.pack_texts` gives the ledger. Options
+    are explained at `BlockOptions`.
 
     >>> rows = block_tokenize_fn({"text": ["hello"]}, "byte", "text", max_length=4, add_bos=False)
     >>> rows["input_ids"]
@@ -166,7 +167,7 @@ def block_tokenize_fn(
         ),
     )
     rows = pack_texts(features[feature], tokenizer, options)
-    _warn_of_drops(rows.ledger)
+    _warn_of_drops(rows)
     return {"input_ids": rows.input_ids, "document_starts": rows.document_starts}
 
 
@@ -186,24 +187,26 @@ def _checked_texts(texts: Sequence[str]) -> list[str]:
     return texts
 
 
-def _warn_of_drops(ledger: Ledger) -> None:
-    dropped = {
-        reason: count
-        for reason in sorted({*ledger.documents.dropped, *ledger.tokens.dropped})
-        if (count := max(ledger.documents.dropped[reason], ledger.tokens.dropped[reason]))
-    }
-    if dropped and not _warned:
-        _warned.append(True)
-        what = ", ".join(
-            f"{reason}: {ledger.documents.dropped[reason]} documents, "
-            f"{ledger.tokens.dropped[reason]} tokens"
-            for reason in dropped
-        )
-        warnings.warn(
-            f"block_tokenize_fn dropped {what} in this batch; later batches are not warned of. "
-            "quire.blocks.pack_texts returns the ledger of every batch",
-            stacklevel=3,
-        )
+def _warn_of_drops(rows: PackedRows) -> None:
+    """Warn of what this process did not warn of yet: a reason, or a batch that leaves nothing."""
+    documents, tokens = rows.ledger.documents.dropped, rows.ledger.tokens.dropped
+    dropped = {reason for reason in {*documents, *tokens} if documents[reason] or tokens[reason]}
+    leaves_nothing = bool(dropped) and not rows.input_ids
+    news = (dropped | ({_NO_ROW} if leaves_nothing else set())) - _warned
+    if not news:
+        return
+    _warned.update(news)
+    what = ", ".join(
+        f"{reason}: {documents[reason]} documents, {tokens[reason]} tokens"
+        for reason in sorted(dropped if _NO_ROW in news else news)
+    )
+    warnings.warn(
+        f"block_tokenize_fn {'returned no row:' if _NO_ROW in news else 'dropped'} {what} in this "
+        "batch; later drops for the same reason are not warned of. quire.blocks.pack_texts "
+        "returns the ledger of every batch",
+        stacklevel=3,
+    )
 
 
-_warned: list[bool] = []
+_NO_ROW = "no row"
+_warned: set[str] = set()
