@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
 import numpy as np
@@ -127,6 +128,18 @@ def test_shares_of_workers_divide_the_share_of_their_rank():
     parts = [rank.divided(Share(index=w, count=2)) for w in range(2)]
     assert [[n for n in range(30) if part.owns(n)] for part in parts] == [own[::2], own[1::2]]
     assert [parts[1].number(k) for k in range(3)] == own[1::2][:3]
+
+
+def test_a_rank_of_numpy_saves_its_state_as_any_other():
+    plain, of_numpy = (
+        PackedVLDataset(
+            ByNumber(samples(LENGTHS)), rank=kind(1), world_size=kind(2), packing_length=80
+        )
+        for kind in (int, np.int64)
+    )
+    for dataset in (plain, of_numpy):
+        next(iter(dataset))
+    assert json.dumps(of_numpy.state_dict()) == json.dumps(plain.state_dict())
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])

@@ -26,8 +26,8 @@ class Share:
     @classmethod
     def of_rank(cls, rank: int, world_size: int) -> Share:
         """The share of a rank, if there is such a rank."""
-        require_integer("world_size", world_size, 1)
-        require_integer("rank", rank, 0)
+        world_size = require_integer("world_size", world_size, 1)
+        rank = require_integer("rank", rank, 0)
         if rank >= world_size:
             raise InvalidOption(f"rank is {rank} but must be below world_size, {world_size}")
         return cls(index=rank, count=world_size)
