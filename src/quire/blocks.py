@@ -139,8 +139,8 @@ def block_tokenize_fn(
 
     For `datasets.map(batched=True, remove_columns=...)`. Packing sees one map batch at a time:
     `quire.pack_dataset` packs a whole dataset. What is dropped is warned of once a process for each
-    reason, and once where a batch leaves no row; `quire.blocks.pack_texts` gives the ledger. Options
-    are explained at `BlockOptions`.
+    reason, and once where a batch leaves no row; `quire.blocks.pack_texts` gives the ledger.
+    Options are explained at `BlockOptions`.
 
     >>> rows = block_tokenize_fn({"text": ["hello"]}, "byte", "text", max_length=4, add_bos=False)
     >>> rows["input_ids"]
