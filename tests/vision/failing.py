@@ -54,9 +54,9 @@ def packed(dataset, known=False, lengths=LENGTHS, **options):
     return PackedVLDataset(dataset, **given, **({"lengths": lengths} if known else {}))
 
 
-def retried(make, seen=None):
+def retried(make):
     """All packs and the dataset: after an error, the same iterator is asked again."""
-    dataset, seen = make(), [] if seen is None else seen
+    dataset, seen = make(), []
     packs = iter(dataset)
     while True:
         try:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import ClassVar
+
 import pytest
 
 from quire.errors import InvalidDocument, SourceChanged
+from quire.vision.budgets import Budgets
 from quire.vision.carry_over import CarryOver
+from quire.vision.delivery import Delivery
+from quire.vision.stands import Stand
 from tests.vision.failing import GOING_ON, LENGTHS, WAYS, FailsOnce, Generated, packed, retried
 from tests.vision.inputs import ByNumber, numbers, samples, through_bytes
 
@@ -131,3 +137,50 @@ def test_what_is_to_be_skipped_is_skipped_after_a_failed_start():
     dataset.skip_packs(3)
     seen, _ = retried(lambda: dataset)
     assert seen == numbers(packed(samples(LENGTHS)))[3:]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_source_that_does_not_fail_is_opened_once(known):
+    class Counted(Generated):
+        num_opened = 0
+
+        def __iter__(self):
+            self.num_opened += 1
+            return super().__iter__()
+
+    source = Counted(samples(LENGTHS), {})
+    list(packed(source, known))
+    assert source.num_opened == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_samples_that_were_delivered_are_let_go(known):
+    """Fault 45: what is kept for a retry is a buffer and one pack, not an epoch."""
+
+    class Sample(dict):
+        """Can be referred to weakly."""
+
+    class Made:
+        refs: ClassVar = []
+
+        def __iter__(self):
+            for number, length in enumerate(LENGTHS):
+                made = Sample(length=length, number=number)
+                self.refs.append(weakref.ref(made))
+                yield made
+
+    most = 0
+    for _pack in packed(Made(), known):
+        most = max(most, sum(ref() is not None for ref in Made.refs))
+    assert most <= 40
+
+
+def test_a_sample_that_was_appended_by_a_step_that_never_counted_is_not_there():
+    carry = CarryOver(Budgets(tokens=80), 0.65, 8)
+    books = Delivery(Budgets(tokens=80))
+    stand = Stand(delivery=books, carry=carry, held={}, appended=[])
+    for position in range(3):
+        stand.with_sample(position, ("lost", (9,)), books)
+        stand = stand.with_sample(position, ("kept", (5,)), books)
+    assert stand.new == [(position, ("kept", (5,))) for position in range(3)]
+    assert stand.num_read == 3
