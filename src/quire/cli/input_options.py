@@ -18,6 +18,10 @@ TokenizerName = Annotated[
 ]
 TextKey = Annotated[str, typer.Option(help="The field that holds the text.")]
 MessagesKey = Annotated[str | None, typer.Option(help="The field that holds a conversation.")]
+ToolsKey = Annotated[
+    str,
+    typer.Option(help="The field that holds the tools of a conversation; '' leaves them out."),
+]
 AssistantOnly = Annotated[
     bool, typer.Option(help="Of conversations, train what the assistant says alone.")
 ]

@@ -11,6 +11,7 @@ from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.expansion import open_stream
 from quire.dataset.corpus.readers.tables import table_schema
+from quire.documents.chat import TOOLS
 from quire.documents.json_records import RecordProblem, parse_record, without_bom
 from quire.documents.lines import read_lines
 from quire.documents.list_columns import PER_TOKEN, TOKENS
@@ -77,8 +78,10 @@ def _require_distinct(file: InputFile, schema: pa.Schema) -> None:
 
 def _require_field(file: InputFile, schema: pa.Schema, options: CorpusOptions) -> None:
     name = options.messages_key or options.text_key
-    if name not in schema.names:
-        raise unknown_name(f"column of {file.path}", name, schema.names)
+    needed = [name] if options.tools_key in (None, TOOLS) else [name, options.tools_key]
+    for one in needed:
+        if one not in schema.names:
+            raise unknown_name(f"column of {file.path}", one, schema.names)
     kind = schema.field(name).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type

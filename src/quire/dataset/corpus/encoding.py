@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
-from quire.dataset.corpus.readers.batches import BadRecord, Batch
+from quire.dataset.corpus.readers.batches import BadRecord, Batch, Conversation
 from quire.documents import Documents, Encoded, Tokenizer, TokenizerLike, as_tokenizer
 from quire.documents.chat import conversation_encoder
 from quire.documents.chat_template import ChatTokenizer
@@ -141,9 +141,10 @@ class _Conversations(_Ids):
     def add(self, batch: Batch, file: InputFile) -> int:
         good = Batch(file=batch.file, bad=batch.bad)
         count = 0
-        for record, messages in zip(batch.records, cast(list[Any], batch.values), strict=True):
+        talks = cast(list[Conversation], batch.values)
+        for record, (messages, tools) in zip(batch.records, talks, strict=True):
             try:
-                tokens, labels = self._encode(messages)
+                tokens, labels = self._encode(messages, tools)
             except InvalidDocument as error:
                 reason = str(error).partition(":")[0]  # a template may repeat the text behind it
                 good.bad.append(

@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 
 from quire.documents import EncodeOptions
+from quire.documents.chat import TOOLS
 from quire.documents.option_words import words_of_packing
 from quire.errors import InvalidOption, require_flags
 from quire.plan import PlanOptions, keeps_order
@@ -31,6 +32,8 @@ class CorpusOptions:
     """The field that holds the text."""
     messages_key: str | None = None
     """The field that holds a conversation for the tokenizer's chat template."""
+    tools_key: str | None = TOOLS
+    """The field that holds the tools of a conversation; None leaves them out."""
     assistant_only: bool = True
     """Train what the assistant says alone."""
     pretokenized: bool = False
@@ -77,6 +80,12 @@ class CorpusOptions:
             raise InvalidOption("a record holds input_ids or messages: give one of the two")
         if self.columns is not None and not self.pretokenized:
             raise InvalidOption("columns go along with tokens that are given: say pretokenized")
+        if not isinstance(self.tools_key, str | None):
+            raise InvalidOption(
+                f"tools_key is {type(self.tools_key).__name__} but must be the name of a field"
+            )
+        if self.messages_key is None and self.tools_key not in (TOOLS, None):
+            raise InvalidOption("tools_key goes along with messages: name messages_key too")
         taken = self.pretokenized or self.messages_key is not None
         if taken and (self.truncate_at is not None or self.max_len is not None):
             raise InvalidOption("truncate_at and max_len are for text; leave them out")
@@ -116,6 +125,8 @@ class CorpusOptions:
     def to_dict(self) -> dict[str, object]:
         """Plain values, as they stand in the manifest."""
         plain = asdict(self)
+        if self.messages_key is None:
+            del plain["tools_key"]
         return {**plain, "columns": None if self.columns is None else list(self.columns)}
 
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+
+
+class Conversation(NamedTuple):
+    """Messages, and the tools that they may call, as the record has them."""
+
+    messages: list[Any]
+    tools: object = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from quire.dataset.corpus.options import CorpusOptions
-from quire.dataset.corpus.readers.batches import BadRecord, Batch
+from quire.dataset.corpus.readers.batches import BadRecord, Batch, Conversation
+from quire.documents.chat import TOOLS
 from quire.documents.json_records import RecordProblem
 from quire.documents.list_columns import PER_TOKEN, TOKENS
 from quire.documents.unfit import unfit_record
@@ -21,8 +22,15 @@ def field_of(record: Mapping[str, Any], options: CorpusOptions, columns: Mapping
         _require_fit(record)
         return {name: _numbers(record, name, kind) for name, kind in columns.items()}
     if options.messages_key is not None:
-        return _required(record, options.messages_key, list)
+        messages = _required(record, options.messages_key, list)
+        return Conversation(messages, _tools(record, options.tools_key))
     return _required(record, options.text_key, str)
+
+
+def _tools(record: Mapping[str, Any], key: str | None) -> object:
+    if key is not None and key != TOOLS and key not in record:
+        raise RecordProblem(f"has no {key!r}, where tools, or null for none, are needed")
+    return None if key is None else record.get(key)
 
 
 def _require_none_lost(

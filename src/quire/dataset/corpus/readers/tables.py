@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 
 from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
-from quire.dataset.corpus.readers.batches import BadRecord, Batch, Span
+from quire.dataset.corpus.readers.batches import BadRecord, Batch, Conversation, Span
 from quire.dataset.corpus.readers.expansion import require_bounded
+from quire.documents.chat import without_nulls
 from quire.documents.sound_arrays import require_sound
 from quire.documents.unfit import WATCHED, unfit_records
 from quire.errors import CorruptFile
@@ -29,10 +30,10 @@ def read_table(
     """The rows of a span."""
     names = wanted_names(options, columns)
     record, expanded = span.start, 0
-    for rows in _rows(file, span, names, WATCHED if options.pretokenized else ()):
+    for rows in _rows(file, span, names, _beside(options)):
         expanded += rows.nbytes
         require_bounded(file, expanded)
-        # Shards end where they end without the columns that are only watched.
+        # Shards end where they end without the columns beside.
         size = max(1, options.batch_bytes * rows.num_rows // max(1, rows.select(names).nbytes))
         for first in range(0, rows.num_rows, size):
             yield _batch(file, rows.slice(first, size), record + first, names, options)
@@ -42,6 +43,13 @@ def read_table(
 def wanted_names(options: CorpusOptions, columns: Mapping[str, str]) -> list[str]:
     """The columns that are read."""
     return list(columns) if options.pretokenized else [options.messages_key or options.text_key]
+
+
+def _beside(options: CorpusOptions) -> Sequence[str]:
+    """The columns that are read as well, where there are such."""
+    if options.messages_key is not None and options.tools_key is not None:
+        return (options.tools_key,)
+    return WATCHED if options.pretokenized else ()
 
 
 def table_schema(file: InputFile) -> pa.Schema:
@@ -122,6 +130,7 @@ def _batch(
     file: InputFile, rows: pa.RecordBatch, first: int, names: list[str], options: CorpusOptions
 ) -> Batch:
     unfit = unfit_records(rows) if options.pretokenized else {}
+    beside = _tools(rows, options)
     rows = rows.select(names)
     batch = Batch(file=file.number, num_bytes=rows.nbytes)
     if options.pretokenized:
@@ -140,6 +149,9 @@ def _batch(
                 raise ValueError(f"has null under {name!r}")
             if (size := _size(text)) > options.max_record_bytes:
                 raise ValueError(f"has {size} bytes, over {options.max_record_bytes}")
+            if options.messages_key is not None:
+                tools = None if beside is None else beside[record - first].as_py()
+                text = Conversation(without_nulls(text), without_nulls(tools))
         except UnicodeDecodeError as error:
             batch.bad.append(_bad(file, record, f"is not UTF-8: {error.reason}"))
         except ValueError as error:
@@ -148,6 +160,11 @@ def _batch(
             batch.values.append(text)
             batch.records.append(record)
     return batch
+
+
+def _tools(rows: pa.RecordBatch, options: CorpusOptions) -> pa.Array | None:
+    there = options.messages_key is not None and options.tools_key in rows.schema.names
+    return rows.column(options.tools_key) if there else None
 
 
 def _size(value: object) -> int:
