@@ -281,6 +281,13 @@ def test_a_recipe_is_shown_with_its_variables(tmp_path):
     assert shorter.count("Tokens: 5, Documents: 1") == 2
 
 
+def test_a_variable_that_the_recipe_does_not_ask_for_is_refused_with_the_known_ones(tmp_path):
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    done = run(tmp_path / "recipe.yaml", "--var=lenght=5")
+    assert done.returncode == 2
+    assert "unknown variable 'lenght'; did you mean 'length'? known: dataset, " in done.stderr
+
+
 @pytest.mark.parametrize("given", ["seed", "=1", "seed: 1"])
 def test_a_variable_is_written_with_its_value(tmp_path, given):
     (tmp_path / "recipe.yaml").write_text(RECIPE)

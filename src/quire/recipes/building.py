@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,17 +37,31 @@ class Builder:
 
     def check(self) -> None:
         """Raise if any node has a tag or a name that is in no table; builds nothing."""
+        remedy = "use a known one, or register_name(…) in the program"
+        for target, node in self._nodes():
+            with self._problems_of(node, remedy, target):
+                read_tag(node)
+
+    def asked(self) -> set[str]:
+        """The variables that any node asks for."""
+        names: set[str] = set()
+        for _, node in self._nodes():
+            if read_tag(node).kind == "var":
+                with suppress(InvalidRecipe):  # whoever builds the node is told
+                    names.add(self._variable_terms(node)[0])
+        return names
+
+    def _nodes(self) -> Iterator[tuple[str, Node]]:
+        """Every node once, with the target that it was found in."""
         seen: set[int] = set()
-        for name, top in self.targets.items():
+        for target, top in self.targets.items():
             waiting = [top]
             while waiting:
                 node = waiting.pop()
                 if id(node) in seen or node.tag == PLAIN + "merge":
                     continue
                 seen.add(id(node))
-                remedy = "use a known one, or register_name(…) in the program"
-                with self._problems_of(node, remedy, name):
-                    read_tag(node)
+                yield target, node
                 waiting += children(node)
 
     def target(self, name: str) -> Built:
@@ -115,7 +129,8 @@ class Builder:
             raise self._problem(
                 node,
                 f"the variable {name!r} is not given and has no default",
-                f"pass it: load_recipe(path, variables={{{name!r}: …}})",
+                f"pass it: load_recipe(path, variables={{{name!r}: …}}), or --var {name}=… at the "
+                "command",
             )
         return self._build(default)
 

@@ -53,7 +53,8 @@ def load_recipe(
 ) -> Recipe:
     """The targets of a recipe file, a mapping that builds each when it is asked for.
 
-    ``variables`` are what ``!var`` gives, and, where they are plain, what Jinja sees. A recipe
+    ``variables`` are what ``!var`` gives, and, where they are plain, what Jinja sees; one that the
+    recipe asks for nowhere is an error. A recipe
     reads files of its own folder, of ``folders``, and those whose paths are variables. Names come
     from a closed table and `register_name`; nothing in a file is imported or executed.
 
@@ -64,6 +65,7 @@ def load_recipe(
     {'max_length': 8, 'seed': 42}
     """
     try:
+        from quire.recipes.asking import require_asked
         from quire.recipes.building import Builder
         from quire.recipes.nodes import compose
         from quire.recipes.rendering import render
@@ -84,6 +86,7 @@ def load_recipe(
         reach=Reach(file.parent, folders, values),
     )
     builder.check()
+    require_asked(file, values, builder.asked())
     return Recipe(file, builder, [name for name in nodes if not name.startswith(".")])
 
 

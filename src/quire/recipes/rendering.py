@@ -20,10 +20,11 @@ from quire.recipes.sandbox import RecipeEnvironment
 _MARKS = re.compile("\ue000([^\ue000\ue001]*):(\\d+)\ue001")
 _MARKS_AHEAD = re.compile(rf"(?:\s*{_MARKS.pattern})+")
 _MAX_PARENTS = 20
-_FAILURES = (
+FAILURES = (
     TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
     RecursionError, MemoryError, SyntaxError,
 )  # fmt: skip
+"""What Jinja raises for a template that is none, or that does what it may not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def render(recipe: Path, variables: Mapping[str, object]) -> Rendered:
         raise error.at(templates.place(error) or templates.shown(recipe.name)) from None
     except InvalidRecipe:
         raise
-    except _FAILURES as error:
+    except FAILURES as error:
         raise templates.problem(error, recipe) from None
     return _located(text, templates)
 
@@ -90,7 +91,10 @@ class Templates(BaseLoader):
             return problem(place, f"not for recipes: {what}", "write the value itself")
         if isinstance(error, UndefinedError):
             return problem(
-                place, what, "pass it in variables={…}, or write {{ name | default(…) }}"
+                place,
+                what,
+                "pass it: variables={…}, or --var name=… at the command; or give it a default: "
+                "{{ name | default(…) }}",
             )
         if isinstance(error, RecursionError):
             return problem(

@@ -22,6 +22,7 @@ from quire.dataset.corpus.readers import Span, read_span
 from quire.documents import ByteTokenizer
 from quire.documents.tokenizer_file import load_tokenizer_file
 from quire.recipes import load_recipe
+from quire.recipes.asking import variables_asked
 from quire.stream import StreamConfig
 from quire.vision import VisionPackingOptions
 from tests.fuzz.mutation import mutated_bytes, mutated_json, mutated_lines
@@ -97,7 +98,8 @@ def _recipe(folder: Path) -> Subject:
 
     def read(data: bytes) -> None:
         file.write_bytes(data)
-        recipe = load_recipe(file, {"length": 32, "tokenizer": "byte"})
+        given = {"length": 32, "tokenizer": "byte"}
+        recipe = load_recipe(file, {name: given[name] for name in variables_asked(file) & {*given}})
         for target in recipe:
             recipe[target]
 
