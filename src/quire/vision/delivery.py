@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from copy import copy
 from typing import Any
 
 from quire.errors import InvalidDocument
@@ -46,7 +45,8 @@ class Delivery:
 
         Cheap, once for every sample: packs are many, and copied only when one is added.
         """
-        other = copy(self)
+        other = Delivery.__new__(Delivery)
+        vars(other).update(vars(self))  # `copy.copy` is slower, for every sample
         other._account = self._account.copy()
         other._shares_recorder = True
         return other
