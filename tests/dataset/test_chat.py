@@ -7,11 +7,11 @@ import copy
 import pyarrow as pa
 import pytest
 from datasets import Dataset
-from tests.documents.real_tokenizers import load
+from tests.documents.real_tokenizers import folder_of, load
 from tokenizers import processors
 
 import quire
-from quire.errors import InvalidDocument, InvalidOption
+from quire.errors import CorruptFile, InvalidDocument, InvalidOption
 
 CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}
 TALK = [
@@ -300,11 +300,27 @@ def test_long_conversations_are_dropped_by_max_len_and_counted():
 
 
 def test_a_tokenizer_without_a_template_is_refused():
-    for tokenizer, name in (("byte", "str"), (load("gpt2"), "GPT2Tokenizer")):
-        with pytest.raises(InvalidOption, match=f"{name} has no chat template"):
-            pack([TALK], tokenizer)
+    with pytest.raises(InvalidOption, match="GPT2Tokenizer has no chat template"):
+        pack([TALK], load("gpt2"))
     with pytest.raises(InvalidOption, match="messages need a tokenizer"):
         pack([TALK], None)
+
+
+def test_a_tokenizer_may_be_given_by_its_folder():
+    folder = folder_of("qwen3")
+    expected = pack([TALK], load("qwen3"))
+    assert pack([TALK], folder) == expected
+    assert pack([TALK], str(folder)) == expected
+
+
+def test_a_name_that_is_no_folder_of_a_tokenizer_says_what_to_pass(tmp_path):
+    for named in ("byte", folder_of("qwen3") / "tokenizer.json"):
+        with pytest.raises(InvalidOption, match=f"folder with a chat template, not {named}"):
+            pack([TALK], named)
+    with pytest.raises(CorruptFile, match="cannot be loaded as a tokenizer"):
+        pack([TALK], tmp_path)
+    with pytest.raises(InvalidOption, match="GPT2Tokenizer has no chat template"):
+        pack([TALK], folder_of("gpt2"))
 
 
 def test_a_slow_tokenizer_cannot_say_where_its_tokens_stand():

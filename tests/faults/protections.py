@@ -384,7 +384,7 @@ _OF_HOSTILE = (
         "test_55_a_tokenizer_that_needs_code_of_its_own_is_refused_and_nothing_is_run",
     ),
     Protection(
-        55, "dataset/corpus/tokenizer.py", "except (OSError, ValueError, TypeError, KeyError)",
+        55, "documents/chat_template.py", "except (OSError, ValueError, TypeError, KeyError)",
         _NEVER,
         "faults/test_hostile.py::"
         "test_a_folder_that_is_no_tokenizer_is_a_typed_error_for_conversations_too",

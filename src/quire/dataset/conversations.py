@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ from quire.dataset.records import ArrowColumns, Columns, require_name
 from quire.documents import Documents
 from quire.documents.bad_records import BadRecords
 from quire.documents.chat import TOOLS, conversation_encoder, without_nulls
-from quire.documents.chat_template import ChatTokenizer
+from quire.documents.chat_template import as_chat_tokenizer
 from quire.documents.encoded import Encoded
 from quire.documents.list_columns import TOKENS
 from quire.errors import InvalidDocument, InvalidOption
@@ -26,7 +26,7 @@ def documents_from_messages(columns: Columns, source: PackSource) -> Documents:
     """One document a conversation, whatever it holds."""
     if source.tokenizer is None:
         raise InvalidOption("messages need a tokenizer with a chat template; pass tokenizer=")
-    encode = conversation_encoder(cast(ChatTokenizer, source.tokenizer), source.assistant_only)
+    encode = conversation_encoder(as_chat_tokenizer(source.tokenizer), source.assistant_only)
     conversations = _values(columns, str(source.messages))
     tools = _tools(columns, source.tools)
     bad = BadRecords(len(conversations), source.max_bad_records)

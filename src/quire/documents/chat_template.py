@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, cast
 
-from quire.errors import InvalidDocument, InvalidOption
+from quire.documents.tokenizer import TokenizerLike
+from quire.errors import CorruptFile, InvalidDocument, InvalidOption, missing_dependency
 
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
 
@@ -22,6 +25,28 @@ class ChatTokenizer(Protocol):
     apply_chat_template: Callable[..., Any]
     get_added_vocab: Callable[[], dict[str, int]]
     __call__: Callable[..., Any]
+
+
+def as_chat_tokenizer(named: TokenizerLike) -> ChatTokenizer:
+    """The tokenizer of transformers in a folder, or the one that is given."""
+    if not isinstance(named, str | os.PathLike):
+        return cast(ChatTokenizer, named)
+    try:
+        from transformers import AutoTokenizer
+
+        from quire.documents.tokenizer_file import read_config
+    except ModuleNotFoundError:
+        raise missing_dependency("transformers", "messages", "hf") from None
+    path = Path(named)
+    if not path.is_dir():
+        raise InvalidOption(f"messages need a tokenizer's folder with a chat template, not {path}")
+    read_config(path / "tokenizer_config.json")
+    try:
+        found = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        first = str(error).partition("\n")[0]
+        raise CorruptFile(f"{path} cannot be loaded as a tokenizer: {first}") from error
+    return cast(ChatTokenizer, found)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from quire.dataset.corpus.options import CorpusOptions
 from quire.documents import ByteTokenizer, TokenizerLike, as_tokenizer
-from quire.documents.tokenizer_file import read_config
-from quire.errors import CorruptFile, InvalidOption, missing_dependency
+from quire.documents.chat_template import as_chat_tokenizer
+from quire.errors import InvalidOption
 from quire.storage import as_path, is_uri
 
 _FILES = (
@@ -43,26 +43,7 @@ def load_tokenizer(named: TokenizerLike | None, options: CorpusOptions) -> Token
             f"the tokenizer {as_path(named)} stands in a store, but is read from the local disk\n"
             "fetch it, and give its path"
         )
-    if options.messages_key is not None and isinstance(named, str | os.PathLike):
-        return _chat_tokenizer(Path(named))
-    if options.messages_key is not None:
-        return named
-    return as_tokenizer(named)
-
-
-def _chat_tokenizer(path: Path) -> TokenizerLike:
-    try:
-        from transformers import AutoTokenizer
-    except ModuleNotFoundError:
-        raise missing_dependency("transformers", "messages_key", "hf") from None
-    if not path.is_dir():
-        raise InvalidOption(f"messages need a tokenizer's folder with a chat template, not {path}")
-    read_config(path / "tokenizer_config.json")
-    try:
-        return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        first = str(error).partition("\n")[0]
-        raise CorruptFile(f"{path} cannot be loaded as a tokenizer: {first}") from error
+    return as_tokenizer(named) if options.messages_key is None else as_chat_tokenizer(named)
 
 
 def tokenizer_fingerprint(named: TokenizerLike | None, loaded: TokenizerLike | None) -> object:
