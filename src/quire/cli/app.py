@@ -53,7 +53,7 @@ app.command()(plan)
 app.command()(replan)
 app.command()(report)
 app.command()(stream)
-app.command()(verify)
+app.command(context_settings={"allow_extra_args": True})(verify)  # it says what to write instead
 app.command()(verify_model)
 
 

@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from quire.errors import InvalidOption
+
 if TYPE_CHECKING:
     from quire.verify.output import OutputReport
 
 
 def verify(
     path: Annotated[str, typer.Argument(help="A folder that quire pack wrote, or its URI.")],
+    context: typer.Context,
     *,
     inputs: Annotated[
         list[str] | None,
-        typer.Option(help="Also read these inputs again and look for every token of theirs."),
+        typer.Option(
+            help="Also read this input again (a file, a folder or a quoted glob) and look for "
+            "every token of it; may be repeated."
+        ),
     ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="The tokenizer that packed them, for --inputs.")
@@ -31,6 +37,8 @@ def verify(
     """
     from quire.verify.output import verify_output
 
+    if context.args:
+        raise _word_too_many(context.args, inputs or [])
     report = verify_output(path)
     if inputs and report.ok:
         from quire.verify.inputs import verify_inputs
@@ -41,6 +49,14 @@ def verify(
     else:
         print_report(report)
     raise typer.Exit(0 if report.ok else 1)
+
+
+def _word_too_many(others: list[str], inputs: list[str]) -> InvalidOption:
+    """Which of the words is the folder, only who wrote them knows; so none is guessed."""
+    said = " ".join(f"--inputs {one}" for one in [*inputs, *others])
+    return InvalidOption(
+        f"{others[0]} stands alone, as --inputs takes one and verify one folder; write {said}"
+    )
 
 
 def print_report(report: OutputReport) -> None:

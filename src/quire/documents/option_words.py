@@ -10,7 +10,7 @@ from quire.errors import InvalidOption, OversizedDocument
 
 _WORDS = (
     ("prefix=1 and align=1 leave", "BOS leaves"),
-    ("lower prefix or align", "leave BOS out with add_bos=False"),
+    ("lower prefix or align", "leave BOS out (add_bos=False, or quire pack --no-add-bos)"),
     ("(the )?prefix", "BOS"),
     ("capacity", "max_length"),
     ("min_length", "min_len"),

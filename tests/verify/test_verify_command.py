@@ -1,0 +1,60 @@
+"""`quire verify --inputs`: one input each time, and errors that a command's user can follow."""
+
+from __future__ import annotations
+
+import pytest
+from tests.corpus.command import run
+from tests.corpus.corpora import jsonl
+
+import quire
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Two files, packed together."""
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for file in files:
+        jsonl(file, ["one", "two"])
+    quire.pack_corpus(files, tmp_path / "out", "byte", max_length=16)
+    return tmp_path / "out", *files
+
+
+def test_several_inputs_are_given_with_the_option_repeated(corpus):
+    out, first, second = corpus
+    done = run("verify", out, "--inputs", first, "--inputs", second, "--tokenizer", "byte")
+    assert done.returncode == 0, done.stderr
+    assert "4 compared with the inputs" in done.stdout
+
+
+def test_several_inputs_behind_one_option_are_refused_with_the_way_to_say_it(corpus):
+    out, first, second = corpus
+    done = run("verify", out, "--inputs", first, second, "--tokenizer", "byte")
+    assert done.returncode == 2
+    assert f"{second} stands alone, as --inputs takes one" in done.stderr
+    assert f"--inputs {first} --inputs {second}" in done.stderr
+
+
+def test_a_word_too_many_is_refused_where_no_inputs_are_given(corpus):
+    out, first, _ = corpus
+    done = run("verify", out, first)
+    assert done.returncode == 2
+    assert f"write --inputs {first}" in done.stderr
+
+
+def test_the_help_says_that_the_option_repeats():
+    done = run("verify", "--help")
+    assert "may be repeated" in " ".join(done.stdout.replace("│", " ").split())
+
+
+def test_a_row_that_bos_fills_is_refused_in_words_of_programs_and_commands(tmp_path):
+    jsonl(tmp_path / "a.jsonl", ["one"])
+    said = "leave BOS out (add_bos=False, or quire pack --no-add-bos)"
+    out, index = tmp_path / "out", tmp_path / "index"
+    bare = ("--no-add-bos", "--no-add-eos")
+    common = ("pack", tmp_path / "a.jsonl", "--tokenizer", "byte")
+    done = run(*common, "--out", out, "--max-length", "1")
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert run(*common, "--out", index, "--max-length", "8", "--index-only").returncode == 0
+    done = run("replan", index, "--max-length", "1")
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert run(*common, "--out", out, "--max-length", "1", *bare).returncode == 0
