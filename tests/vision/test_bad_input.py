@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from quire.errors import InvalidDocument, InvalidLengths, InvalidOption
+from quire.errors import InvalidDocument, InvalidLengths, InvalidOption, SourceError
 from quire.vision import PackedVLDataset
 from tests.vision.inputs import KINDS, ByNumber, InOrder, numbers, sample, samples
 
@@ -153,7 +153,7 @@ def test_a_pack_that_loses_its_only_sample_is_an_error_where_packs_are_promised(
     items = [picture(0, placeholders=3)]
     dataset = packed(items, list, image_token_id=IMAGE, max_bad_records=5)
     assert len(dataset) == 1
-    with pytest.raises(InvalidDocument, match="every rank must have as many packs"):
+    with pytest.raises(InvalidDocument, match="as many packs must come as were planned"):
         list(dataset)
 
 
@@ -230,3 +230,17 @@ def test_warnings_of_many_skipped_samples_end_but_all_are_counted(caplog):
         assert list(dataset) == []
     assert len(caplog.messages) == 21
     assert dataset.telemetry().num_skipped == 100
+
+
+@pytest.mark.parametrize("lengths", [None, [5] * 6])
+def test_a_dataset_that_runs_dry_inside_ends_no_epoch_silently(lengths):
+    class Dry:
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, position):
+            raise StopIteration
+
+    packed = PackedVLDataset(Dry(), lengths=lengths, packing_length=20)
+    with pytest.raises(SourceError, match=r"__getitem__\(\d\) of the dataset raised StopIteration"):
+        list(packed)

@@ -119,8 +119,8 @@ class PlannedPacks:
         if not kept:
             raise InvalidDocument(
                 f"sample {group.positions[-1]} was left out as malformed and its pack holds no "
-                "other, but every rank must have as many packs; leave it out of the dataset, or "
-                "pack without known lengths"
+                "other, but as many packs must come as were planned: ranks, len() and whoever "
+                "resumes count on it; leave it out of the dataset, or pack without known lengths"
             )
         return kept
 

@@ -89,6 +89,11 @@ class _ByNumber:
             return End.OF_SAMPLES
         try:
             return self._dataset[position]
+        except StopIteration as error:  # which would pass for the end of the packs
+            raise SourceError(
+                f"__getitem__({position}) of the dataset raised StopIteration, of {self._length} "
+                "samples; let it raise another error"
+            ) from error
         except Exception as error:
             raise_if_bad_sample(error)
             error.add_note(f"while sample {position} was read")
