@@ -7,10 +7,13 @@ import copy
 import pyarrow as pa
 import pytest
 from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.documents.real_tokenizers import folder_of, load
 from tokenizers import processors
 
 import quire
+from quire.documents.chat import conversation_encoder
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption
 
 CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}
@@ -136,6 +139,14 @@ def test_a_template_that_marks_its_turns_is_believed_and_agrees_with_what_is_fou
     )
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=12), min_size=2, max_size=6))
+def test_turns_of_any_text_are_found_where_the_template_marks_them(contents):
+    found, marked = with_template(PLAIN), with_template(MARKED)
+    talk = talk_of(*contents)
+    assert conversation_encoder(found)(talk) == conversation_encoder(marked)(talk)
+
+
 def test_a_template_s_own_mask_is_used_even_if_it_is_narrower():
     narrow = MARKED.replace("{{ m.content }}<|im_end|>{% endgeneration %}",
                             "{{ m.content }}{% endgeneration %}<|im_end|>")  # fmt: skip
@@ -231,6 +242,7 @@ def test_without_special_tokens_a_token_shared_with_the_template_is_trained():
         "{% if add_generation_prompt %}X{% endif %}",
         "{% for m in messages %}{{ m.content | reverse | join }}{% endfor %}",
         "nothing",
+        PLAIN + "{% if not add_generation_prompt %}{{ messages[2].content | length }}{% endif %}",
     ],
 )
 def test_turns_that_cannot_be_found_are_an_error_or_a_counted_drop(template):

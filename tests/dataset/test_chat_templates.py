@@ -182,6 +182,11 @@ SHAPES = {
          "<|endoftext|>"),
         ["Hello there.<|endoftext|>", "No.\n\nBye<|endoftext|>"],
     ),
+    "EOS far behind each answer": (
+        (EACH + "{{ m.role }}:\n{{ m.content }}{{ '\n' * 9 }}{{ eos_token }}{% endfor %}"
+         + PROMPT + "assistant:\n{% endif %}", "</s>"),
+        ["Hello there." + "\n" * 9 + "</s>", "No.\n\nBye" + "\n" * 9 + "</s>"],
+    ),
     "Alpaca, with EOS at the end": (
         (ALPACA + ONE_EOS, "<|endoftext|>"),
         ["Hello there.\n\n", "No.\n\nBye\n\n<|endoftext|>"],

@@ -81,6 +81,23 @@ def test_a_template_that_marks_its_turns_gets_the_tools_too():
     assert text.startswith(json.dumps([ADD]))
 
 
+def test_a_tokenizer_with_a_template_of_its_own_for_tools_is_asked_for_that_one():
+    tokenizer = deaf()
+    tokenizer.chat_template = {
+        "default": DEAF,
+        "tool_use": "{{ tools | tojson }}" + DEAF.replace(
+            "{{ m.content }}<|im_end|>", "{% generation %}{{ m.content }}{% endgeneration %}"
+        ),
+    }  # fmt: skip
+    (row,) = pack([{"messages": TALK[:1], "tools": [ADD]}], tokenizer).to_pylist()
+    assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "2 + 2?"
+    talk = [TALK[0], TALK[3]]
+    (row,) = pack([{"messages": talk, "tools": None}], tokenizer).to_pylist()
+    assert tokenizer.decode([label for label in row["labels"] if label != -100]) == (
+        "Four.<|im_end|>"
+    )
+
+
 @pytest.mark.parametrize("tools", [json.dumps([ADD]), (ADD,)])
 def test_tools_may_be_json_or_any_sequence(tools):
     assert texts(pack([{"messages": TALK, "tools": tools}])) == [expected([ADD])]
