@@ -147,10 +147,38 @@ def test_turns_of_any_text_are_found_where_the_template_marks_them(contents):
     assert conversation_encoder(found)(talk) == conversation_encoder(marked)(talk)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(st.characters(codec="ascii"), max_size=12), min_size=2, max_size=6))
+def test_what_the_template_marks_is_what_transformers_finds_marked(contents):
+    marked, talk = with_template(MARKED), talk_of(*contents)
+    ids, labels = conversation_encoder(marked)(talk)
+    theirs = marked.apply_chat_template(
+        talk, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+    )
+    assert ids == theirs["input_ids"]
+    assert [int(label != -100) for label in labels] == theirs["assistant_masks"]
+
+
+NARROW = MARKED.replace("<|im_end|>{% endgeneration %}", "{% endgeneration %}<|im_end|>")
+
+
+def test_where_the_mask_of_transformers_loses_pieces_of_a_character_all_are_trained():
+    tokenizer = with_template(NARROW)
+    (row,) = pack([talk_of("hi", "\N{CUNEIFORM SIGN A}")], tokenizer)
+    assert said(row, tokenizer) == "\N{CUNEIFORM SIGN A}"
+
+
+def test_where_the_mask_of_transformers_runs_on_to_the_user_the_answer_alone_is_trained():
+    tokenizer = copy.deepcopy(load("qwen3"))
+    tokenizer.chat_template = NARROW
+    tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    (row,) = pack([talk_of("hi", "Yes  ", "Secret", "No")], tokenizer)
+    assert "Secret" not in said(row, tokenizer)
+    assert said(row, tokenizer).startswith("Yes")
+
+
 def test_a_template_s_own_mask_is_used_even_if_it_is_narrower():
-    narrow = MARKED.replace("{{ m.content }}<|im_end|>{% endgeneration %}",
-                            "{{ m.content }}{% endgeneration %}<|im_end|>")  # fmt: skip
-    tokenizer = with_template(narrow)
+    tokenizer = with_template(NARROW)
     assert said(pack([TALK[3:]], tokenizer)[0], tokenizer) == "Bye."
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -48,15 +48,12 @@ def conversation_encoder(tokenizer: ChatTokenizer, assistant_only: bool = True) 
 
 
 def _spoken_by(template: ChatTemplate) -> Callable[[Messages, ChatTemplate], Said]:
-    if template.marks_the_assistant:
-        return _marked
     if not getattr(template.tokenizer, "is_fast", False):
         raise InvalidOption(
             f"{type(template.tokenizer).__name__} is slow, so it cannot say where its tokens stand "
-            "in the text; use a fast tokenizer, a template with {% generation %} blocks, or "
-            "assistant_only=False"
+            "in the text; use a fast tokenizer, or assistant_only=False"
         )
-    return _found
+    return _marked if template.marks_the_assistant else _found
 
 
 def _everything(messages: Messages, template: ChatTemplate) -> Said:
@@ -66,23 +63,26 @@ def _everything(messages: Messages, template: ChatTemplate) -> Said:
 
 
 def _marked(messages: Messages, template: ChatTemplate) -> Said:
-    rendered = template.render(
-        messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
-    )
-    return rendered["input_ids"], np.array(rendered["assistant_masks"], dtype=bool)
+    return _said_within(*template.render_marked(messages), template)
 
 
 def _found(messages: Messages, template: ChatTemplate) -> Said:
-    """The turns as they stand in the text, with every token that holds a character of them.
+    text = template.render(messages)
+    return _said_within(text, find_turns(messages, text, template), template)
+
+
+def _said_within(text: str, turns: Iterable[tuple[int, int]], template: ChatTemplate) -> Said:
+    """Every token that holds a character of a turn.
 
     A token that takes a space of the prompt, or a line end of the template, is part of the answer
     all the same, as it is where transformers makes the mask: without it ' Yes' is never learnt.
+    That mask itself is not taken: it looks for one token at each edge, so that it misses the rest
+    of a character that has several, and runs on to the user where the last one is trimmed away.
     """
-    text = template.render(messages)
     encoded = template.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     begins, ends = np.array(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2).T
     said = np.zeros(len(begins), dtype=bool)
-    for start, stop in find_turns(messages, text, template):
+    for start, stop in turns:
         said |= (begins < stop) & (ends > start) & (start < stop)
     return encoded["input_ids"], said
 

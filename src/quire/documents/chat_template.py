@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
@@ -24,6 +25,7 @@ class ChatTokenizer(Protocol):
     get_chat_template: Callable[..., str]
     apply_chat_template: Callable[..., Any]
     get_added_vocab: Callable[[], dict[str, int]]
+    special_tokens_map: Mapping[str, Any]
     __call__: Callable[..., Any]
 
 
@@ -83,17 +85,42 @@ class ChatTemplate:
         """Whether it has generation blocks."""
         return re.search(r"\{%-?\s*generation\s*-?%\}", self.source) is not None
 
-    def render(self, messages: Messages, **keywords: Any) -> Any:  # noqa: ANN401
-        """The text, unless the keywords ask for something else."""
-        keywords = {"tokenize": False, **self._tools, **keywords}
-        try:
-            return self.tokenizer.apply_chat_template(list(messages), **keywords)
-        except Exception as error:  # jinja2's errors, and whatever a template's own filters raise
-            raise InvalidDocument(f"is refused by the chat template: {error}") from error
+    def render(self, messages: Messages, *, add_generation_prompt: bool = False) -> str:
+        """The text."""
+        with _errors_of_rendering():
+            text: str = self.tokenizer.apply_chat_template(
+                list(messages),
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                **self._tools,
+            )
+        return text
+
+    def render_marked(self, messages: Messages) -> tuple[str, list[tuple[int, int]]]:
+        """The text, and (start, stop) of the generation blocks in it."""
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        with _errors_of_rendering():
+            (text,), (blocks,) = cast(Any, render_jinja_template)(  # whose annotation is wrong
+                [list(messages)],
+                chat_template=self.source,
+                return_assistant_tokens_mask=True,
+                **self.tokenizer.special_tokens_map,
+                **self._tools,
+            )
+        return text, blocks
 
     @property
     def _tools(self) -> dict[str, Any]:
         return {"tools": self.tools} if self.tools else {}  # some write a heading over no tools
+
+
+@contextmanager
+def _errors_of_rendering() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # jinja2's errors, and whatever a template's own filters raise
+        raise InvalidDocument(f"is refused by the chat template: {error}") from error
 
 
 def _as_list(tools: object) -> Sequence[Any] | None:
