@@ -6,6 +6,7 @@ with the searches of the planner and the writer's other modules.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -81,4 +82,6 @@ def _measured() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("json", type=Path, help="Where the counts are written.")
+    sys.exit(main(options.parse_args().json))

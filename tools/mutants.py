@@ -7,6 +7,7 @@ folders (clones that tried a part each), or in this one. Survivors are looked up
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -99,4 +100,8 @@ def _stripped(lines: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]] or [Path()]))
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("json", type=Path, help="Where the counts are written.")
+    options.add_argument("folders", type=Path, nargs="*", default=[Path()])
+    asked = options.parse_args()
+    sys.exit(main(asked.json, asked.folders))
