@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
 
 import pytest
+import torch
 import typer
 from tests.verify.models import model
 from typer.testing import CliRunner
@@ -14,6 +16,9 @@ from typer.testing import CliRunner
 from quire.cli.verify_model import verify_model
 from quire.errors import InvalidOption, ModelError
 from quire.verify.loading import load_causal_lm
+
+SEED_OF_SINGLE_TOKENS = 142
+"""With it, both documents of a row of two have one token."""
 
 app = typer.Typer()
 app.command()(verify_model)
@@ -73,6 +78,25 @@ def test_a_call_that_leaks_exits_with_1_and_names_cause_and_remedy(llama, flags,
     assert words.startswith("leak: documents see each other")
     assert f"cause: {cause}" in words
     assert "(tried: it helps)" in words
+
+
+@pytest.mark.parametrize("flags", [[], ["--with-attention-mask"]], ids=str)
+def test_a_model_whose_head_is_zero_exits_with_1_and_says_what_to_give(flags, tmp_path):
+    blank = copy.deepcopy(model("llama"))
+    torch.nn.init.zeros_(blank.lm_head.weight)
+    blank.save_pretrained(tmp_path)
+    result = run(tmp_path, *flags)
+    words = " ".join(result.stdout.split())
+    assert (result.exit_code, words.split(":")[0]) == (1, "unproven")
+    assert "cause: the output does not depend on earlier tokens at all" in words
+    assert "remedy: give a model with trained or random weights" in words
+
+
+def test_documents_of_one_token_alone_exit_with_1_and_ask_for_another_seed(llama):
+    result = run(llama, "--rows", "1", "--documents", "2", "--seed", SEED_OF_SINGLE_TOKENS)
+    words = " ".join(result.stdout.split())
+    assert (result.exit_code, words.split(":")[0]) == (1, "unproven")
+    assert "--seed" in words
 
 
 def test_the_json_form_is_the_whole_report_and_nothing_else(llama):

@@ -40,8 +40,8 @@ class Examination:
     def differences(self, sources: Sequence[Document]) -> Differences:
         """By how much each document's logits move when one of the sources changes."""
         return {
-            (source, target): largest_difference(_part(self.base, target), _part(moved, target))
-            for source, moved in ((source, self._moved_by(source)) for source in sources)
+            (source, target): largest_difference(part(self.base, target), part(moved, target))
+            for source, moved in ((source, self.moved_by(source)) for source in sources)
             for target in self.layout.documents
             if target != source
         }
@@ -58,7 +58,7 @@ class Examination:
                         target=target,
                         difference=difference,
                         gradient=gradient,
-                        kind=self._kind(difference, gradient),
+                        kind=self.kind(difference, gradient),
                     )
                 )
         return found
@@ -72,17 +72,19 @@ class Examination:
             if size > self.tolerance
         ]
 
-    def _moved_by(self, source: Document) -> torch.Tensor:
+    def moved_by(self, source: Document) -> torch.Tensor:
+        """The logits after a change of the source, which may be a part of a document."""
         return self.call.logits(perturbed(self.batch, source, self.options.keep_token_ids))
 
-    def _kind(self, difference: float, gradient: float | None) -> Kind:
+    def kind(self, difference: float, gradient: float | None) -> Kind:
+        """What a difference between two documents is, and the gradient that goes with it."""
         if gradient or difference > self.tolerance:
             return "leak"
         return "unproven" if gradient is None else "noise"
 
     def _distance_from_alone(self, document: Document) -> float:
         single = alone(self.batch, document, attention_backend(self.call.model) is not None)
-        return largest_difference(_part(self.base, document), self.call.logits(single)[0])
+        return largest_difference(part(self.base, document), self.call.logits(single)[0])
 
 
 def examine(call: Call, batch: Batch, layout: Layout, options: IsolationOptions) -> Examination:
@@ -103,7 +105,7 @@ def examine(call: Call, batch: Batch, layout: Layout, options: IsolationOptions)
 
 def _require_finite(logits: torch.Tensor, layout: Layout) -> None:
     for document in layout.documents:
-        if not torch.isfinite(_part(logits, document)).all():
+        if not torch.isfinite(part(logits, document)).all():
             raise ModelError(
                 f"the logits of {document} are not finite, so nothing can be compared; "
                 "try dtype float32 and look at the weights"
@@ -124,8 +126,9 @@ def _tolerance(model: Model, logits: torch.Tensor, options: IsolationOptions) ->
 def _gradient_at(source: Document, gradient: torch.Tensor | None) -> float | None:
     if gradient is None:
         return None
-    return float(_part(gradient, source).amax())
+    return float(part(gradient, source).amax())
 
 
-def _part(values: torch.Tensor, document: Document) -> torch.Tensor:
+def part(values: torch.Tensor, document: Document) -> torch.Tensor:
+    """What belongs to one document of values `[B, T, …]`."""
     return values[document.row, document.start : document.stop]

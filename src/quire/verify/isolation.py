@@ -1,11 +1,12 @@
 """The proof that the documents of a packed batch do not see each other inside a model.
 
-Four questions are asked of the very call that the user makes:
+Five questions are asked of the very call that the user makes:
 
 1. does the batch agree with itself about where documents start?
 2. does changing one document change the logits of another, in any bit?
 3. does any gradient go from one document's logits to another's embeddings?
 4. are the logits of each document those that it has alone, up to rounding?
+5. does a later token of a document notice an earlier one, so that a leak could have been seen?
 """
 
 from __future__ import annotations
@@ -21,11 +22,19 @@ from quire.errors import InvalidOption, ModelError
 from quire.verify.agreement import disagreements
 from quire.verify.calls import Model, evaluating, make_call
 from quire.verify.causes import attention_backend, diagnose
+from quire.verify.control import (
+    DEAF_GRADIENTS,
+    dependence,
+    explain,
+    make_control,
+    without_witness,
+)
 from quire.verify.examination import Examination, Gradients, examine
 from quire.verify.layout import Batch, Layout, as_numpy, find_layout
 from quire.verify.options import IsolationOptions
 from quire.verify.report import (
     Altered,
+    Dependence,
     Diagnosis,
     Disagreement,
     IsolationReport,
@@ -53,7 +62,8 @@ def check_isolation(
     Where a batch does not say where documents start, or says it wrongly, say it with
     `document_starts` or `segment_ids`. `embedding` is the module at whose output gradients are
     taken; on transformers models it is found. Costs two forward passes and one backward pass for
-    each document.
+    each document, and as a rule one more of each for the control: a model in which no token notices
+    an earlier one, as with a head of zeros, is `unproven` under any call.
     """
     if not isinstance(batch_or_rows, Mapping):
         segment_ids = collate(batch_or_rows, "segments")["segment_ids"]
@@ -102,26 +112,41 @@ def _refuse_what_would_crash(model: Model, batch: Batch) -> None:
 
 def _report(examination: Examination) -> IsolationReport:
     layout, skipped = examination.layout, dict[str, str]()
-    sources = layout.documents + layout.padding
-    # What compares bits comes first: gradients and other shapes make torch.compile build kernels
-    # anew, and those round otherwise.
-    differences = examination.differences(sources)
-    pairs = examination.pairs(differences, _gradients(examination, skipped))
+    pairs, noticed = _compare(examination, skipped)
     altered = _or_skip("alone", skipped, lambda: examination.altered(layout.documents)) or []
     contradictions = disagreements(examination.batch, layout)
-    verdict = _verdict(pairs, altered, contradictions)
+    verdict = _verdict(pairs, noticed, altered, contradictions)
     return IsolationReport(
         verdict=verdict,
         num_documents=len(layout.documents),
-        num_pairs=len(layout.documents) * (len(sources) - 1),
+        num_pairs=len(layout.documents) * (len(layout.documents + layout.padding) - 1),
         dtype=str(examination.base.dtype).removeprefix("torch."),
         tolerance=examination.tolerance,
         pairs=tuple(pairs),
         altered=tuple(altered),
         disagreements=contradictions,
         skipped=skipped,
-        diagnosis=_diagnosis(verdict, examination, pairs, altered, contradictions),
+        diagnosis=_diagnosis(verdict, examination, noticed, pairs, altered, contradictions),
+        dependence=noticed,
     )
+
+
+def _compare(
+    examination: Examination, skipped: dict[str, str]
+) -> tuple[Sequence[Pair], Dependence]:
+    """The pairs that are not independent, and whether a document notices its own past."""
+    control = make_control(examination)
+    # What compares bits comes first: gradients and other shapes make torch.compile build kernels
+    # anew, and those round otherwise.
+    differences = examination.differences(examination.layout.documents + examination.layout.padding)
+    moved = control.difference()
+    gradients = _gradients(examination, skipped)
+    pairs = examination.pairs(differences, gradients)
+    slope = control.gradient() if gradients and control.halves else None
+    if slope == 0.0:
+        skipped["gradients"] = DEAF_GRADIENTS
+        pairs = without_witness(pairs)
+    return pairs, dependence(control, moved, slope)
 
 
 def _gradients(examination: Examination, skipped: dict[str, str]) -> Gradients:
@@ -140,11 +165,16 @@ def _or_skip(name: str, skipped: dict[str, str], check: Callable[[], Found]) -> 
 
 
 def _verdict(
-    pairs: Sequence[Pair], altered: Sequence[Altered], contradictions: Sequence[Disagreement]
+    pairs: Sequence[Pair],
+    noticed: Dependence,
+    altered: Sequence[Altered],
+    contradictions: Sequence[Disagreement],
 ) -> Verdict:
     kinds = {pair.kind for pair in pairs}
     if "leak" in kinds:
         return "leak"
+    if noticed != "shown":  # before "altered", which says that no document sees another
+        return "unproven"
     if altered:
         return "altered"
     if contradictions:
@@ -157,6 +187,7 @@ def _verdict(
 def _diagnosis(
     verdict: Verdict,
     examination: Examination,
+    noticed: Dependence,
     pairs: Sequence[Pair],
     altered: Sequence[Altered],
     contradictions: Sequence[Disagreement],
@@ -168,6 +199,8 @@ def _diagnosis(
         parts = "; ".join(f"{found.form}: {found.message}" for found in contradictions)
         remedy = "let one collator make all parts of the batch, and slice none of them afterwards"
         return Diagnosis(cause=parts, remedy=remedy, confirmed=False)
+    if verdict == "unproven" and noticed != "shown":
+        return explain(noticed)
     if verdict in ("noise", "unproven"):
         return _noise(verdict)
     return None

@@ -9,6 +9,7 @@ from typing import Literal
 
 Verdict = Literal["isolated", "noise", "leak", "altered", "disagreement", "unproven"]
 Kind = Literal["leak", "noise", "unproven"]
+Dependence = Literal["shown", "none", "untestable"]
 
 MEANINGS: dict[Verdict, str] = {
     "isolated": "no document changes another, bit for bit",
@@ -17,6 +18,11 @@ MEANINGS: dict[Verdict, str] = {
     "altered": "no document sees another, but in the row they are not what they are alone",
     "disagreement": "the parts of the batch contradict each other about where documents start",
     "unproven": "differences within rounding, and no gradients to tell noise from a leak",
+}
+UNPROVEN: dict[Dependence, str] = {
+    "none": "no token was seen to notice any earlier one, so nothing is proven",
+    "untestable": "no document has two tokens that could notice each other, so nothing is proven "
+    "by this batch",
 }
 
 
@@ -93,6 +99,9 @@ class IsolationReport:
     skipped: dict[str, str]
     """Checks that could not be made, and why."""
     diagnosis: Diagnosis | None
+    dependence: Dependence = "shown"
+    """Whether a later token noticed an earlier one of its own document, without which no call can
+    be told from another; `untestable` where no document has a token after one that may change."""
 
     @property
     def isolated(self) -> bool:
@@ -102,6 +111,8 @@ class IsolationReport:
     @property
     def meaning(self) -> str:
         """The verdict as a sentence."""
+        if self.verdict == "unproven":
+            return UNPROVEN.get(self.dependence, MEANINGS[self.verdict])
         return MEANINGS[self.verdict]
 
     def to_json(self) -> str:

@@ -1,0 +1,190 @@
+"""The positive control: what cannot notice an earlier token of its own document proves nothing."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from tests.verify.callables import WIDTH, Averager
+from tests.verify.models import boundaries, collate, model, rows
+
+from quire.verify import IsolationOptions, check_isolation
+from quire.verify.control import halves
+from quire.verify.options import CallOptions, ProbeOptions
+from quire.verify.probe import check_call
+from quire.verify.report import Document, IsolationReport
+
+SEGMENTS = boundaries().segment_ids()
+LEAKING = CallOptions(with_attention_mask=True)
+
+
+class Tokenwise(torch.nn.Module):
+    """Logits of each token alone, plus what `noise` makes of all tokens of the batch."""
+
+    def __init__(self, noise: float = 0.0, across_rows: float = 0.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(64, WIDTH)
+        self.noise, self.across_rows = noise, across_rows
+
+    def forward(self, input_ids, segment_ids):
+        embedded = self.table(input_ids)
+        above = embedded.roll(1, dims=0).mean(dim=1, keepdim=True)
+        return embedded + self.noise * embedded.detach().mean() + self.across_rows * above
+
+
+class DetachedAverager(Averager):
+    """An Averager through which no gradient goes from token to token."""
+
+    def forward(self, input_ids, segment_ids):
+        embedded = self.table(input_ids)
+        return embedded + super().forward(input_ids, segment_ids).detach()
+
+
+def zeroed(part: str) -> torch.nn.Module:
+    """A llama in which the weights whose name holds this are zero, as some recipes start."""
+    changed = copy.deepcopy(model("llama"))
+    with torch.no_grad():
+        for name, parameter in changed.named_parameters():
+            if part in name:
+                parameter.zero_()
+    return changed
+
+
+def batch_of(lengths: list[list[int]]) -> dict:
+    """Random tokens in documents of these lengths; the rows are of one length."""
+    segments = np.array([np.repeat(np.arange(1, len(row) + 1), row) for row in lengths])
+    tokens = np.random.default_rng(0).integers(0, 64, segments.shape)
+    return {"input_ids": torch.from_numpy(tokens), "segment_ids": torch.from_numpy(segments)}
+
+
+def segment_batch() -> dict:
+    batch = collate(rows(), attention="segments")
+    return {name: batch[name] for name in ("input_ids", "segment_ids")}
+
+
+def test_the_call_leaks_where_the_weights_let_it_be_seen():
+    report = check_call(model("llama"), LEAKING, ProbeOptions())
+    assert (report.verdict, report.dependence) == ("leak", "shown")
+
+
+@pytest.mark.parametrize("part", ["lm_head", "o_proj", "v_proj"])
+@pytest.mark.parametrize("call", [CallOptions(), LEAKING], ids=["apart", "leaking"])
+def test_weights_of_zero_prove_nothing_about_any_call(part, call):
+    report = check_call(zeroed(part), call, ProbeOptions())
+    assert (report.verdict, report.isolated) == ("unproven", False)
+    assert (report.dependence, report.pairs) == ("none", ())
+    assert "does not depend on earlier tokens at all" in report.diagnosis.cause
+    assert "trained or random weights" in report.diagnosis.remedy
+    assert "nothing is proven" in report.meaning
+
+
+def test_one_layer_of_two_that_looks_back_is_enough():
+    report = check_call(zeroed("layers.0.self_attn.o_proj"), CallOptions(), ProbeOptions())
+    assert (report.verdict, report.dependence) == ("isolated", "shown")
+    leak = check_call(zeroed("layers.0.self_attn.o_proj"), LEAKING, ProbeOptions())
+    assert leak.verdict == "leak"
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_a_callable_that_looks_at_each_token_alone_proves_nothing(gradients):
+    options = IsolationOptions(gradients=gradients)
+    report = check_isolation(Tokenwise(), segment_batch(), options=options)
+    assert (report.verdict, report.dependence) == ("unproven", "none")
+
+
+def test_kernel_noise_does_not_pass_for_a_token_that_notices_an_earlier_one():
+    report = check_isolation(Tokenwise(noise=1e-6), segment_batch())
+    assert (report.verdict, report.dependence) == ("unproven", "none")
+    assert {pair.kind for pair in report.pairs} == {"unproven"}
+    assert "no gradient goes from a later token" in report.skipped["gradients"]
+
+
+def test_what_only_other_documents_notice_is_still_a_leak():
+    report = check_isolation(Tokenwise(across_rows=1e-6), segment_batch())
+    assert (report.verdict, report.dependence) == ("leak", "none")
+    assert all(pair.source.row != pair.target.row for pair in report.pairs)
+    assert all(pair.gradient > 0 for pair in report.pairs)
+
+
+def test_gradients_that_never_leave_a_token_are_no_witness_where_bits_differ():
+    apart = check_isolation(DetachedAverager(), segment_batch())
+    assert (apart.verdict, apart.dependence) == ("isolated", "shown")
+    assert "no gradient goes from a later token" in apart.skipped["gradients"]
+    noisy = check_isolation(DetachedAverager(leak=1e-6), segment_batch())
+    assert (noisy.verdict, noisy.dependence) == ("unproven", "shown")
+    assert {(pair.kind, pair.gradient) for pair in noisy.pairs} == {("unproven", None)}
+
+
+def test_documents_of_one_token_do_not_take_a_proof_away():
+    report = check_isolation(Averager(), batch_of([[1, 1, 2, 1], [1, 1, 1, 2]]))
+    assert (report.verdict, report.dependence, report.skipped) == ("isolated", "shown", {})
+
+
+def test_a_document_that_shows_nothing_does_not_take_a_proof_away():
+    def first_is_deaf(input_ids, segment_ids):
+        deaf = (segment_ids == 1)[..., None]
+        logits = Averager()(input_ids, segment_ids)
+        return torch.where(deaf, torch.zeros_like(logits), logits)
+
+    report = check_isolation(first_is_deaf, segment_batch())
+    assert (report.verdict, report.dependence) == ("isolated", "shown")
+
+
+def test_a_layout_of_single_tokens_is_said_to_prove_nothing():
+    report = check_isolation(Averager(), batch_of([[1, 1, 1], [1, 1, 1]]))
+    assert (report.verdict, report.dependence) == ("unproven", "untestable")
+    assert "two tokens or more" in report.diagnosis.remedy
+    assert "this batch" in report.meaning
+
+
+def test_a_leak_among_single_tokens_is_a_leak_all_the_same():
+    report = check_isolation(Averager(leak=0.1), batch_of([[1, 1, 1], [1, 1, 1]]))
+    assert (report.verdict, report.dependence) == ("leak", "untestable")
+
+
+def test_a_dependence_within_rounding_counts_where_there_are_no_gradients():
+    options = IsolationOptions(gradients=False, tolerance=10.0)
+    report = check_isolation(Averager(), segment_batch(), options=options)
+    assert (report.verdict, report.dependence) == ("isolated", "shown")
+
+
+def test_what_proves_nothing_is_not_said_to_be_altered_only():
+    def counts_on(input_ids, segment_ids):
+        places = torch.arange(input_ids.shape[1]).expand_as(input_ids)
+        return torch.stack([input_ids, places], dim=-1).double()
+
+    report = check_isolation(counts_on, segment_batch())
+    assert (report.verdict, report.dependence) == ("unproven", "none")
+    assert report.altered  # reported all the same
+
+
+def test_the_report_s_json_tells_of_the_dependence_and_old_reports_need_none():
+    fields = json.loads(check_isolation(Averager(), segment_batch()).to_json())
+    assert fields.pop("dependence") == "shown"
+    old = {name: fields[name] for name in fields if name not in ("isolated", "meaning")}
+    assert IsolationReport(**old).dependence == "shown"
+
+
+@pytest.mark.parametrize(
+    ("length", "keep", "split"),
+    [
+        (2, (), 1),
+        (3, (), 1),
+        (7, (), 3),
+        (7, (0, 1, 2, 3), 5),  # of 4 and 5, which may change and have something after them
+        (3, (0,), 2),
+        (1, (), None),
+        (3, (0, 1), None),  # the only token that may change is the last
+    ],
+)
+def test_a_document_is_parted_so_that_a_token_that_may_change_comes_before(length, keep, split):
+    batch = {"input_ids": np.arange(length)[None]}
+    document = Document(row=0, number=1, start=0, stop=length)
+    found = halves(batch, document, keep)
+    assert (None if found is None else (found[0].stop, found[1].start, found[1].stop)) == (
+        None if split is None else (split, split, length)
+    )
