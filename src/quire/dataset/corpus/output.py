@@ -120,7 +120,9 @@ def leave_no_beginning(out: AnyPath) -> None:
     """
     if isinstance(out, RemotePath):
         return
-    with suppress(OSError):  # if shards stand there; and what ended the run is what is told
+    with suppress(OSError):  # what ended the run is what is told
+        if any((out / DATA).glob("[!.]*")):
+            return
         sweep(out)
         (out / DATA).rmdir()
         clear_work(out / WORK)
