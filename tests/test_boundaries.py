@@ -266,6 +266,10 @@ def test_a_multiple_below_one_is_refused(multiple):
         padded_cu_seqlens([0], 3, multiple)
 
 
+def test_a_multiple_of_numpy_is_one():
+    assert padded_cu_seqlens([0], 3, np.int32(4)).tolist() == padded_cu_seqlens([0], 3, 4).tolist()
+
+
 def test_bounds_beyond_32_bits_are_refused_rather_than_wrapped():
     with pytest.raises(InvalidBoundaries, match=r"2147483648 places, .* 32-bit"):
         cu_seqlens([0, 5], length=2**31)

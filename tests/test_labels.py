@@ -273,3 +273,11 @@ def test_labels_need_numpy_alone():
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert result.stdout.strip() == b"[]"
+
+
+def test_an_ignore_index_of_numpy_is_an_integer():
+    options = LabelOptions(ignore_index=np.int8(-100))
+    assert (options.ignore_index, type(options.ignore_index)) == (-100, int)
+    for wrong in (True, 1.0, "1", np.bool_(True)):
+        with pytest.raises(InvalidOption, match=r"ignore_index is .* but must be an integer"):
+            LabelOptions(ignore_index=wrong)

@@ -6,10 +6,11 @@ Each message names the item, the two values that disagree and the remedy.
 from __future__ import annotations
 
 import difflib
+import numbers
 import os
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeGuard
 
 
 class QuireError(Exception):
@@ -126,6 +127,11 @@ def require_flag(name: str, value: object) -> None:
     """Raise unless the value is True or False."""
     if not isinstance(value, bool):
         raise InvalidOption(f"{name} is {value!r} but must be True or False")
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Whether this is an integer, of Python or of numpy, and no truth value."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def require_path(name: str, value: object) -> None:

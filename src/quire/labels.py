@@ -19,7 +19,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from quire.errors import InvalidOption, InvalidRow, require_flags, unknown_name
+from quire.errors import InvalidOption, InvalidRow, is_integer, require_flags, unknown_name
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -40,10 +40,11 @@ class LabelOptions:
 
     def __post_init__(self) -> None:
         require_flags(self)
-        if not isinstance(self.ignore_index, int) or isinstance(self.ignore_index, bool):
+        if not is_integer(self.ignore_index):
             raise InvalidOption(
                 f"ignore_index is {self.ignore_index!r} but must be an integer, as labels are"
             )
+        object.__setattr__(self, "ignore_index", int(self.ignore_index))
         if not self.train_on_eos and self.eos_token_id is None:
             raise InvalidOption(
                 "train_on_eos is False but there is no eos_token_id; say which token is not learnt"

@@ -103,3 +103,15 @@ def test_the_message_about_a_cost_names_the_option_and_the_value():
     with pytest.raises(InvalidOption) as caught:
         quire.balance(quire.make_plan([3], 4), 1, per_pair=-1)
     assert str(caught.value) == "per_pair is -1 but a cost is a finite number >= 0"
+
+
+def test_numbers_of_numpy_do_not_overflow():
+    plan = quire.make_plan([3] * 300, 8)
+    dealt = quire.balance(plan, np.int8(100), np.int8(2), remainder="repeat")
+    assert dealt.rows.tolist() == quire.balance(plan, 100, 2, remainder="repeat").rows.tolist()
+    assert quire.balance(plan, np.uint8(16), np.uint8(17)).rows.shape == (0, 16, 17)
+
+
+def test_ragged_costs_are_refused():
+    with pytest.raises(InvalidOption, match="costs cannot be read as one number a row"):
+        quire.balance([[1, 2], [3]], 2)

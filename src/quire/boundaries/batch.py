@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.boundaries.checks import Ints, read_integers, read_starts
-from quire.errors import InvalidBoundaries, InvalidOption
+from quire.errors import InvalidBoundaries, InvalidOption, is_integer
 
 Ints32: TypeAlias = npt.NDArray[np.int32]
 
@@ -129,9 +129,9 @@ class Boundaries:
 
 def require_multiple(multiple: int) -> int:
     """The value, if fragments can be padded to a multiple of it."""
-    if isinstance(multiple, bool) or not isinstance(multiple, int) or multiple < 1:
+    if not is_integer(multiple) or multiple < 1:
         raise InvalidOption(f"fragments cannot be padded to a multiple of {multiple!r}; give >= 1")
-    return multiple
+    return int(multiple)
 
 
 def _gaps(starts: Ints, row_ends: Ints | int, last: Ints | int) -> Ints:

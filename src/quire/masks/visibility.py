@@ -7,7 +7,7 @@ from typing import TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from quire.errors import InvalidBoundaries, InvalidOption
+from quire.errors import InvalidBoundaries, InvalidOption, is_integer
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -51,7 +51,7 @@ def fragment_opens(segment_ids: npt.ArrayLike) -> Bools:
 
 def check_window(window: int) -> None:
     """Raise unless a token sees at least itself."""
-    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+    if not is_integer(window) or window < 1:
         raise InvalidOption(
             f"window={window!r}, but a token sees at least itself; give an int >= 1, or None"
         )

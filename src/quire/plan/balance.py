@@ -78,9 +78,9 @@ def balance(
     >>> dealt.rows.tolist(), round(dealt.before, 2), dealt.after
     ([[[0, 1], [2, 3]]], 1.0, 1.0)
     """
-    for name, value in (("num_ranks", num_ranks), ("rows_per_rank", rows_per_rank)):
-        require_integer(name, value, 1)
-    require_integer("window", window, 1)
+    num_ranks = require_integer("num_ranks", num_ranks, 1)
+    rows_per_rank = require_integer("rows_per_rank", rows_per_rank, 1)
+    window = require_integer("window", window, 1)
     if remainder not in REMAINDERS:
         raise unknown_name("remainder policy", remainder, REMAINDERS)
     step = num_ranks * rows_per_rank
@@ -110,7 +110,10 @@ def _require_cost(name: str, value: object) -> None:
 
 
 def _checked_costs(costs: npt.ArrayLike) -> FloatArray:
-    array = np.asarray(costs)
+    try:
+        array = np.asarray(costs)
+    except ValueError as error:
+        raise InvalidOption(f"costs cannot be read as one number a row: {error}") from error
     if array.ndim != 1 or array.dtype.kind not in "iuf":
         raise InvalidOption(
             f"costs are {array.dtype} of shape {array.shape} but one number a row is needed"
