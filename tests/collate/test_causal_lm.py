@@ -353,6 +353,7 @@ def test_bad_starts_are_refused_with_row_and_value_and_never_cut_away(starts, me
     [
         ([PACKED[0], {"labels": [1]}], r"row 1 has no input_ids, only \['labels'\]"),
         ([PACKED[0], [5, 6]], "row 1 has no input_ids, only list"),
+        ([{1: 2, "a": 3}], r"row 0 has no input_ids, only \['1', 'a'\]"),
         ([{"input_ids": []}], "row 0 has no tokens; leave empty rows out"),
         ([], "a batch is a list of at least one row, not a list of 0"),
         ({"input_ids": [[5, 6]]}, "not a dict of 1; give a list of dicts"),
@@ -373,6 +374,15 @@ def test_bad_starts_are_refused_with_row_and_value_and_never_cut_away(starts, me
         ),
         ([{"input_ids": [5, 6], "loss_mask": [1]}], "row 0 has 1 loss_mask but 2 input_ids"),
         ([{"input_ids": [5, 6], "loss_mask": [1, 2]}], "other values than 0 and 1"),
+        (
+            [{"input_ids": [5, 6], "loss_mask": [1, 2], "completion_mask": [1, 1]}],
+            "row 0: loss_mask holds other values than 0 and 1",
+        ),
+        (
+            [{"input_ids": [5, 6], "loss_mask": [1, 1], "completion_mask": [1, -1]}],
+            "row 0: completion_mask holds other values than 0 and 1",
+        ),
+        ([{"input_ids": [5, 6], "attention_mask": [1]}], "row 0 has 1 attention_mask but 2 input"),
         (
             [{"input_ids": [5, 0], "attention_mask": [1, 0]}],
             "row 0 is padded already: its attention_mask has 1 zeros",

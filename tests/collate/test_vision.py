@@ -298,6 +298,19 @@ BAD = {
         with_image(1, labels=[0] * 5) | {"image_grid_thw": [1, 4, 4]},
         r"sample 1: image_grid_thw have shape \(3,\)",
     ),
+    "a ragged grid": (
+        with_image(1, labels=[0] * 5) | {"image_grid_thw": [[1, 4], [1]]},
+        r"sample 1: image_grid_thw cannot be read: ",
+    ),
+    "a grid that cannot be merged": (
+        with_image(labels=[0] * 2)
+        | {"input_ids": [1, IMAGE], "image_grid_thw": [[1, 3, 2]], "pixel_values": np.ones((6, 3))},
+        r"sample 1 has a grid \[1, 3, 2\] whose height and width are no multiples of spatial_merge",
+    ),
+    "types with a point": (
+        {"input_ids": [1, 2], "labels": [1, 2], "mm_token_type_ids": [0.0, 0.7]},
+        r"sample 1: mm_token_type_ids have dtype float\d\d, but are integers",
+    ),
     "types of another length": (
         with_image(1, labels=[0] * 5, mm_token_type_ids=[1, 1, 1, 1]),
         r"sample 1 has mm_token_type_ids of shape \(4,\) but 5 input_ids",
@@ -366,7 +379,12 @@ def test_placeholders_must_be_known_from_types_or_from_a_config():
 def test_a_batch_is_a_list_and_padding_takes_samples_alone(flat, padded):
     with pytest.raises(InvalidRow, match="not one sample"):
         flat({"input_ids": [1]})
+    for wrong in (None, 5):
+        with pytest.raises(InvalidRow, match=f"list of samples or packs, not {wrong}"):
+            flat(wrong)
     for wrong in (None, "text", 5):
+        with pytest.raises(InvalidRow, match=rf"feature 0 is a {type(wrong).__name__}; a feature"):
+            VisionCollator(flat, padded)([wrong])
         with pytest.raises(InvalidRow, match=rf"feature 1 is a {type(wrong).__name__}; a feature"):
             flat([{"input_ids": [1]}, wrong])
     with pytest.raises(InvalidRow, match="feature 0 is a list, not a sample"):

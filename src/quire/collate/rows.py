@@ -74,8 +74,8 @@ def read_rows(
     tokens = [_read_tokens(feature, row) for row, feature in enumerate(features)]
     _refuse_negative_ids(tokens)
     starts = [_read_starts(feature, row) for row, feature in enumerate(features)]
-    masks = [_read_everywhere(features, tokens, name) for name in LOSS_MASKS]
-    given = [mask for mask in masks if mask is not None]
+    masks = {name: _read_everywhere(features, tokens, name) for name in LOSS_MASKS}
+    given = {name: mask for name, mask in masks.items() if mask is not None}
     return Rows(
         tokens=tokens,
         starts=[
@@ -83,19 +83,33 @@ def read_rows(
             for own, ids in zip(starts, tokens, strict=True)
         ],
         labels=_read_everywhere(features, tokens, "labels"),
-        loss_mask=[np.minimum.reduce(row) for row in zip(*given, strict=True)] if given else None,
+        loss_mask=_both(given) if given else None,
         came_with_starts=any(own is not None for own in starts),
     )
 
 
+def _both(masks: Mapping[str, list[Ints]]) -> list[Ints]:
+    """Where all masks say yes; weights among them would be lost in that."""
+    for name, rows in masks.items() if len(masks) > 1 else ():
+        for row, mask in enumerate(rows):
+            if mask.min() < 0 or mask.max() > 1:
+                raise InvalidRow(
+                    f"row {row}: {name} holds other values than 0 and 1, but says of each token "
+                    "whether it is learnt; give weights to the loss instead"
+                )
+    return [np.minimum.reduce(row) for row in zip(*masks.values(), strict=True)]
+
+
 def _read_tokens(feature: Feature, row: int) -> Ints:
     if not isinstance(feature, Mapping) or feature.get("input_ids") is None:
-        found = sorted(feature) if isinstance(feature, Mapping) else type(feature).__name__
+        found = (
+            sorted(map(str, feature)) if isinstance(feature, Mapping) else type(feature).__name__
+        )
         raise InvalidRow(f"row {row} has no input_ids, only {found}; a row is a dict with them")
     tokens = _read_column(feature, "input_ids", row)
     if len(tokens) == 0:
         raise InvalidRow(f"row {row} has no tokens; leave empty rows out")
-    _refuse_padding(feature, row)
+    _refuse_padding(feature, row, len(tokens))
     return tokens
 
 
@@ -109,11 +123,13 @@ def _refuse_negative_ids(tokens: list[Ints]) -> None:
     )
 
 
-def _refuse_padding(feature: Feature, row: int) -> None:
+def _refuse_padding(feature: Feature, row: int, num_tokens: int) -> None:
     """Padding is known from lengths alone, so a row must not bring its own."""
     if feature.get("attention_mask") is None:
         return
-    num_padding = int(np.count_nonzero(_read_column(feature, "attention_mask", row) == 0))
+    mask = _read_column(feature, "attention_mask", row)
+    _require_as_long("attention_mask", len(mask), num_tokens, row)
+    num_padding = int(np.count_nonzero(mask == 0))
     if num_padding:
         raise InvalidRow(
             f"row {row} is padded already: its attention_mask has {num_padding} zeros; "
@@ -135,12 +151,15 @@ def _read_everywhere(
         )
     column = [_read_column(feature, name, row) for row, feature in enumerate(features)]
     for row, (values, ids) in enumerate(zip(column, tokens, strict=True)):
-        if len(values) != len(ids):
-            raise InvalidRow(
-                f"row {row} has {len(values)} {name} but {len(ids)} input_ids; "
-                "give one value per token"
-            )
+        _require_as_long(name, len(values), len(ids), row)
     return column
+
+
+def _require_as_long(name: str, length: int, num_tokens: int, row: int) -> None:
+    if length != num_tokens:
+        raise InvalidRow(
+            f"row {row} has {length} {name} but {num_tokens} input_ids; give one value per token"
+        )
 
 
 def _read_starts(feature: Feature, row: int) -> npt.ArrayLike | None:
@@ -166,11 +185,7 @@ def _starts_from_positions(feature: Feature, row: int) -> npt.ArrayLike | None:
     if feature.get("position_ids") is None:
         return None
     positions, num_tokens = _read_column(feature, "position_ids", row), len(feature["input_ids"])
-    if len(positions) != num_tokens:
-        raise InvalidRow(
-            f"row {row} has {len(positions)} position_ids but {num_tokens} input_ids; give one "
-            "value per token"
-        )
+    _require_as_long("position_ids", len(positions), num_tokens, row)
     try:
         return starts_from_position_ids(positions, num_tokens)
     except InvalidBoundaries as error:

@@ -84,7 +84,10 @@ def grid_of(sample: Feature, name: str, index: int) -> npt.NDArray[np.int64]:
     """`[n, 3]`: the grids of a sample's images or videos, none if it has none."""
     if sample.get(name) is None:
         return np.empty((0, 3), dtype=np.int64)
-    grid = np.asarray(sample[name])
+    try:
+        grid = np.asarray(sample[name])
+    except Exception as error:  # ragged lists, tensors on a device: each library has its own kind
+        raise InvalidRow(f"sample {index}: {name} cannot be read: {error}") from error
     if grid.size == 0:
         return np.empty((0, 3), dtype=np.int64)
     if grid.ndim != 2 or grid.shape[1] != 3 or grid.dtype.kind not in "iu" or grid.min() < 1:

@@ -190,7 +190,13 @@ def _frame_times(num_frames: int, seconds: np.float32 | None, options: MropeOpti
 
 
 def _block(grid: Ints, times: Ints, options: MropeOptions) -> Block:
-    height, width = (int(side) // options.spatial_merge_size for side in grid[1:])
+    merge = options.spatial_merge_size
+    if (grid[1:] % merge).any():
+        raise InvalidRow(
+            f"a grid {grid.tolist()} whose height and width are no multiples of "
+            f"spatial_merge_size, {merge}; give what the model's own processor returns"
+        )
+    height, width = (int(side) // merge for side in grid[1:])
     axes = np.meshgrid(times, np.arange(height), np.arange(width), indexing="ij")
     return np.stack(axes).reshape(3, -1), max(height, width)
 

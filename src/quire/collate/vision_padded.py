@@ -15,7 +15,7 @@ from quire.collate.tensors import Batch, require_return_tensors
 from quire.collate.vision import VisionBatch, VisionPaddingFreeCollator, finished, labels_of, rules
 from quire.collate.vision_mrope import MropeOptions
 from quire.collate.vision_positions import VisionModel, positions_of
-from quire.collate.vision_samples import Pack, read_samples
+from quire.collate.vision_samples import Pack, as_packs, read_samples
 from quire.errors import InvalidRow
 
 
@@ -95,9 +95,10 @@ class VisionCollator:
 
         Empty packs stand for those that a resumed Trainer had before and discards.
         """
-        are_samples = [isinstance(feature, Mapping) for feature in features]
-        if features and not any(are_samples) and not any(map(len, features)):
+        packs = as_packs(features)
+        if packs and not any(packs):
             return {}
+        are_samples = [isinstance(feature, Mapping) for feature in features]
         if any(are_samples) and not all(are_samples):
             raise InvalidRow(
                 f"feature {are_samples.index(False)} is a pack and feature "

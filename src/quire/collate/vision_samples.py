@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -63,7 +63,7 @@ def read_samples(
 
     Errors name the sample by its place among all samples.
     """
-    samples = _flat(features)
+    samples = [sample for pack in as_packs(features) for sample in pack]
     rows = read_rows([_token_part(sample, index) for index, sample in enumerate(samples)])
     types = [_token_types(sample, index, options) for index, sample in enumerate(samples)]
     grids = [_grids(sample, index) for index, sample in enumerate(samples)]
@@ -82,10 +82,13 @@ def read_samples(
     )
 
 
-def _flat(features: Sequence[Feature | Pack]) -> list[Feature]:
+def as_packs(features: Sequence[Feature | Pack]) -> list[Sequence[Feature]]:
+    """The packs of a batch; a sample that stands alone is a pack of one."""
     if isinstance(features, Mapping):
         raise InvalidRow("a batch is a list of samples or packs, not one sample; put it in a list")
-    return [sample for place, feature in enumerate(features) for sample in _pack(feature, place)]
+    if not isinstance(features, Iterable):
+        raise InvalidRow(f"a batch is a list of samples or packs, not {features!r}")
+    return [_pack(feature, place) for place, feature in enumerate(features)]
 
 
 def _pack(feature: object, place: int) -> Sequence[Feature]:
@@ -128,7 +131,13 @@ def _token_types(sample: Feature, index: int, options: MropeOptions) -> Ints:
     if sample.get("mm_token_type_ids") is None:
         _require_known(sample, index, known)
         return found
-    types = token_column(sample, "mm_token_type_ids", index).astype(np.int64)
+    given = token_column(sample, "mm_token_type_ids", index)
+    if given.dtype.kind not in "iub":
+        raise InvalidRow(
+            f"sample {index}: mm_token_type_ids have dtype {given.dtype}, but are integers; take "
+            "them from the processor"
+        )
+    types = given.astype(np.int64)
     for kind, token_id in known.items():
         if token_id is not None and not np.array_equal(types == kind, found == kind):
             place = int(np.argmax((types == kind) != (found == kind)))
