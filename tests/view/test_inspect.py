@@ -143,7 +143,7 @@ def test_the_histogram_counts_every_row_and_fragment(packed):
     tokens = sum(len(row["input_ids"]) for row in rows)
     assert f"fragments: {len(fragments)}, {tokens} tokens" in out
     assert f"rows: {len(rows)}, {tokens} tokens" in out
-    assert f"fill: {tokens / (64 * len(rows)):.3%} of rows of 64" in out
+    assert f"fill: {tokens / (64 * len(rows)):.3%} of rows of 64, special tokens counted" in out
     shown = Counter()
     for low, high, count in re.findall(r"(\d+) - (\d+)\s+(\d+) █", out.split("rows:")[0]):
         shown[int(low), int(high)] = int(count)
@@ -305,3 +305,13 @@ def test_an_index_only_output_is_shown_by_plan(tmp_path):
     assert "Tokens: 10, Documents: 2" in run(tmp_path / "out").stdout
     assert "Tokens: 5, Documents: 1" in run(tmp_path / "out", "--plan", "best_fit-5").stdout
     assert "best_fit-5" in run(tmp_path / "out", "--plan", "best_fit-6").stderr
+
+
+@pytest.mark.parametrize("token", [-5, 999_999])
+def test_15_a_token_that_the_tokenizer_has_not_is_an_error(tmp_path, token):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"input_ids": [100, token], "document_starts": [0]}) + "\n")
+    found = run(rows, "--tokenizer", "byte")
+    assert found.returncode == 2
+    assert f"token id {token} is none of the tokenizer 'byte', whose ids end at" in found.stderr
+    assert f"100 {token}" in run(rows, "--tokenized").stdout

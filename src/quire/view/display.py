@@ -86,4 +86,5 @@ def histogram_lines(documents: list[int], rows: list[int], capacity: int | None)
                 bar = "█" * max(1, round(_BAR * count / largest))
                 yield f"  {low:>9,} - {high - 1:<9,} {count:>9,} {bar}"
     if capacity and rows:
-        yield f"fill: {sum(rows) / (len(rows) * capacity):.3%} of rows of {capacity:,}"
+        fill = sum(rows) / (len(rows) * capacity)
+        yield f"fill: {fill:.3%} of rows of {capacity:,}, special tokens counted"

@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from quire.boundaries import starts_from_segment_ids
 from quire.documents import as_tokenizer
 from quire.documents.sound_arrays import require_sound
-from quire.errors import CorruptFile, InvalidOption, missing_dependency
+from quire.errors import CorruptFile, InvalidOption, InvalidRow, missing_dependency
 from quire.storage import AnyPath, RemotePath
 from quire.view.rows import Decode, Rows
 
@@ -209,11 +209,23 @@ def _recipe(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> 
 
 
 def _decoder(tokenizer: str) -> Decode:
-    decode = getattr(as_tokenizer(tokenizer), "decode", None)
+    known = as_tokenizer(tokenizer)
+    decode: Decode | None = getattr(known, "decode", None)
     if decode is None:
         raise InvalidOption(f"the tokenizer {tokenizer!r} cannot turn tokens into text")
-    found: Decode = decode
-    return found
+
+    most = known.vocab_size or 1 << 31
+
+    def decode_known(tokens: list[int]) -> str:
+        wrong = next((token for token in tokens if not 0 <= token < most), None)
+        if wrong is not None:  # of which tokenizers make nothing, without a word
+            raise InvalidRow(
+                f"token id {wrong} is none of the tokenizer {tokenizer!r}, whose ids end at "
+                f"{most - 1}; name the tokenizer of the data, or show ids with --tokenized"
+            )
+        return decode(tokens)
+
+    return decode_known
 
 
 _FILES: dict[str, Callable[[Path, Decode | None], Rows]] = {
