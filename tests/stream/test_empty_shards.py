@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import pytest
@@ -91,12 +92,14 @@ def test_a_stream_whose_texts_are_all_empty_says_which_it_is():
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_25_without_repeat_a_stream_of_nothing_is_warned_of(shuffle, last_batch):
     options = {"num_streams": 2, "shuffle": shuffle, "repeat": False, "last_batch": last_batch}
-    with (
-        stream_over(DOCUMENTS, [], **options) as stream,
-        pytest.warns(UserWarning, match=r"stream [01] of 2 finds no document .*lower data\.num_s"),
-    ):
+    with stream_over(DOCUMENTS, [], **options) as stream, pytest.warns(UserWarning) as told:
         take(stream)
         ledger = stream.ledger.check()
+    first, *later = [str(warning.message) for warning in told]
+    assert re.search(r"stream [01] of 2 finds no document .*lower data\.num_s", first)
+    assert [message.partition(":")[0] for message in later] == (
+        ["the stream ends without a batch"] if last_batch == "drop" else []
+    )
     assert ledger.documents.emitted == (len(DOCUMENTS) if last_batch == "pad" else 0)
 
 
@@ -106,5 +109,21 @@ def test_25_streams_that_have_documents_are_not_warned_of():
         for shards in ([DOCUMENTS, DOCUMENTS[:1]], [DOCUMENTS], [DOCUMENTS, DOCUMENTS, [], []]):
             with stream_over(*shards, num_streams=2, shuffle=False, repeat=False) as stream:
                 take(stream)
-        with stream_over([], repeat=False) as stream:
-            assert take(stream) == []
+
+
+@pytest.mark.parametrize(
+    ("shards", "said"),
+    [
+        ([[]], "of 0 documents none is left out"),
+        ([EMPTY_TEXTS], r"of \d+ documents \d+ left out as"),
+    ],
+)
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_08_a_stream_that_ends_without_a_batch_is_warned_of(shards, said, prefetch):
+    """Fault 8."""
+    options = {"repeat": False, "grain_prefetch": prefetch}
+    with (
+        stream_over(*shards, **options) as stream,
+        pytest.warns(UserWarning, match=f"the stream ends without a batch: {said}"),
+    ):
+        assert take(stream) == []

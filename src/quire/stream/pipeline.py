@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -69,6 +70,9 @@ class Stream:
         before = self._snapshot()
         try:
             return self._next_batch()
+        except StopIteration:
+            self._warn_if_nothing_came()
+            raise
         except Exception:
             raise
         except BaseException:  # Ctrl-C strikes anywhere, also between a document and its packer
@@ -157,6 +161,18 @@ class Stream:
             self._last = None  # what the end drops is counted
             raise
         return batch
+
+    def _warn_if_nothing_came(self) -> None:
+        snapshot = self._snapshot()
+        if not snapshot.step:
+            documents = snapshot.ledger().documents
+            reasons = [f"{count} left out as {why}" for why, count in documents.dropped.items()]
+            why = ", ".join(reasons) or "none is left out"
+            warnings.warn(
+                f"the stream ends without a batch: of {documents.input} documents {why}; look at "
+                "its ledger, and at data.last_batch where they fill no batch",
+                stacklevel=3,
+            )
 
     def _mend(self) -> None:
         """Behind a state refused halfway, or an interrupt, go back to where the stream stood."""
