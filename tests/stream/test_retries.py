@@ -223,7 +223,8 @@ def test_an_empty_source_that_does_not_repeat_is_an_empty_stream():
     for documents in ([], [[], []]):
         options = config(repeat=False)
         with open_stream(options, source=ListSource([documents]), tokenizer=Numbers()) as stream:
-            assert take(stream) == []
+            with pytest.warns(UserWarning, match="the stream ends without a batch"):
+                assert take(stream) == []
             assert stream.ledger.check().documents.dropped["empty"] == len(documents)
 
 
