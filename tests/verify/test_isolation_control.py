@@ -152,6 +152,51 @@ def test_a_dependence_within_rounding_counts_where_there_are_no_gradients():
     assert (report.verdict, report.dependence) == ("isolated", "shown")
 
 
+class Swallower(Averager):
+    """The past weighs so little that rounding swallows it, and gradients alone tell of it."""
+
+    def forward(self, input_ids, segment_ids):
+        # Whole numbers have no room for what is added.
+        whole = self.table(input_ids).detach().round().add(8) + 0 * self.table(input_ids)
+        return whole + 1e-12 * super().forward(input_ids, segment_ids)
+
+
+def test_a_dependence_that_rounding_swallows_is_shown_by_gradients_alone():
+    apart = check_isolation(Swallower(), segment_batch())
+    assert (apart.verdict, apart.dependence, apart.skipped) == ("isolated", "shown", {})
+    leak = check_isolation(Swallower(leak=1.0), segment_batch())
+    assert (leak.verdict, {pair.difference for pair in leak.pairs}) == ("leak", {0.0})
+    options = IsolationOptions(gradients=False)
+    blind = check_isolation(Swallower(leak=1.0), segment_batch(), options=options)
+    assert (blind.verdict, blind.dependence) == ("unproven", "none")
+
+
+class HalfDeaf(Averager):
+    """The later tokens of the first document of every row are zero, whatever came before."""
+
+    def forward(self, input_ids, segment_ids):
+        deaf = (segment_ids == 1) & (torch.arange(input_ids.shape[1]) > 0)
+        return super().forward(input_ids, segment_ids).masked_fill(deaf[..., None], 0.0)
+
+
+def test_a_part_without_gradients_does_not_take_the_witness_of_others_away():
+    report = check_isolation(HalfDeaf(), segment_batch())
+    assert (report.verdict, report.dependence, report.skipped) == ("isolated", "shown", {})
+
+
+def test_the_control_costs_two_calls_where_the_first_document_notices():
+    calls = []
+
+    def counted(**batch):
+        calls.append(torch.is_grad_enabled())
+        return averager(**batch)
+
+    averager = Averager()
+    check_isolation(counted, segment_batch(), embedding=averager.table)
+    # Twice the batch, 6 documents and padding, 6 alone; gradients of all documents in one call.
+    assert (calls.count(False), calls.count(True)) == (2 + 7 + 6 + 1, 1 + 1)
+
+
 def test_what_proves_nothing_is_not_said_to_be_altered_only():
     def counts_on(input_ids, segment_ids):
         places = torch.arange(input_ids.shape[1]).expand_as(input_ids)
