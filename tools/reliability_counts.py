@@ -172,4 +172,6 @@ def _figure(value: Any) -> str:
 
 
 def _words(key: object) -> str:
+    if str(key).endswith(".py"):
+        return f"`{key}`"
     return str(key).rpartition("::")[2].removeprefix("test_").replace("_", " ")
