@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -23,6 +24,10 @@ settings.register_profile(
 settings.register_profile("mutants", deadline=None, max_examples=25, derandomize=True)
 PROFILE = os.environ.get("QUIRE_HYPOTHESIS", "quire")
 settings.load_profile(PROFILE)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a shell's background, and commands that tests start and interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
