@@ -294,7 +294,7 @@ _OF_PROCESSES = (
     ),
     Protection(
         42, _ENGINE, "waiting.appendleft(worker.partition)", "pass",
-        f"{_PROCESS}42_a_worker_that_is_killed_is_replaced",
+        f"{_PROCESS}42_a_partition_whose_worker_dies_in_it_is_done_by_another",
     ),
     Protection(
         43, _ENGINE, 'known.add_note(f"In a worker process:\\n{trace}")', "pass",

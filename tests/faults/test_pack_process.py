@@ -316,6 +316,29 @@ def test_42_a_partition_that_kills_every_worker_is_an_error_and_no_hang(tmp_path
         pack(path, tmp_path / "out", DeadlyTokenizer("deadly"), workers=2)
 
 
+class OnceDeadlyTokenizer(DeadlyTokenizer):
+    """Ends the first process that comes to a certain text, in the middle of a partition."""
+
+    def __init__(self, deadly: str, mark: Path) -> None:
+        super().__init__(deadly)
+        self.mark = mark
+
+    def __call__(self, texts, **_):
+        if not self.mark.exists() and self.deadly in texts:
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"input_ids": [[5] * len(text) for text in texts]}
+
+
+def test_42_a_partition_whose_worker_dies_in_it_is_done_by_another(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", [*texts(60), "deadly"])
+    tokenizer = OnceDeadlyTokenizer("deadly", tmp_path / "mark")
+    pack(path, tmp_path / "out", tokenizer, workers=2, partition_size=SIZE)
+    assert tokenizer.mark.exists()
+    pack(path, tmp_path / "undisturbed", tokenizer, partition_size=SIZE)
+    assert hashes(tmp_path / "out") == hashes(tmp_path / "undisturbed")
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_43_a_failing_tokenizer_is_shown_with_its_traceback_and_record(tmp_path, workers):
     path = jsonl(tmp_path / "a.jsonl", ["a", "b", "wrong", "c"])
