@@ -133,8 +133,11 @@ def _scalars(plain: Counts) -> Iterator[str]:
     for key, value in plain.items():
         if _is_number(value) or isinstance(value, list):
             yield f"| {_words(key)} | {_figure(value)} |"
-        elif isinstance(value, dict) and all(map(_is_number, value.values())):
-            yield from (f"| {_words(key)}, {_words(k)} | {_figure(v)} |" for k, v in value.items())
+        elif isinstance(value, dict):
+            numbers = {k: v for k, v in value.items() if _is_number(v)}
+            yield from (
+                f"| {_words(key)}, {_words(k)} | {_figure(v)} |" for k, v in numbers.items()
+            )
 
 
 def _tables(plain: Counts) -> Iterator[str]:
@@ -146,8 +149,10 @@ def _tables(plain: Counts) -> Iterator[str]:
     | a | 5 | 0 |
     | b | 1 |  |
     """
-    for key, lines in plain.items():
-        if not isinstance(lines, dict) or not any(isinstance(v, dict) for v in lines.values()):
+    for key, value in plain.items():
+        found = value.items() if isinstance(value, dict) else ()
+        lines = {name: line for name, line in found if isinstance(line, dict)}
+        if not lines:
             continue
         names = {name: None for line in lines.values() for name, v in line.items() if _is_number(v)}
         head = [
