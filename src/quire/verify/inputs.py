@@ -5,11 +5,10 @@ The files are read by other code than that which packed them; the tokenizer is t
 
 from __future__ import annotations
 
-import glob
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ import pyarrow.parquet as pq
 
 from quire.documents import Tokenizer, TokenizerLike, as_tokenizer
 from quire.errors import CorruptFile, InvalidOption, QuireError
-from quire.storage import AnyPath, Named, RemotePath, as_path, local_copy, matching
+from quire.storage import AnyPath, Named, local_copy
+from quire.verify.input_files import paths_of
 from quire.verify.input_values import values_of
 from quire.verify.manifest import is_indexed, read_manifest
 from quire.verify.output import OutputReport
@@ -69,7 +69,7 @@ def _verify_inputs(
     stored = _Stored(report.path, manifest)
     left_out, lost, empty = 0, 0, 0
     report.compared = 0
-    for document, tokens in _documents(_paths(manifest, inputs), manifest, encode, report.path):
+    for document, tokens in _documents(paths_of(manifest, inputs), manifest, encode, report.path):
         found = stored.take(document)
         missing = len(tokens) - _compare(document, tokens, found, report.problems)
         left_out += not found
@@ -91,7 +91,7 @@ def _compare_column(
 ) -> None:
     """What goes along with tokens that were given is what the inputs give, too."""
     stored = _Stored(report.path, manifest, column)
-    paths = _paths(manifest, inputs)
+    paths = paths_of(manifest, inputs)
     for document, values in _documents(paths, manifest, None, report.path, column):
         _compare(document, values, stored.take(document), report.problems, column)
 
@@ -124,57 +124,6 @@ class _Encoder:
             if self._eos is not None and len(tokens):
                 tokens = np.append(tokens, self._eos)
             yield tokens
-
-
-def _paths(manifest: Mapping[str, Any], named: Sequence[Named]) -> list[AnyPath]:
-    """The file behind every input that the manifest names, by name and size."""
-    candidates = [pair for one in named for pair in _files_behind(one)]
-    found = []
-    for entry in manifest["inputs"]:
-        chosen = _named_as(entry["name"], candidates)
-        if chosen is None:
-            raise InvalidOption(f"{entry['name']} was packed, but is not among the given inputs")
-        path = chosen[0]
-        candidates.remove(chosen)
-        if (size := path.stat().st_size) != entry["bytes"]:
-            raise InvalidOption(
-                f"{path} has {size} bytes but had {entry['bytes']} when it was packed"
-            )
-        found.append(path)
-    return found
-
-
-def _named_as(name: str, candidates: Sequence[tuple[AnyPath, str]]) -> tuple[AnyPath, str] | None:
-    """The first file of that name below what was given, else the first whose path ends with it."""
-    own = (pair for pair in candidates if pair[1] == name)
-    ending = (pair for pair in candidates if f"/{pair[0].as_posix()}".endswith(f"/{name}"))
-    return next(own, None) or next(ending, None)
-
-
-def _files_behind(named: Named) -> list[tuple[AnyPath, str]]:
-    """(path, name below what was given) of every file, in the order of names."""
-    path = as_path(named)
-    below = _remote(path) if isinstance(path, RemotePath) else _local(path, str(named))
-    return sorted(below, key=lambda pair: pair[1])
-
-
-def _remote(path: RemotePath) -> Iterator[tuple[AnyPath, str]]:
-    has_magic = glob.has_magic(path.inside)
-    root, files = matching(path) if has_magic else (path, path.files_below() or [path])
-    yield from ((file, _below(file, root)) for file in files)
-
-
-def _local(path: Path, text: str) -> Iterator[tuple[AnyPath, str]]:
-    root, tops = path, [path]
-    if glob.has_magic(text) and not path.exists():
-        root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
-        tops = [Path(found) for found in glob.glob(text, recursive=True)]  # noqa: PTH207
-    files = (p for top in tops for p in (top.rglob("*") if top.is_dir() else [top]))
-    yield from ((file, _below(file, root)) for file in set(files) if not file.is_dir())
-
-
-def _below(file: AnyPath, root: AnyPath) -> str:
-    return file.name if file == root else file.relative_to(root).as_posix()  # type: ignore[arg-type]
 
 
 def _documents(
