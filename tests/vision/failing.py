@@ -67,8 +67,8 @@ def retried(make):
             continue
 
 
-def resumed(make):
-    """All packs and the last dataset: after an error, a new one goes on behind the state."""
+def resumed(make, *, anew=True):
+    """All packs and the last dataset: after an error one, a new one, goes on behind the state."""
     dataset, seen = make(), []
     while True:
         try:
@@ -78,20 +78,13 @@ def resumed(make):
         except PASSING:
             state = through_bytes(dataset.state_dict())
             dataset.telemetry()  # which balances
-            dataset = make()
+            dataset = make() if anew else dataset
             dataset.load_state_dict(state)
 
 
 def iterated_anew(make):
-    """All packs and the dataset: after an error, the same dataset goes on behind its own state."""
-    dataset, seen = make(), []
-    while True:
-        try:
-            for pack in dataset:
-                seen += numbers([pack])
-            return seen, dataset
-        except PASSING:
-            dataset.load_state_dict(through_bytes(dataset.state_dict()))
+    """The same, where the dataset itself goes on behind its own state."""
+    return resumed(make, anew=False)
 
 
 GOING_ON = {"retried": retried, "resumed": resumed, "iterated anew": iterated_anew}
