@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import numbers
 import os
 import reprlib
 import types
@@ -18,7 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml  # type: ignore[import-untyped]
 
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, is_integer
 
 Options = TypeVar("Options")
 _KINDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
@@ -214,8 +213,8 @@ def _value(hint: Any, plain: object, path: str) -> object:  # noqa: ANN401 - any
 
 def _plain_value(kind: type, plain: object, path: str) -> object:
     """The value if it has the kind; a whole number also stands for a float, nothing else bends."""
-    if not isinstance(plain, int) and isinstance(plain, numbers.Integral):
-        plain = int(plain)  # of numpy, which JSON does not know
+    if is_integer(plain):
+        plain = int(plain)  # those of numpy JSON does not know
     if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
         return _float(plain, path)
     if not isinstance(plain, kind) or (isinstance(plain, bool) and kind is not bool):

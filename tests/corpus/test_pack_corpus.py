@@ -449,3 +449,11 @@ def test_columns_that_are_no_list_of_names_are_refused(tmp_path, columns):
     path = jsonl(tmp_path / "a.jsonl", [{"input_ids": [1]}])
     with pytest.raises(InvalidOption, match=r"columns is .* but a list of names is needed"):
         pack(path, tmp_path / "out", None, pretokenized=True, columns=columns)
+
+
+@pytest.mark.parametrize("name", ["text_key", "messages_key", "tools_key"])
+@pytest.mark.parametrize("wrong", [5, ["text"]])
+def test_the_name_of_a_field_is_text(tmp_path, name, wrong):
+    path = jsonl(tmp_path / "a.jsonl", texts(2))
+    with pytest.raises(InvalidOption, match=f"{name} is .* but must be the name of a field"):
+        pack(path, tmp_path / "out", **{name: wrong})

@@ -69,21 +69,24 @@ class CorpusOptions:
         self.encode_options()
         with words_of_packing():
             self.plan_options(0)
+        self._require_names()
         self._require_one_kind()
         if self.index_only and not self.keep_source:
             raise InvalidOption(
                 "an index-only output always says where fragments come from; leave keep_source on"
             )
 
+    def _require_names(self) -> None:
+        for name in ("text_key", "messages_key", "tools_key"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise InvalidOption(f"{name} is {value!r} but must be the name of a field")
+
     def _require_one_kind(self) -> None:
         if self.pretokenized and self.messages_key is not None:
             raise InvalidOption("a record holds input_ids or messages: give one of the two")
         if self.columns is not None and not self.pretokenized:
             raise InvalidOption("columns go along with tokens that are given: say pretokenized")
-        if not isinstance(self.tools_key, str | None):
-            raise InvalidOption(
-                f"tools_key is {type(self.tools_key).__name__} but must be the name of a field"
-            )
         if self.messages_key is None and self.tools_key not in (TOOLS, None):
             raise InvalidOption("tools_key goes along with messages: name messages_key too")
         taken = self.pretokenized or self.messages_key is not None
