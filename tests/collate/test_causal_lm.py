@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import BlockMask
 
-from quire.collate import DataCollatorForCausalLM
+from quire.collate import DataCollatorForCausalLM, PaddingFreeCollator
 from quire.errors import InvalidBoundaries, InvalidOption, InvalidRow
 from quire.masks.dense import bool_mask, float_mask
 from quire.masks.segments import seq_idx
@@ -95,12 +96,50 @@ def test_another_ignore_index_is_used_everywhere():
 
 def test_without_starts_nothing_is_taken_for_packed_unless_it_is_asked_for():
     rows = [{"input_ids": [5, 2, 6, 2]}, {"input_ids": [7, 2]}]
-    batch = collate(rows)
+    with pytest.warns(UserWarning, match="no row of the batch has document_starts"):
+        batch = collate(rows)
     assert list(batch) == ["input_ids", "labels"]
     assert batch["labels"].tolist() == [[-100, 2, 6, 2], [-100, 2, -100, -100]]
     batch = collate(rows, packed_sequences=True)
     assert batch["position_ids"].tolist() == [[0, 1, 0, 1], [0, 1, 0, 1]]
     assert batch["labels"].tolist() == [[-100, 2, -100, 2], [-100, 2, -100, -100]]
+
+
+LOST = re.escape(
+    "no row of the batch has document_starts, but row 1 has EOS (2) inside, at position 1: if rows "
+    "are packed, their documents now attend to each other. A Trainer drops document_starts unless "
+    "it is given remove_unused_columns=False. If every row is one document (chats contain EOS too)"
+    ", packed_sequences=False says so and silences this"
+)
+
+
+@pytest.mark.parametrize("make", [DataCollatorForCausalLM, PaddingFreeCollator])
+def test_rows_that_lost_their_starts_are_reported_once(make):
+    rows = [{"input_ids": [5, 6, 2]}, {"input_ids": [7, 2, 8, 2]}]
+    collator = make(TOKENIZER, return_tensors="np")
+    with pytest.warns(UserWarning, match=LOST) as warned:
+        for _ in range(3):
+            collator(rows)
+    assert len(warned) == 1 and warned[0].filename == __file__
+    with pytest.warns(UserWarning, match="row 0 has BOS \\(1\\) inside, at position 2"):
+        make(SimpleNamespace(bos_token_id=1), return_tensors="np")([{"input_ids": [1, 5, 1, 6]}])
+
+
+@pytest.mark.parametrize("make", [DataCollatorForCausalLM, PaddingFreeCollator])
+@pytest.mark.parametrize(
+    ("row", "options"),
+    [
+        ({"input_ids": [5, 2, 6, 2], "document_starts": [0]}, {}),
+        ({"input_ids": [5, 2, 6, 2], "seq_lengths": [2, 2]}, {}),
+        ({"input_ids": [5, 2, 6, 2], "position_ids": [0, 1, 0, 1]}, {}),
+        ({"input_ids": [1, 5, 6, 2]}, {}),
+        ({"input_ids": [2, 5, 6, 2]}, {}),
+        ({"input_ids": [5, 2, 6, 2]}, {"packed_sequences": False}),
+        ({"input_ids": [5, 2, 6, 2]}, {"packed_sequences": True}),
+    ],
+)
+def test_rows_that_are_known_to_be_packed_or_not_are_not_reported(make, row, options):
+    make(TOKENIZER, return_tensors="np", **options)([row])  # warnings are errors here
 
 
 def test_packing_can_be_switched_off_and_labels_are_masked_by_starts_all_the_same():
@@ -280,7 +319,8 @@ def test_varlen_has_transformers_names_and_bounds_of_the_flattened_batch():
 def test_rows_that_are_not_packed_get_the_mask_of_whole_rows():
     rows = [{"input_ids": [5, 2, 6]}, {"input_ids": [7, 2]}]
     expected = [[1, 1, 1], [1, 1, 0]]
-    batch = collate(rows, attention="segments")
+    with pytest.warns(UserWarning, match="no row of the batch has document_starts"):
+        batch = collate(rows, attention="segments")
     assert "position_ids" not in batch and batch["segment_ids"].tolist() == expected
     starts = [row | {"document_starts": [0, 1]} for row in rows]
     batch = collate(starts, attention="segments", packed_sequences=False)

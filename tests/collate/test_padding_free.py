@@ -164,3 +164,12 @@ def test_bad_starts_are_named_by_row():
 def test_options_that_cannot_be_are_refused_at_once(options, message):
     with pytest.raises(InvalidOption, match=message):
         PaddingFreeCollator(**options)
+
+
+def test_documents_without_starts_are_found_from_tokens_when_rows_are_said_to_be_packed():
+    row = {"input_ids": [5, 2, 6, 7, 2]}
+    for packed, bounds in ((True, [0, 2, 5]), (False, [0, 5])):
+        collator = PaddingFreeCollator(
+            SimpleNamespace(eos_token_id=2), return_tensors="np", packed_sequences=packed
+        )
+        assert collator([row])["cu_seq_lens_q"].tolist() == bounds

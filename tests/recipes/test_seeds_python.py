@@ -110,6 +110,7 @@ def test_000_2_and_3_the_basic_example_and_training(here, model, capsys):
     assert trained.outputs.loss.isfinite()
 
 
+@pytest.mark.filterwarnings("ignore:no row of the batch has document_starts")
 def test_000_4_packed_sequences_are_found_enabled_or_disabled():
     text = snippet("000", 4)
     plain, starts = [{"input_ids": [5, 2, 6, 2]}], [0, 2]

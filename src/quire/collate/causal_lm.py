@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy.typing as npt
 
-from quire.boundaries import Boundaries, require_multiple, starts_from_tokens
+from quire.boundaries import Boundaries, require_multiple
 from quire.collate.attention import ATTENTION, padded_varlen_arguments
 from quire.collate.layout import fit, place, places_needed
-from quire.collate.rows import Feature, Ints, Rows, one_document, read_rows
-from quire.collate.special_tokens import (
-    SpecialTokens,
-    bos_token_id,
-    eos_token_id,
-    pad_token_id,
+from quire.collate.missing_starts import (
+    LostStartsWarning,
+    require_packed_sequences,
+    starts_without,
 )
+from quire.collate.rows import Feature, Ints, Rows, one_document, read_rows
+from quire.collate.special_tokens import SpecialTokens, eos_token_id, pad_token_id
 from quire.collate.tensors import Batch, as_batch, require_return_tensors
 from quire.errors import InvalidOption, InvalidRow, require_flags, unknown_name
 from quire.labels import LabelOptions, causal_labels
@@ -57,8 +57,9 @@ class DataCollatorForCausalLM:
     labels_name: str = "labels"
     """The name of the labels in the batch; rows have `labels`, or none."""
     packed_sequences: bool | None = None
-    """Whether positions restart: None if any row has starts; True always, found from tokens where
-    a row has none; False never, but labels are masked by starts all the same."""
+    """Whether positions restart. None: if any row has starts, with a warning where none has and
+    rows look packed. True: always, starts are found from tokens where a row has none. False: never,
+    but labels are still masked by starts."""
     padding: str | bool = "longest"
     """``longest`` (or True), ``max_length``, or ``do_not_pad`` (or False): rows of one length."""
     max_length: int | None = None
@@ -71,6 +72,9 @@ class DataCollatorForCausalLM:
     train_on_eos: bool = True
     pad_documents_to: int = 1
     """Every fragment is padded inside its row to a multiple of this."""
+    _lost_starts: LostStartsWarning = field(
+        default_factory=LostStartsWarning, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         require_flags(self)
@@ -84,10 +88,7 @@ class DataCollatorForCausalLM:
             raise unknown_name("attention", self.attention, ATTENTION)
         if not isinstance(self.padding, bool) and self.padding not in PADDING:
             raise unknown_name("padding", self.padding, PADDING)
-        if self.packed_sequences not in (None, True, False):
-            raise InvalidOption(
-                f"packed_sequences is {self.packed_sequences!r} but must be None, True or False"
-            )
+        require_packed_sequences(self.packed_sequences)
         if self.attention == "flex" and self.return_tensors == "np":
             raise InvalidOption("attention='flex' makes a torch BlockMask; use return_tensors='pt'")
         self._require_lengths()
@@ -96,6 +97,8 @@ class DataCollatorForCausalLM:
     def __call__(self, features: Sequence[Feature]) -> Batch:
         """The batch of these rows, which stay as they were."""
         rows = read_rows(features, self._missing_starts)
+        if self.packed_sequences is None:
+            self._lost_starts.check(rows, self.tokenizer)
         if self.max_length is not None:
             rows = fit(rows, self.max_length, self.pad_documents_to, truncation=self.truncation)
         boundaries = self._boundaries(rows, rows.starts)
@@ -114,16 +117,7 @@ class DataCollatorForCausalLM:
         return as_batch(batch, self.return_tensors)
 
     def _missing_starts(self, tokens: Ints) -> npt.ArrayLike:
-        if not self.packed_sequences:
-            return one_document(tokens)
-        if (eos := eos_token_id(self.tokenizer)) is not None:
-            return starts_from_tokens(tokens, eos)
-        if (bos := bos_token_id(self.tokenizer)) is not None:
-            return starts_from_tokens(tokens, bos, ends=False)
-        raise InvalidRow(
-            "packed_sequences=True, but a row has no document_starts and the tokenizer has neither "
-            "EOS nor BOS to find them by; pack the data again, or leave packed_sequences at None"
-        )
+        return starts_without(tokens, self.tokenizer, self.packed_sequences)
 
     def _boundaries(self, rows: Rows, starts: Sequence[npt.ArrayLike]) -> Boundaries:
         if self.padding in (False, "do_not_pad"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,11 @@ import numpy.typing as npt
 from quire.boundaries import Boundaries
 from quire.boundaries.checks import read_starts
 from quire.collate.layout import place
+from quire.collate.missing_starts import (
+    LostStartsWarning,
+    require_packed_sequences,
+    starts_without,
+)
 from quire.collate.rows import Feature, Ints, Rows, read_rows
 from quire.collate.special_tokens import SpecialTokens, eos_token_id, pad_token_id
 from quire.collate.tensors import Batch, as_batch, require_return_tensors
@@ -37,8 +42,11 @@ class PaddingFreeCollator:
     """
 
     tokenizer: SpecialTokens | None = None
-    """Asked for PAD (only a fixed shape has padding) and EOS."""
+    """Asked for PAD (only a fixed shape has padding), EOS and BOS."""
     _: KW_ONLY
+    packed_sequences: bool | None = None
+    """What a row without starts is. None: one document, with a warning if rows look packed. True:
+    several, found from its tokens. False: one document."""
     ignore_index: int = -100
     train_on_eos: bool = True
     return_tensors: str = "pt"
@@ -48,10 +56,14 @@ class PaddingFreeCollator:
     num_segments: int | None = None
     """Segments in `cu_seq_lens`: documents, padding and empty ones."""
     max_length: int | None = None
-    """The longest document that may come; stands as `max_length_q/k` in every batch."""
+    """The longest document that may come; every batch has it as `max_length_q/k`."""
+    _lost_starts: LostStartsWarning = field(
+        default_factory=LostStartsWarning, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         require_flags(self)
+        require_packed_sequences(self.packed_sequences)
         require_return_tensors(self.return_tensors)
         for name in ("num_tokens", "num_segments", "max_length"):
             if (value := getattr(self, name)) is not None:
@@ -60,7 +72,9 @@ class PaddingFreeCollator:
 
     def __call__(self, features: Sequence[Feature]) -> Batch:
         """The batch of these rows, which stay as they were."""
-        rows = read_rows(features)
+        rows = read_rows(features, self._missing_starts)
+        if self.packed_sequences is None:
+            self._lost_starts.check(rows, self.tokenizer)
         boundaries = self._boundaries(rows)
         tokens = _end_to_end(rows.tokens, boundaries, pad_token_id(self.tokenizer))
         batch: Batch = {
@@ -72,6 +86,9 @@ class PaddingFreeCollator:
         }
         batch |= self._varlen_arguments(boundaries)
         return as_batch(batch, self.return_tensors)
+
+    def _missing_starts(self, tokens: Ints) -> npt.ArrayLike:
+        return starts_without(tokens, self.tokenizer, self.packed_sequences)
 
     def _boundaries(self, rows: Rows) -> Boundaries:
         lengths = np.array(rows.lengths)
