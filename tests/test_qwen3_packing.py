@@ -1,7 +1,8 @@
-"""Qwen3's own tokenizer, and GPT-2's, from text to a model that keeps documents apart."""
+"""Qwen3's tokenizer, and GPT-2's, from text to a model that keeps documents apart."""
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -13,9 +14,8 @@ from quire.blocks import BlockOptions, pack_texts
 from quire.collate import DataCollatorForCausalLM
 from quire.documents import EncodeOptions
 from quire.verify import check_isolation
-from tests.documents.real_tokenizers import folder_of, load
+from tests.tokenizer_files import folder_of, load, parameters
 
-IM_END, END_OF_TEXT = 151645, 151643
 MESSAGES = [
     {"role": "system", "content": "You bind books."},
     {"role": "user", "content": "What is a quire?"},
@@ -28,16 +28,20 @@ MESSAGES = [
 TEXTS = ["A quire is a gathering of sheets.", "Folded.", "Bound together, they make a book."]
 
 
-@pytest.fixture(params=["qwen3", "qwen3-base", "gpt2"])
+@pytest.fixture(params=parameters("qwen3", "qwen3-base", "gpt2"))
 def tokenizer(request):
-    """Qwen3 as shipped, EOS `<|im_end|>`; its base form, where EOS is PAD; GPT-2, BOS == EOS."""
-    if request.param == "qwen3-base":
-        return load("qwen3", eos_token="<|endoftext|>")  # noqa: S106
+    """Qwen3 as shipped, EOS `<|im_end|>`; its base where EOS is PAD; GPT-2, BOS == EOS."""
     return load(request.param)
 
 
+@pytest.fixture(params=parameters("qwen3"))
+def qwen3(request) -> str:
+    """The name of a tokenizer of Qwen3's."""
+    return request.param
+
+
 def conversation(count: int = len(MESSAGES)) -> str:
-    return load("qwen3").apply_chat_template(MESSAGES[:count], tokenize=False)
+    return load("small-qwen3").apply_chat_template(MESSAGES[:count], tokenize=False)
 
 
 def encoded(tokenizer, text: str) -> list[int]:
@@ -47,18 +51,6 @@ def encoded(tokenizer, text: str) -> list[int]:
 
 def pack(texts: list[str], tokenizer, **options) -> dict[str, list[list[int]]]:
     return block_tokenize_fn({"text": texts}, tokenizer, "text", packed=True, **options)
-
-
-# The tokenizers are what these tests say they are
-
-
-def test_the_special_tokens_of_the_three_forms():
-    shipped, base = load("qwen3"), load("qwen3", eos_token="<|endoftext|>")  # noqa: S106
-    assert shipped.bos_token_id is None
-    assert (shipped.eos_token_id, shipped.pad_token_id) == (IM_END, END_OF_TEXT)
-    assert base.eos_token_id == base.pad_token_id == END_OF_TEXT
-    gpt2 = load("gpt2")
-    assert gpt2.bos_token_id == gpt2.eos_token_id == 50256 and gpt2.pad_token_id is None
 
 
 # Packing
@@ -72,9 +64,9 @@ def test_rows_are_the_documents_end_to_end_with_the_specials_that_there_are(toke
     assert rows["document_starts"] == [[0, ends[0], ends[0] + ends[1]]]
 
 
-def test_a_missing_bos_turns_itself_off_and_leaves_no_hole():
-    rows = pack(TEXTS, load("qwen3"), add_bos=True)
-    assert rows == pack(TEXTS, load("qwen3"), add_bos=False)
+def test_a_missing_bos_turns_itself_off_and_leaves_no_hole(qwen3):
+    rows = pack(TEXTS, load(qwen3), add_bos=True)
+    assert rows == pack(TEXTS, load(qwen3), add_bos=False)
     assert None not in rows["input_ids"][0]
 
 
@@ -97,21 +89,22 @@ def test_every_document_can_be_read_in_the_rows(tokenizer, strategy, overflow):
         assert sorted(fragments) == sorted(expected)
 
 
-def test_a_conversation_of_many_messages_is_one_document():
-    shipped = load("qwen3")
+def test_a_conversation_of_many_messages_is_one_document(qwen3):
+    shipped = load(qwen3)
     text = conversation()
     rows = pack([text, conversation(3)], shipped)
     ids = shipped(text, add_special_tokens=False)["input_ids"]
-    assert ids.count(IM_END) == len(MESSAGES), "one for every message, each of them EOS"
-    assert rows["input_ids"][0][: len(ids) + 1] == [*ids, IM_END]
+    assert ids.count(shipped.eos_token_id) == len(MESSAGES), "every message ends in EOS"
+    assert rows["input_ids"][0][: len(ids) + 1] == [*ids, shipped.eos_token_id]
     assert rows["document_starts"] == [[0, len(ids) + 1]]
 
 
-def test_a_conversation_is_cut_only_where_a_row_ends():
-    ids = load("qwen3")(conversation(), add_special_tokens=False)["input_ids"]
-    rows = pack([conversation()], load("qwen3"), max_length=32)
+def test_a_conversation_is_cut_only_where_a_row_ends(qwen3):
+    shipped = load(qwen3)
+    ids = shipped(conversation(), add_special_tokens=False)["input_ids"]
+    rows = pack([conversation()], shipped, max_length=32)
     assert rows["document_starts"] == [[0]] * len(rows["input_ids"])
-    assert [token for row in rows["input_ids"] for token in row] == [*ids, IM_END]
+    assert [token for row in rows["input_ids"] for token in row] == [*ids, shipped.eos_token_id]
 
 
 def test_a_literal_end_of_text_in_a_document_is_no_boundary(tokenizer):
@@ -122,17 +115,18 @@ def test_a_literal_end_of_text_in_a_document_is_no_boundary(tokenizer):
     assert rows["document_starts"] == [[0, len(first)]]
 
 
-def test_gpt2_opens_no_document_with_two_end_of_texts():
-    gpt2 = load("gpt2")
+@pytest.mark.parametrize("name", parameters("gpt2"))
+def test_gpt2_opens_no_document_with_two_end_of_texts(name):
+    gpt2 = load(name)
     rows = pack(["<|endoftext|>Hello", "Hello"], gpt2)
     hello = encoded(gpt2, "Hello")
     assert rows["input_ids"] == [hello + hello]
 
 
-def test_the_path_gives_the_rows_of_the_object():
-    for name in ("qwen3", "gpt2"):
-        texts = [*TEXTS, conversation()]
-        assert pack(texts, folder_of(name)) == pack(texts, load(name))
+@pytest.mark.parametrize("name", parameters("qwen3", "gpt2"))
+def test_the_path_gives_the_rows_of_the_object(name):
+    texts = [*TEXTS, conversation()]
+    assert pack(texts, folder_of(name)) == pack(texts, load(name))
 
 
 def test_nothing_of_a_corpus_is_lost(tokenizer):
@@ -161,12 +155,12 @@ def test_positions_restart_with_documents_alone_and_never_on_padding(tokenizer):
         assert resets == expected
 
 
-def test_the_real_eos_is_learnt_where_it_is_also_the_padding():
-    base = load("qwen3", eos_token="<|endoftext|>")  # noqa: S106
+def test_the_real_eos_is_learnt_where_it_is_also_the_padding(qwen3):
+    base = load(f"{qwen3}-base")
     features = as_features(pack(TEXTS, base, max_length=14))
     batch = DataCollatorForCausalLM(base)(features)
-    assert (batch["input_ids"] == END_OF_TEXT).sum() > len(TEXTS), "some of them are padding"
-    assert (batch["labels"] == END_OF_TEXT).sum() == len(TEXTS)
+    assert (batch["input_ids"] == base.eos_token_id).sum() > len(TEXTS), "some of them are padding"
+    assert (batch["labels"] == base.eos_token_id).sum() == len(TEXTS)
 
 
 def as_features(rows) -> list[dict[str, list[int]]]:
@@ -177,12 +171,12 @@ def as_features(rows) -> list[dict[str, list[int]]]:
 # A model
 
 
-@pytest.fixture(scope="module")
-def model() -> Qwen3ForCausalLM:
-    """Two tiny layers of random weights under a real vocabulary."""
+@cache
+def model_of(vocab_size: int) -> Qwen3ForCausalLM:
+    """Two tiny layers of random weights under the vocabulary of a tokenizer."""
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=151_669,
+        vocab_size=vocab_size,
         hidden_size=16,
         intermediate_size=24,
         num_hidden_layers=2,
@@ -195,21 +189,22 @@ def model() -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(config).eval()
 
 
-def test_packed_documents_do_not_see_each_other(tokenizer, model):
+def test_packed_documents_do_not_see_each_other(tokenizer):
     texts = [conversation(2), "Folded.", "Bound."]
     features = as_features(pack(texts, tokenizer, max_length=64))
     assert any(len(feature["document_starts"]) > 1 for feature in features)
     batch = DataCollatorForCausalLM(tokenizer)(features)
-    report = check_isolation(model, batch)
+    report = check_isolation(model_of(len(tokenizer)), batch)
     assert report.verdict == "isolated", report.diagnosis
     assert not report.skipped
 
 
-def test_with_the_starts_forgotten_they_do(model):
+def test_with_the_starts_forgotten_they_do(qwen3):
     """The control: the same row without its boundaries leaks, and the check says so."""
-    tokenizer = load("qwen3")
+    tokenizer = load(qwen3)
     (feature,) = as_features(pack(["Folded.", "Bound."], tokenizer))
     whole = {"input_ids": feature["input_ids"], "document_starts": [0]}
     batch = DataCollatorForCausalLM(tokenizer)([whole])
-    report = check_isolation(model, batch, document_starts=[feature["document_starts"]])
+    starts = [feature["document_starts"]]
+    report = check_isolation(model_of(len(tokenizer)), batch, document_starts=starts)
     assert report.verdict == "leak"

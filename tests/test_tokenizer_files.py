@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests.tokenizer_files import SMALL, available, folder_of, form, load
+from tests.tokenizer_files import SMALL, folder_of, load, parameters
 
-QWEN3, GPT2 = available("qwen3"), available("gpt2")
+QWEN3, GPT2 = parameters("qwen3"), parameters("gpt2")
 ADD = {"type": "function", "function": {"name": "add", "arguments": {"a": 2}}}
 OTHER = {"name": "sine", "arguments": '{"x": 0.5}'}
 
@@ -42,7 +42,7 @@ TALKS = [
 
 @pytest.mark.parametrize("name", QWEN3)
 def test_qwen3_has_no_bos_and_its_eos_closes_a_turn(name):
-    shipped, base = form(name), form(f"{name}-base")
+    shipped, base = load(name), load(f"{name}-base")
     assert shipped.bos_token is None
     assert (shipped.eos_token, shipped.pad_token) == ("<|im_end|>", "<|endoftext|>")
     assert shipped("Hi")["input_ids"] == shipped("Hi", add_special_tokens=False)["input_ids"]
@@ -84,7 +84,7 @@ def test_markup_of_tools_and_thoughts_is_one_token_each_and_no_special_token(nam
 
 
 def test_a_conversation_with_tools_as_literal_text():
-    rendered = load("qwen3-small").apply_chat_template(TALKS[5], tokenize=False)
+    rendered = load("small-qwen3").apply_chat_template(TALKS[5], tokenize=False)
     assert rendered == (
         "<|im_start|>user\n2 + 2?<|im_end|>\n"
         '<|im_start|>assistant\n<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>\n'
@@ -96,7 +96,7 @@ def test_a_conversation_with_tools_as_literal_text():
 
 
 def test_thoughts_are_dropped_from_earlier_turns():
-    rendered = load("qwen3-small").apply_chat_template(
+    rendered = load("small-qwen3").apply_chat_template(
         TALKS[2], tokenize=False, add_generation_prompt=True
     )
     assert rendered == (
@@ -112,10 +112,10 @@ def test_thoughts_are_dropped_from_earlier_turns():
 def test_the_small_template_renders_what_the_real_one_renders(name, talk):
     asked = {"tokenize": False, "add_generation_prompt": True}
     for how in ({"tokenize": False}, asked, {**asked, "enable_thinking": False}):
-        small = load("qwen3-small").apply_chat_template(talk, **how)
+        small = load("small-qwen3").apply_chat_template(talk, **how)
         assert small == load(name).apply_chat_template(talk, **how)
 
 
 def test_the_template_in_the_configuration_is_the_one_that_can_be_read():
-    config = json.loads((folder_of("qwen3-small") / "tokenizer_config.json").read_text("utf-8"))
+    config = json.loads((folder_of("small-qwen3") / "tokenizer_config.json").read_text("utf-8"))
     assert config["chat_template"] == (SMALL / "chatml.jinja").read_text(encoding="utf-8")

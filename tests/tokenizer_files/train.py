@@ -18,7 +18,7 @@ from tokenizers import pre_tokenizers as splitting
 from tokenizers import processors as processing
 
 HERE = Path(__file__).parent
-MERGES = {"qwen3-small": 1500, "gpt2-small": 500}
+MERGES = {"small-qwen3": 1500, "small-gpt2": 500}
 END_OF_TEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 # In Qwen3's order; those of TEXT are single tokens, but `decode` keeps them as text.
 SPECIAL = [END_OF_TEXT, IM_START, IM_END] + [
@@ -73,7 +73,7 @@ def qwen3() -> tuple[Tokenizer, dict[str, Any]]:
     )
     tokenizer.post_processor = processing.ByteLevel(trim_offsets=False, **as_bytes)
     tokenizer.decoder = decoding.ByteLevel(**as_bytes)
-    trained(tokenizer, MERGES["qwen3-small"])
+    trained(tokenizer, MERGES["small-qwen3"])
     tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in SPECIAL])
     tokenizer.add_tokens([AddedToken(t, normalized=False) for t in TEXT])
     return tokenizer, {
@@ -99,7 +99,7 @@ def gpt2() -> tuple[Tokenizer, dict[str, Any]]:
     tokenizer.pre_tokenizer = splitting.ByteLevel(add_prefix_space=False)
     tokenizer.post_processor = processing.ByteLevel(trim_offsets=False)
     tokenizer.decoder = decoding.ByteLevel()
-    trained(tokenizer, MERGES["gpt2-small"])
+    trained(tokenizer, MERGES["small-gpt2"])
     tokenizer.add_special_tokens([AddedToken(END_OF_TEXT, normalized=False)])
     return tokenizer, {
         "add_prefix_space": False,
@@ -113,7 +113,7 @@ def gpt2() -> tuple[Tokenizer, dict[str, Any]]:
 
 
 def main() -> None:
-    for name, make in (("qwen3-small", qwen3), ("gpt2-small", gpt2)):
+    for name, make in (("small-qwen3", qwen3), ("small-gpt2", gpt2)):
         tokenizer, config = make()
         folder = HERE / name
         folder.mkdir(exist_ok=True)
