@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import bf16
+
 NIGHTLY = 10_000
 
 # A busy machine makes no test fail.
@@ -42,11 +44,17 @@ def registered() -> Iterator[Callable[..., None]]:
     _STRATEGIES.update(before)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Nothing has imported torch yet."""
+    bf16.prepare(config)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """By night, properties and machines that name fewer examples get as many as the others.
 
     A property that is tried with several parameters shares its examples among them.
     """
+    bf16.skip_if_it_crashes(items)
     if PROFILE != "nightly":
         return
     shared = Counter(item.nodeid.partition("[")[0] for item in items)

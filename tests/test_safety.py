@@ -22,6 +22,8 @@ BANNED_CALLS = {
     "eval", "exec", "compile", "__import__", "os.system", "os.popen", "np.load", "numpy.load",
     "torch.load", "yaml.unsafe_load", "yaml.full_load", "tempfile.mktemp",
 }  # fmt: skip
+PROBE = "bfloat16.py"
+"""The one file that starts a program: this Python, on a fixed text."""
 PINNED_BY_NOBODY = {"quire", "pip", "setuptools", "wheel"}
 """This project, and what a new environment comes with."""
 DANGERS = {
@@ -54,7 +56,32 @@ def test_no_file_unpickles_evaluates_or_starts_a_program():
     """Fault 50."""
     assert len(FILES) > 200
     found = {str(file): problems(file.read_text(encoding="utf-8")) for file in FILES}
-    assert {file: names for file, names in found.items() if names} == {}
+    named = {Path(file).name: names for file, names in found.items() if names}
+    assert named == {PROBE: ["subprocess"]}
+
+
+def test_the_one_program_that_is_started_is_this_python_on_a_fixed_text():
+    [file] = [file for file in FILES if file.name == PROBE]
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    used = {
+        node.attr: ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "subprocess"
+    }
+    assert set(used) == {"run", "DEVNULL", "TimeoutExpired"}
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "subprocess.run"
+    ]
+    assert [ast.unparse(call.args[0]) for call in calls] == ["[sys.executable, '-I', '-c', PROBE]"]
+    assert "shell" not in {keyword.arg for keyword in calls[0].keywords}
+    texts = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PROBE"
+    ]
+    assert [type(text) for text in texts] == [ast.Constant]
 
 
 @pytest.mark.parametrize("source", DANGERS.values())

@@ -20,6 +20,7 @@ import torch
 
 from quire.errors import InvalidOption, ModelError
 from quire.verify.agreement import disagreements
+from quire.verify.bfloat16 import require_bf16
 from quire.verify.calls import Model, evaluating, make_call
 from quire.verify.causes import attention_backend, diagnose
 from quire.verify.control import (
@@ -74,6 +75,7 @@ def check_isolation(
     options = options or IsolationOptions()
     _require_changes(batch, layout, options.keep_token_ids)
     _refuse_what_would_crash(model, batch)
+    require_bf16(model)
     with evaluating(model):
         call = make_call(model, embedding)
         return _report(examine(call, batch, layout, options))

@@ -1,0 +1,41 @@
+"""bfloat16 on a machine that crashes on it: torch's instructions are capped, or tests skipped.
+
+The probe imports torch in a child process, which takes seconds, so its answer is kept in pytest's
+cache and handed to the workers of pytest-xdist through the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+
+import pytest
+
+from quire.verify.bfloat16 import VARIABLE, cap_instruction_set
+
+ANSWER = "QUIRE_TESTS_BF16"
+"""Empty if bf16 works, else why its tests are skipped."""
+
+
+def prepare(config: pytest.Config) -> None:
+    """Make bf16 safe in this process and its children; call it before torch is imported."""
+    if ANSWER in os.environ:
+        return
+    key = f"quire/bf16-{metadata.version('torch')}-{platform.node()}-{platform.release()}"
+    known = config.cache.get(key, None) if config.cache else None
+    if known is None:
+        known = {"reason": cap_instruction_set() or "", "cap": os.environ.get(VARIABLE, "")}
+        if config.cache:
+            config.cache.set(key, known)
+    if known["cap"]:
+        os.environ[VARIABLE] = known["cap"]
+    os.environ[ANSWER] = known["reason"]
+
+
+def skip_if_it_crashes(items: list[pytest.Item]) -> None:
+    """Skip the cases that compute in bfloat16, with the reason, where nothing makes it work."""
+    reason = os.environ.get(ANSWER)
+    for item in items:
+        if reason and ("bfloat16" in item.nodeid or "bf16" in item.nodeid):
+            item.add_marker(pytest.mark.skip(reason=reason))
