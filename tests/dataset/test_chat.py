@@ -374,8 +374,8 @@ def test_a_slow_tokenizer_cannot_say_where_its_tokens_stand():
         def apply_chat_template(self, messages, **_):
             return "".join(m["content"] for m in messages)
 
-        def __call__(self, text, **_):
-            return {"input_ids": [ord(c) for c in text]}
+        def __call__(self, texts, **_):
+            return {"input_ids": [[ord(c) for c in text] for text in texts]}
 
     with pytest.raises(InvalidOption, match=r"Slow is slow.*fast tokenizer"):
         pack([TALK], Slow())

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.documents.chat_template import ChatTemplate, ChatTokenizer, Messages
+from quire.documents.tokenizer import CalledTokenizer
 from quire.documents.turns import find_turns
 from quire.errors import InvalidDocument, InvalidOption
 
@@ -17,6 +18,8 @@ TOOLS = "tools"
 """The column that holds the tools of a conversation, unless another is named."""
 
 Said: TypeAlias = tuple[list[int], npt.NDArray[np.bool]]
+Rendered: TypeAlias = tuple[str, Iterable[tuple[int, int]]]
+"""The text, and (start, stop) of the assistant's turns in it."""
 
 
 class Encode(Protocol):
@@ -36,18 +39,23 @@ def conversation_encoder(tokenizer: ChatTokenizer, assistant_only: bool = True) 
     `InvalidDocument` with a message that completes 'record 7 ...'.
     """
 
+    template = ChatTemplate(tokenizer)
+    _ = _spoken_by(template) if assistant_only else template.source  # before the first record
+    encoder = CalledTokenizer(tokenizer)
+
     def encode(messages: Messages, tools: object = None) -> tuple[list[int], list[int]]:
         _require_messages(messages)
         template = ChatTemplate.of(tokenizer, tools)
-        ids, said = (_spoken_by(template) if assistant_only else _everything)(messages, template)
+        if not assistant_only:
+            ids: list[int] = encoder.encode_batch([template.render(messages)]).tokens.tolist()
+            return ids, list(ids)
+        ids, said = _said_within(*_spoken_by(template)(messages, template), encoder)
         return ids, np.where(said, ids, IGNORE).tolist()
 
-    template = ChatTemplate(tokenizer)
-    _ = _spoken_by(template) if assistant_only else template.source  # before the first record
     return encode
 
 
-def _spoken_by(template: ChatTemplate) -> Callable[[Messages, ChatTemplate], Said]:
+def _spoken_by(template: ChatTemplate) -> Callable[[Messages, ChatTemplate], Rendered]:
     if not getattr(template.tokenizer, "is_fast", False):
         raise InvalidOption(
             f"{type(template.tokenizer).__name__} is slow, so it cannot say where its tokens stand "
@@ -56,22 +64,16 @@ def _spoken_by(template: ChatTemplate) -> Callable[[Messages, ChatTemplate], Sai
     return _marked if template.marks_the_assistant else _found
 
 
-def _everything(messages: Messages, template: ChatTemplate) -> Said:
+def _marked(messages: Messages, template: ChatTemplate) -> Rendered:
+    return template.render_marked(messages)
+
+
+def _found(messages: Messages, template: ChatTemplate) -> Rendered:
     text = template.render(messages)
-    ids: list[int] = template.tokenizer(text, add_special_tokens=False)["input_ids"]
-    return ids, np.ones(len(ids), dtype=bool)
+    return text, find_turns(messages, text, template)
 
 
-def _marked(messages: Messages, template: ChatTemplate) -> Said:
-    return _said_within(*template.render_marked(messages), template)
-
-
-def _found(messages: Messages, template: ChatTemplate) -> Said:
-    text = template.render(messages)
-    return _said_within(text, find_turns(messages, text, template), template)
-
-
-def _said_within(text: str, turns: Iterable[tuple[int, int]], template: ChatTemplate) -> Said:
+def _said_within(text: str, turns: Iterable[tuple[int, int]], encoder: CalledTokenizer) -> Said:
     """Every token that holds a character of a turn.
 
     A token that takes a space of the prompt, or a line end of the template, is part of the answer
@@ -79,12 +81,12 @@ def _said_within(text: str, turns: Iterable[tuple[int, int]], template: ChatTemp
     That mask itself is not taken: it looks for one token at each edge, so that it misses the rest
     of a character that has several, and runs on to the user where the last one is trimmed away.
     """
-    encoded = template.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    begins, ends = np.array(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2).T
+    ids, offsets = encoder.encode_with_offsets(text)
+    begins, ends = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
     said = np.zeros(len(begins), dtype=bool)
     for start, stop in turns:
         said |= (begins < stop) & (ends > start) & (start < stop)
-    return encoded["input_ids"], said
+    return ids, said
 
 
 def without_nulls(value: Any) -> Any:  # noqa: ANN401

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,9 @@ TokenizerLike: TypeAlias = "Tokenizer | str | os.PathLike[str] | Any"
 def as_tokenizer(tokenizer: TokenizerLike) -> Tokenizer:
     """The tokenizer behind a name, a path or an object of another library.
 
+    An object is never modified, and a fast one is taken as it is now: tokens that its owner adds
+    later, or another ``split_special_tokens``, count from the next time it is passed to quire.
+
     >>> as_tokenizer("byte").vocab_size
     259
     """
@@ -52,9 +56,9 @@ def as_tokenizer(tokenizer: TokenizerLike) -> Tokenizer:
     if isinstance(tokenizer, str | os.PathLike):
         return _from_path(Path(tokenizer))
     if type(tokenizer).__module__.partition(".")[0] == "tokenizers":
-        from quire.documents.tokenizer_file import FileTokenizer
+        from quire.documents.tokenizer_file import FileTokenizer, private_backend
 
-        return FileTokenizer(backend=cast(Any, tokenizer))
+        return FileTokenizer(backend=private_backend(tokenizer))
     if callable(tokenizer):
         return CalledTokenizer(tokenizer)
     if isinstance(tokenizer, Tokenizer):
@@ -76,9 +80,26 @@ def _from_path(path: Path) -> Tokenizer:
 
 @dataclass(frozen=True)
 class CalledTokenizer:
-    """A tokenizer of transformers, or any callable that returns ``input_ids``."""
+    """A tokenizer of transformers, or any callable that returns ``input_ids``.
+
+    A fast tokenizer is not called itself: a call writes truncation and padding to the backend,
+    which its owner may be using in another thread.
+    """
 
     tokenizer: Any
+    _backend: Any = field(init=False, repr=False, compare=False)
+    """The private backend that encodes; None where the callable does it."""
+    _callee: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        backend, callee = _private_backend(self.tokenizer), self.tokenizer
+        if backend is not None and _encodes_itself(type(self.tokenizer)):
+            backend, callee = None, _with(backend, self.tokenizer)
+        object.__setattr__(self, "_backend", backend)
+        object.__setattr__(self, "_callee", callee)
+
+    def __reduce__(self) -> tuple[type[CalledTokenizer], tuple[Any]]:
+        return CalledTokenizer, (self.tokenizer,)
 
     @property
     def bos_token_id(self) -> int | None:
@@ -106,15 +127,21 @@ class CalledTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> Encoded:
         """The tokens of all texts; a fast tokenizer's own backend encodes them in parallel."""
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        if backend is not None and not _encodes_itself(type(self.tokenizer)):
+        if self._backend is not None:
             from quire.documents.tokenizer_file import encode_with_backend
 
-            backend.encode_special_tokens = getattr(self.tokenizer, "split_special_tokens", False)
-            return encode_with_backend(backend, texts)
+            return encode_with_backend(self._backend, texts)
         if not len(texts):
             return Encoded.of_lists([])
         return Encoded.of_lists(self._input_ids(list(texts)))
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The tokens of one text, and (start, stop) of each in its characters."""
+        if self._backend is not None:
+            encoding = self._backend.encode(text, add_special_tokens=False)
+            return encoding.ids, encoding.offsets
+        encoded = self._callee(text, add_special_tokens=False, return_offsets_mapping=True)
+        return encoded["input_ids"], encoded["offset_mapping"]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of the tokens."""
@@ -131,7 +158,7 @@ class CalledTokenizer:
 
     def _input_ids(self, texts: list[str]) -> list[npt.NDArray[np.int32]]:
         wanted = {"add_special_tokens": False, "truncation": False, "padding": False}
-        result = self.tokenizer(texts, **_accepted(self.tokenizer, wanted))
+        result = self._callee(texts, **_accepted(self._callee, wanted))
         if not isinstance(result, Mapping) or "input_ids" not in result:
             raise InvalidOption(
                 f"the tokenizer {type(self.tokenizer).__name__} returned "
@@ -143,6 +170,24 @@ class CalledTokenizer:
                 f"the tokenizer returned {len(lists)} lists of input_ids for {len(texts)} texts"
             )
         return [token_ids(number, ids) for number, ids in enumerate(lists)]
+
+
+def _private_backend(tokenizer: object) -> Any:  # noqa: ANN401
+    """A copy of a fast tokenizer's backend, or None."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+    from quire.documents.tokenizer_file import private_backend
+
+    split = bool(getattr(tokenizer, "split_special_tokens", False))
+    return private_backend(backend, split_special_tokens=split)
+
+
+def _with(backend: object, tokenizer: Any) -> Any:  # noqa: ANN401
+    """A shallow copy of a transformers tokenizer, with another backend."""
+    clone = copy.copy(tokenizer)
+    clone._tokenizer = backend
+    return clone
 
 
 def _encodes_itself(kind: type) -> bool:

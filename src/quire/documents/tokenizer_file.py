@@ -1,4 +1,4 @@
-"""A ``tokenizer.json``, read by the `tokenizers` package alone."""
+"""A ``tokenizer.json``, read by the `tokenizers` package only."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class FileTokenizer:
     """A tokenizer of the `tokenizers` package with the special ids that its folder names."""
 
     backend: tokenizers.Tokenizer
+    """Held by nobody else, and without truncation and padding: threads may share this object."""
     pad_token_id: int | None = None
     bos_token_id: int | None = None
     eos_token_id: int | None = None
@@ -44,9 +45,9 @@ class FileTokenizer:
 
 
 def encode_with_backend(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> Encoded:
-    """Batch encoding at full speed: no offsets, no truncation or padding left over from before."""
+    """Batch encoding at full speed, without offsets; the backend has no truncation or padding."""
     encode = getattr(backend, "encode_batch_fast", backend.encode_batch)
-    with _unlimited(backend), _typed_failures("the tokenizer cannot encode these texts"):
+    with _typed_failures("the tokenizer cannot encode these texts"):
         parts = [_plain(encode(part, add_special_tokens=False)) for part in _parts(texts)]
     return Encoded(
         tokens=np.concatenate([tokens for tokens, _ in parts]),
@@ -82,19 +83,30 @@ def _plain(
     return np.fromiter(tokens, dtype=np.int32, count=int(lengths.sum())), lengths
 
 
-@contextmanager
-def _unlimited(backend: tokenizers.Tokenizer) -> Iterator[None]:
-    """Without the truncation and padding that its owner may have set, which then come back."""
-    truncation, padding = backend.truncation, backend.padding
+def private_backend(backend: Any, *, split_special_tokens: bool = False) -> tokenizers.Tokenizer:  # noqa: ANN401
+    """A backend that encodes as the given one does, without its truncation and padding.
+
+    The two share the vocabulary, which is large; nothing is ever written to the given one, so its
+    owner may use it in other threads meanwhile. Later changes of its owner (tokens that are added,
+    a new normalizer) do not reach the copy. Takes 0.2 ms with Qwen3's, where parsing takes 0.8 s.
+    """
+    given: tokenizers.Tokenizer = getattr(backend, "_tokenizer", backend)  # a ready-made class
+    added = given.get_added_tokens_decoder()
+    copy = tokenizers.Tokenizer(given.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        if getattr(given, part) is not None:
+            setattr(copy, part, getattr(given, part))
+    copy.add_tokens([added[token] for token in sorted(added)])
+    if repr(copy.get_added_tokens_decoder()) != repr(added):  # ids that adding does not give
+        copy = _without_limits(tokenizers.Tokenizer.from_str(given.to_str()))
+    copy.encode_special_tokens = split_special_tokens
+    return copy
+
+
+def _without_limits(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     backend.no_truncation()
     backend.no_padding()
-    try:
-        yield
-    finally:
-        if truncation:
-            backend.enable_truncation(**truncation)
-        if padding:
-            backend.enable_padding(**padding)
+    return backend
 
 
 @contextmanager
@@ -134,7 +146,7 @@ def _version(file: Path) -> tuple[int, int] | None:
 def _load(file: Path, *_versions: tuple[int, int] | None) -> FileTokenizer:
     # A map function calls this once a batch, and reading Qwen3's file takes half a second.
     with _typed_failures(f"{file} is not a tokenizer"):
-        backend = tokenizers.Tokenizer.from_file(str(file))
+        backend = _without_limits(tokenizers.Tokenizer.from_file(str(file)))
     config = read_config(file.with_name(_CONFIG))
     ids = {f"{name}_id": _token_id(backend, config.get(name), file, name) for name in _SPECIALS}
     return FileTokenizer(backend=backend, **ids)
