@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.documents.real_tokenizers import folder_of, load
+from tests.documents.word_tokenizer import CHAT, word_tokenizer, words_of
 from tokenizers import processors
 
 import quire
@@ -77,9 +80,49 @@ def test_a_tool_call_is_said_and_its_result_is_not(qwen3):
 def test_an_empty_answer_is_its_end_of_turn(qwen3):
     talk = [TALK[1], {"role": "assistant", "content": ""}]
     assert said(pack([talk], qwen3)[0], qwen3) == f"{NO_THOUGHTS}<|im_end|>"
-    nothing = [TALK[1], {"role": "assistant", "content": None}]
-    with pytest.raises(InvalidDocument, match="record 0 is refused by the chat template"):
-        pack([nothing], qwen3)
+    for nothing in ({"role": "assistant", "content": None}, {"role": "assistant"}):
+        assert pack([[TALK[1], nothing]], qwen3) == pack([talk], qwen3)
+
+
+NULLS = [
+    {"role": "user", "content": "a", "name": None, "tool_calls": None},
+    {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]},
+    {"role": "tool", "content": None},
+    {"role": "assistant", "content": "b"},
+    {"role": "assistant"},
+]
+KEYS = (
+    "{% for m in messages %}{{ m.role }} {{ m.content }} {{ 'n' if 'name' in m }} "
+    "{{ 't' if 'tool_calls' in m }} </s> {% endfor %}"
+    "{% if add_generation_prompt %}assistant {% endif %}"
+)
+
+
+@pytest.mark.parametrize("template", [CHAT, KEYS])
+@pytest.mark.parametrize("assistant_only", [True, False])
+def test_content_that_is_null_is_empty_wherever_the_conversation_comes_from(
+    tmp_path, template, assistant_only
+):
+    tokenizer = word_tokenizer(template)
+    options = {"assistant_only": assistant_only}
+    (row,) = pack([NULLS], tokenizer, **options)
+    calls = "t " if template == KEYS else ""
+    assert words_of(row["input_ids"]) == (
+        f"user a </s> assistant {calls}</s> tool </s> assistant b </s> assistant </s>"
+    )
+    if assistant_only:
+        assert words_of(row["labels"]) == f"{calls}</s> b </s> </s>"
+    options = {**options, "max_length": 512}
+    dataset = Dataset.from_list([{"messages": NULLS}])
+    assert quire.pack_dataset(dataset, tokenizer, messages="messages", **options)[0] == row
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": NULLS}) + "\n")
+    dataset.to_parquet(tmp_path / "a.parquet")
+    for kind in ("jsonl", "parquet"):
+        out, options["messages_key"] = tmp_path / kind, "messages"
+        quire.pack_corpus([tmp_path / f"a.{kind}"], out, tmp_path / "tokenizer", **options)
+        (packed,) = pq.read_table(out / "data").to_pylist()
+        assert {name: packed[name] for name in row} == row
 
 
 def test_thoughts_that_the_template_drops_from_history_are_no_matter(qwen3):
@@ -299,6 +342,7 @@ def test_a_template_that_refuses_a_conversation_says_which():
         ("Hi?", "has str where"),
         ([{"content": "Hi?"}], "message 0 without a role"),
         (["Hi?"], "message 0 without a role"),
+        ([{"role": None, "content": "Hi?"}], "message 0 without a role"),
     ],
 )
 def test_what_is_no_conversation_is_a_bad_record_under_its_own_number(messages, problem):

@@ -35,7 +35,8 @@ def conversation_encoder(tokenizer: ChatTokenizer, assistant_only: bool = True) 
 
     With ``assistant_only``, labels are -100 on everything that the assistant does not say. Where
     the template marks that itself (a generation block), its mask is used; otherwise the turns are
-    found in the rendered text. Tools that are given go to the template. The function raises
+    found in the rendered text. Tools that are given go to the template. Content that is null or
+    absent, as beside tool calls, is an empty text. The function raises
     `InvalidDocument` with a message that completes 'record 7 ...'.
     """
 
@@ -44,7 +45,7 @@ def conversation_encoder(tokenizer: ChatTokenizer, assistant_only: bool = True) 
     encoder = CalledTokenizer(tokenizer)
 
     def encode(messages: Messages, tools: object = None) -> tuple[list[int], list[int]]:
-        _require_messages(messages)
+        messages = _checked(messages)
         template = ChatTemplate.of(tokenizer, tools)
         if not assistant_only:
             ids: list[int] = encoder.encode_batch([template.render(messages)]).tokens.tolist()
@@ -103,12 +104,20 @@ def without_nulls(value: Any) -> Any:  # noqa: ANN401
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _require_messages(messages: object) -> None:
+def _checked(messages: object) -> list[dict[str, Any]]:
+    """The messages in the form that every path gives a template: none has a null.
+
+    A null is no value: content that is null or absent is empty, other keys are left out. From Arrow
+    nothing else can be known, and templates write a null out as 'None' or refuse it.
+    """
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         kind = type(messages).__name__ if messages else "no messages"
         raise InvalidDocument(f"has {kind} where a non-empty list of messages is needed")
-    for turn, message in enumerate(messages):
-        if not isinstance(message, Mapping) or "role" not in message:
-            raise InvalidDocument(
-                f"has a message {turn} without a role; each needs role and content"
-            )
+    return [_checked_message(turn, message) for turn, message in enumerate(messages)]
+
+
+def _checked_message(turn: int, message: object) -> dict[str, Any]:
+    if not isinstance(message, Mapping) or message.get("role") is None:
+        raise InvalidDocument(f"has a message {turn} without a role; each needs role and content")
+    given = {key: value for key, value in message.items() if value is not None}
+    return given if "content" in given else {**given, "content": ""}
