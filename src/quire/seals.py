@@ -1,21 +1,61 @@
-"""Saved states under a seal: format, version, checksum around plain JSON; opened without trust."""
+"""The one format version of everything quire saves, and the seal around saved states.
+
+A state is plain JSON with a format, a version and a checksum, and is read without trust. Manifests
+and plan files keep their version elsewhere, and read it with the same two functions.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
-from quire.errors import InvalidState
+from quire.errors import InvalidState, QuireError
+
+FORMAT_VERSION = 3
+"""Of every manifest, state, commit, plan file and cache that quire writes.
+
+Raise it when any of them changes after a release, and give the kinds that changed a migration from
+the version before; a kind without one reads the earlier versions as they are. 0.1.0 wrote states of
+version 2, and manifests and plan files of version 1. Caches are made again instead.
+"""
+Content: TypeAlias = dict[str, Any]
+Migrations: TypeAlias = Mapping[int, Callable[[Content], Content]]
+"""By version: how the content of that version becomes that of the next one."""
+
+
+def read_version(what: str, version: object, error: type[QuireError] = InvalidState) -> int:
+    """The version of something saved, if this quire can read it.
+
+    >>> read_version("the state", 4)
+    Traceback (most recent call last):
+    quire.errors.InvalidState: the state has version 4 but this quire reads up to 3; upgrade quire
+    """
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise error(f"{what} has version {version!r} but a version is an integer >= 1")
+    if version > FORMAT_VERSION:
+        raise error(
+            f"{what} has version {version} but this quire reads up to {FORMAT_VERSION}; "
+            "upgrade quire"
+        )
+    return version
+
+
+def migrated(content: Content, version: int, migrations: Migrations) -> Content:
+    """The content of an earlier version as today's version has it."""
+    for number in range(version, FORMAT_VERSION):
+        if number in migrations:
+            content = migrations[number](content)
+    return content
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seal:
     """What tells states of one kind from others, and from damaged ones.
 
-    >>> seal = Seal(format="quire.example", version=1, owner="an example")
+    >>> seal = Seal(format="quire.example", owner="an example")
     >>> seal.opened(seal.sealed({"step": 3}))["step"]
     3
     >>> seal.opened(seal.sealed({"step": 3}) | {"step": 4})  # doctest: +ELLIPSIS
@@ -24,52 +64,50 @@ class Seal:
     """
 
     format: str
-    version: int
-    """The newest that can be read."""
     owner: str
-    """Whose states they are, in words."""
+    """Whose states they are, for messages."""
+    migrations: Migrations = field(default_factory=dict)
+    first: int = 1
+    """The first version with a format and a checksum; earlier ones may lack both."""
 
     def sealed(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The body with format, version and checksum; those that it brings are kept."""
-        state = {"format": self.format, "version": self.version, **body}
+        state = {"format": self.format, "version": FORMAT_VERSION, **body}
         return {**state, "checksum": checksum(state)}
 
     def unsealed(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The body alone."""
+        """The body without its seal."""
         return {name: state[name] for name in state if name not in _SEAL}
 
     def opened(self, state: object) -> dict[str, Any]:
-        """The state with its seal, if it is whole and of no newer version than this."""
+        """The state with its seal in the form of today, if it is whole and not of a newer quire."""
         if not isinstance(state, Mapping):
             raise InvalidState(
-                f"this is no state of {self.owner}: a state is a dict, not a {type(state).__name__}"
+                f"this is not a state of {self.owner}: a state is a dict, "
+                f"not a {type(state).__name__}"
             )
-        if state.get("format") != self.format:
+        if state.get("format") != self.format and not self._may_lack_format(state):
             raise InvalidState(
-                f"this is no state of {self.owner}: its format is {state.get('format')!r}, not "
+                f"this is not a state of {self.owner}: its format is {state.get('format')!r}, not "
                 f"{self.format!r}"
             )
-        self._require_version(state.get("version"))
-        require_checksum(state)
-        return dict(state)
+        version = read_version("the state", state.get("version"))
+        if version >= self.first or "checksum" in state:
+            require_checksum(state)
+        if version == FORMAT_VERSION:
+            return dict(state)
+        return self.sealed(migrated(self.unsealed(state), version, self.migrations))
 
-    def _require_version(self, version: object) -> None:
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise InvalidState(
-                f"the state has version {version!r} but a version is an integer >= 1"
-            )
-        if version > self.version:
-            raise InvalidState(
-                f"the state has version {version} but this quire reads versions up to "
-                f"{self.version}; upgrade quire"
-            )
+    def _may_lack_format(self, state: Mapping[str, Any]) -> bool:
+        version = state.get("version")
+        return "format" not in state and type(version) is int and version < self.first
 
 
 _SEAL = ("format", "version", "checksum")
 
 
 def checksum(plain: Mapping[str, Any]) -> str:
-    """What tells this content from any other."""
+    """A digest of the content."""
     try:
         return hashlib.sha256(canonical(plain).encode()).hexdigest()
     except (TypeError, ValueError, RecursionError) as error:
@@ -82,7 +120,7 @@ def canonical(plain: Mapping[str, Any]) -> str:
 
 
 def require_checksum(state: Mapping[str, Any]) -> None:
-    """Raise unless the state says what it said when its checksum was made."""
+    """Raise unless the content is what the checksum was made of."""
     actual = checksum({key: value for key, value in state.items() if key != "checksum"})
     if state.get("checksum") != actual:
         raise InvalidState(

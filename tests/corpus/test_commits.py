@@ -100,13 +100,13 @@ def test_a_commit_is_a_small_file_named_after_its_shard(out):
     assert names(out / "work") == ["shard-00007-002.parquet.json"]
     assert (out / "work" / "shard-00007-002.parquet.json").read_text() == (
         '{"bad": [{"file": 0, "offset": null, "reason": "is no text", "record": 1}], '
-        '"checksum": "97fd2c1e79967ae40160f6b878021f847fbc16186deee937b6b13bfe409e5c40", '
+        '"checksum": "0e4169b8ca5e6586fbbfefd8ec9def1fa6a527fb25fff4c7c5b05e4039d7a5e7", '
         '"last": true, "ledger": {"documents": {"dropped": {"bad_record": 1}, "emitted": 2, '
         '"input": 3, "pending": 0}, "tokens": {"dropped": {}, "emitted": 7, "input": 7, '
         '"overlap": 0, "padding": 1, "pending": 0, "special": 2}}, "partition": 7, "piece": 2, '
         '"rows": 2, "run": "the terms of this run", '
         '"sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", '
-        '"size": 0, "tokens": 7}'
+        '"size": 0, "tokens": 7, "version": 3}'
     )
 
 

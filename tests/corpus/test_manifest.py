@@ -88,7 +88,7 @@ def test_the_header_is_all_that_decides_the_bytes(index_only, name):
     assert make_header(options, [file], {"labels": "int32"}, {"kind": "byte"}) == {
         "format": {
             "name": name,
-            "version": 1,
+            "version": 3,
             "quire": quire.__version__,
             "pyarrow": pa.__version__,
         },

@@ -199,7 +199,7 @@ _OF_STATES = (
         f"{_STATE}a_forged_state_with_a_good_checksum_is_refused",
     ),
     Protection(
-        29, "seals.py", "if version > self.version:", "if False:",
+        29, "seals.py", "if version > FORMAT_VERSION:", "if False:",
         f"{_STATE}a_foreign_state_is_refused",
     ),
     Protection(

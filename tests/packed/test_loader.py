@@ -227,9 +227,12 @@ def test_a_place_that_is_none_has_no_batch(dataset, epoch, step, message):
         ({"seed": 9}, "seed is 9 in the state and 0 here"),
         ({"global_batch": 12}, "global_batch is 12 in the state and 24 here"),
         ({"dataset": "x"}, "dataset is 'x' in the state"),
-        ({"version": 3}, "has version 3 but this quire reads versions up to 2; upgrade quire"),
+        ({"version": 4}, "has version 4 but this quire reads up to 3; upgrade quire"),
         ({"more": 1}, r"has the fields .*'more'.* but must have .*; use a state as state_dict"),
-        ({"format": "quire.vision"}, "no state of a loader of packed rows: its format is 'quire.v"),
+        (
+            {"format": "quire.vision"},
+            "not a state of a loader of packed rows: its format is 'quire.v",
+        ),
         ({"step": -1}, "step is -1"),
         ({"step": True}, "step is True"),
         ({"epoch": None}, "epoch is None"),
@@ -256,7 +259,7 @@ def test_29_a_state_of_version_1_is_read_as_it_was_meant(dataset):
     loader.load_state_dict(old)
     assert (loader.epoch, loader.step) == (3, 1)
     assert loader.state_dict() == resealed(
-        {**old, "format": "quire.loader", "version": 2, "sharded": False}
+        {**old, "format": "quire.loader", "version": 3, "sharded": False}
     )
     sharded = dataset.loader(GLOBAL, sharded=True)
     with pytest.raises(InvalidState, match="sharded is False in the state and True here"):

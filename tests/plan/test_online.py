@@ -393,6 +393,9 @@ def test_a_key_that_json_would_change_is_refused_when_a_state_is_asked_for(key):
     assert packer.flush() == [[key]]
 
 
+SEAL = ("format", "version", "checksum")
+
+
 def good_state() -> dict[str, Any]:
     packer = OnlinePacker(10, buffer_size=3, align=2)
     feed(packer, [3, 9])
@@ -401,14 +404,15 @@ def good_state() -> dict[str, Any]:
 
 def test_a_state_says_everything_in_plain_json():
     assert good_state() == {
-        "version": 2,
+        "format": "quire.online",
+        "version": 3,
         "capacity": 10,
         "buffer_size": 3,
         "max_documents_per_row": None,
         "align": 2,
         "keys": [0, 1],
         "spaces": [4, 10],
-        "checksum": "c225ec854a732c370824cccb508bb8ca2d54f183b7d69e9e4debe734c0270334",
+        "checksum": "18f52ff1a873e1bf1a6bd1ec216b79373d7651993aea18b6a51e976d1a8bb1e4",
     }
 
 
@@ -425,10 +429,11 @@ def test_a_restored_packer_has_its_options_and_its_keys():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"version": 3}, InvalidOption, "version 3 but this quire reads versions up to 2; upgr"),
-        ({"version": 0}, InvalidOption, "version 0 but"),
-        ({"version": True}, InvalidOption, "version True but"),
-        ({"version": None}, InvalidOption, "version None but"),
+        ({"version": 4}, InvalidState, "version 4 but this quire reads up to 3; upgrade quire"),
+        ({"version": 0}, InvalidState, "version 0 but"),
+        ({"version": True}, InvalidState, "version True but"),
+        ({"version": None}, InvalidState, "version None but"),
+        ({"format": "quire.loader"}, InvalidState, "format is 'quire.loader', not 'quire.online'"),
         ({"more": 1}, InvalidOption, "fields .*'more'.* but must have"),
         ({"keys": [0]}, InvalidOption, "two lists of one length"),
         ({"keys": "ab"}, InvalidOption, "two lists of one length"),
@@ -460,10 +465,10 @@ def test_27_whatever_changed_in_a_state_is_noticed(change):
 
 
 def test_29_a_state_of_version_1_which_had_no_checksum_is_read():
-    old = {name: value for name, value in good_state().items() if name != "checksum"}
+    old = {name: good_state()[name] for name in good_state() if name not in ("format", "checksum")}
     restored = OnlinePacker.from_state({**old, "version": 1})
     assert restored.state() == good_state()
-    with pytest.raises(InvalidOption, match=r"fields .*'checksum'.* but must have"):
+    with pytest.raises(InvalidState, match="it was damaged or changed"):
         OnlinePacker.from_state({**good_state(), "version": 1})
 
 
@@ -471,11 +476,13 @@ def test_29_a_state_of_version_1_which_had_no_checksum_is_read():
 def test_a_state_without_a_field_is_refused(field):
     state = good_state()
     del state[field]
-    with pytest.raises(InvalidOption, match=r"version None|must have"):
+    with pytest.raises((InvalidState, InvalidOption), match=r"version None|format is None|has '"):
         OnlinePacker.from_state(state)
+    with pytest.raises((InvalidState, InvalidOption), match=r"None|must have"):
+        OnlinePacker.from_state(state if field in SEAL else resealed(state))
 
 
 @pytest.mark.parametrize("state", [None, [], "{}", 1])
 def test_a_state_that_is_no_dict_is_refused(state):
-    with pytest.raises(InvalidOption, match="a packer's state is a dict, not a"):
+    with pytest.raises(InvalidState, match="an online packer: a state is a dict, not a"):
         OnlinePacker.from_state(state)

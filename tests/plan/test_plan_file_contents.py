@@ -43,12 +43,12 @@ def rewrite(path, change) -> None:
     ("change", "message"),
     [
         (
-            lambda about: about.update(version=2),
-            "has plan format 2 but this quire reads 1; upgrade quire or plan again",
+            lambda about: about.update(version=4),
+            "has version 4 but this quire reads up to 3; upgrade quire",
         ),
         (
             lambda about: about.update(version=True),
-            "has plan format True but this quire reads 1; upgrade quire or plan again",
+            "has version True but a version is an integer >= 1",
         ),
         (lambda about: about.pop("version"), "is an Arrow file but not a plan of quire's"),
         (lambda about: about.pop("ledger"), "lacks ledger; save the plan again"),

@@ -123,13 +123,13 @@ def test_a_missing_state_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{}", "no state of a quire stream"),
-        (b"[]", "no state of a quire stream: a state is a dict, not a list"),
-        (b"3", "no state of a quire stream: a state is a dict, not a int"),
+        (b"{}", "not a state of a quire stream"),
+        (b"[]", "not a state of a quire stream: a state is a dict, not a list"),
+        (b"3", "not a state of a quire stream: a state is a dict, not a int"),
         (b'{"format": "grain"}', "its format is 'grain'"),
         (pickle.dumps({"format": "quire.stream"}), "not a whole JSON document"),
         (b"[" * 100_000, "not a whole JSON document"),
-        (b'{"format": "quire.stream", "version": 99}', "versions up to 2; upgrade quire"),
+        (b'{"format": "quire.stream", "version": 99}', "reads up to 3; upgrade quire"),
         (b'{"format": "quire.stream", "version": true}', "a version is an integer"),
         (b'{"format": "quire.stream", "version": 1, "checksum": null}', "checksum is None"),
         (b'{"format": "quire.stream", "version": 1, "step": NaN}', "is not JSON"),

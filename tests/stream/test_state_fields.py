@@ -48,11 +48,11 @@ from_base64 = partial(base64.b64decode, validate=True)
 def test_a_state_is_sealed_with_format_version_and_checksum():
     state = sealed(BODY)
     assert {name: state[name] for name in BODY} == BODY
-    assert (state["format"], state["version"], len(state["checksum"])) == ("quire.stream", 2, 64)
+    assert (state["format"], state["version"], len(state["checksum"])) == ("quire.stream", 3, 64)
     assert opened(json.loads(json.dumps(state))) == state
 
 
-def test_a_state_of_version_1_opens_in_the_form_of_version_2():
+def test_a_state_of_version_1_opens_in_the_form_of_today():
     streams = {"0": {"packer": {"rows": []}}, "1": {"packer": {"continues": 1}}, "2": None}
     older = sealed({"version": 1, **BODY, "streams": streams})
     assert opened(older) == sealed(
@@ -74,13 +74,13 @@ def test_a_file_is_the_one_json_text_of_its_state(tmp_path):
     save_state(sealed(BODY), tmp_path / "a.json")
     assert (tmp_path / "a.json").read_bytes() == (
         f'{{"checksum":"{sealed(BODY)["checksum"]}","format":"quire.stream",'
-        '"options":{"\\u00e9":1},"step":3,"streams":{"0":{"packer":{}}},"tokenizer":{},"version":2}'
+        '"options":{"\\u00e9":1},"step":3,"streams":{"0":{"packer":{}}},"tokenizer":{},"version":3}'
     ).encode()
     assert load_state(str(tmp_path / "a.json")) == sealed(BODY)
 
 
 def test_what_is_no_state_is_not_saved(tmp_path):
-    with pytest.raises(InvalidState, match="no state of a quire stream"):
+    with pytest.raises(InvalidState, match="not a state of a quire stream"):
         save_state(BODY, tmp_path / "a.json")
     assert not list(tmp_path.iterdir())
 
@@ -117,7 +117,7 @@ def test_39_a_state_that_cannot_be_saved_says_why_and_that_the_old_one_stays(
     [
         (b"{", NOT_WHOLE.replace("ERROR", said_of(json.loads, "{"))),
         (UTF16, NOT_WHOLE.replace("ERROR", said_of(bytes.decode, UTF16))),
-        (b"[]", "{}: this is no state of a quire stream: a state is a dict, not a list"),
+        (b"[]", "{}: this is not a state of a quire stream: a state is a dict, not a list"),
     ],
 )
 def test_a_file_that_holds_no_state_is_named_with_the_reason(tmp_path, content, message):

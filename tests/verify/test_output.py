@@ -291,7 +291,7 @@ def test_a_newer_manifest_says_upgrade_and_a_broken_one_that_it_is_damaged(packe
     forge(packed, lambda m: m["shards"][0].pop("ledger"))
     with pytest.raises(CorruptFile, match="is damaged: KeyError 'ledger'"):
         verify_output(packed)
-    forge(packed, lambda m: m["format"].update(version=2))
+    forge(packed, lambda m: m["format"].update(version=4))
     with pytest.raises(CorruptFile, match="upgrade"):
         verify_output(packed)
 

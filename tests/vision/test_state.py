@@ -249,14 +249,14 @@ def test_a_tampered_state_with_a_valid_checksum_is_refused(changes):
 def test_a_newer_version_says_upgrade():
     """Fault 29."""
     dataset = packed(ByNumber(samples(LENGTHS)))
-    state = resealed(after(dataset, 2), version=3)
+    state = resealed(after(dataset, 2), version=4)
     with pytest.raises(InvalidState, match="upgrade quire"):
         dataset.load_state_dict(state)
 
 
 @pytest.mark.parametrize("state", [None, {}, [], {"format": "quire.stream"}, 7])
 def test_what_is_no_state_is_refused(state):
-    with pytest.raises(InvalidState, match="no state of a packed dataset"):
+    with pytest.raises(InvalidState, match="not a state of a packed dataset"):
         packed([]).load_state_dict(state)
 
 

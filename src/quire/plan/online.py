@@ -10,12 +10,11 @@ from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
 from quire.plan.next_row import take_row
 from quire.plan.options import require_integer
 from quire.plan.waiting import Key, Waiting
-from quire.seals import checksum, require_checksum
+from quire.seals import Seal
 
-STATE_VERSION = 2
-"""Version 1 had no checksum."""
 _OPTIONS = ("capacity", "buffer_size", "max_documents_per_row", "align")
-_FIELDS = ("version", *_OPTIONS, "keys", "spaces")
+_FIELDS = {*_OPTIONS, "keys", "spaces"}
+_SEAL = Seal(format="quire.online", owner="an online packer", first=3)
 
 
 class OnlinePacker(Generic[Key]):
@@ -97,19 +96,20 @@ class OnlinePacker(Generic[Key]):
         """Everything that decides the rows to come, for JSON; keys must be ints or strings."""
         for _, key, _ in self._waiting:
             _require_json_key(key)
-        state = {
-            "version": STATE_VERSION,
-            **{name: getattr(self, name) for name in _OPTIONS},
-            "keys": [key for _, key, _ in self._waiting],
-            "spaces": [size * self.align for _, _, size in self._waiting],
-        }
-        return {**state, "checksum": checksum(state)}
+        return _SEAL.sealed(
+            {
+                **{name: getattr(self, name) for name in _OPTIONS},
+                "keys": [key for _, key, _ in self._waiting],
+                "spaces": [size * self.align for _, _, size in self._waiting],
+            }
+        )
 
     @classmethod
     def from_state(cls, state: Mapping[str, object]) -> OnlinePacker[int | str]:
         """A packer that continues exactly where the one that gave the state stood."""
-        keys, spaces = _read_documents(state)
-        packer: OnlinePacker[int | str] = OnlinePacker(**{n: state[n] for n in _OPTIONS})  # type: ignore[arg-type]
+        body = _SEAL.unsealed(_SEAL.opened(state))
+        keys, spaces = _read_documents(body)
+        packer: OnlinePacker[int | str] = OnlinePacker(**{n: body[n] for n in _OPTIONS})
         packer.put_back(keys, spaces)
         return packer
 
@@ -183,22 +183,11 @@ def _require_json_key(key: object) -> None:
 
 
 def _read_documents(state: Mapping[str, object]) -> tuple[list[int | str], list[int]]:
-    if not isinstance(state, Mapping):
-        raise InvalidOption(f"a packer's state is a dict, not a {type(state).__name__}")
-    version = state.get("version")
-    if version not in (1, STATE_VERSION) or isinstance(version, bool):
-        raise InvalidOption(
-            f"the packer's state has version {version!r} but this quire reads versions up to "
-            f"{STATE_VERSION}; upgrade quire, or start from a new packer"
-        )
-    fields = {*_FIELDS} if version == 1 else {*_FIELDS, "checksum"}
-    if set(state) != fields:
+    if set(state) != _FIELDS:
         raise InvalidOption(
             f"the packer's state has fields {sorted(map(str, state))} but must have "
-            f"{sorted(fields)}; use a state as OnlinePacker.state() gave it"
+            f"{sorted(_FIELDS)}; use a state as OnlinePacker.state() gave it"
         )
-    if version != 1:
-        require_checksum(state)
     keys, spaces = state["keys"], state["spaces"]
     if not isinstance(keys, list) or not isinstance(spaces, list) or len(keys) != len(spaces):
         raise InvalidOption(

@@ -17,10 +17,11 @@ from quire.ledger import Ledger
 from quire.plan.lengths import IntArray
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Plan
+from quire.seals import FORMAT_VERSION, Migrations, migrated, read_version
 
-VERSION = 1
 COLUMNS = ("documents", "starts", "stops")
 _KEY = b"quire.plan"
+_MIGRATIONS: Migrations = {}
 _MOST_IN_LISTS = 2**31 - 1
 """Arrow counts what all its lists hold in 32 bits; large lists have 64."""
 
@@ -36,7 +37,7 @@ def plan_table(plan: Plan) -> pa.Table:
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write the file whole or not at all."""
     about = {
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "options": asdict(plan.options),
         "ledger": plan.ledger.to_dict(),
         "lengths_sha256": plan.fingerprint,
@@ -68,7 +69,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     offsets, arrays = _flat(path, table)
     if _checksum(about, offsets, *arrays) != about["sha256"]:
         raise CorruptFile(f"{path} does not match its checksum; save the plan again")
-    return _plan(path, offsets, arrays, about)
+    return _plan(path, offsets, arrays, migrated(about, about["version"], _MIGRATIONS))
 
 
 def _plan(
@@ -95,11 +96,7 @@ def _about(path: str | os.PathLike[str], table: pa.Table) -> dict[str, Any]:
         missing = {"options", "ledger", "lengths_sha256", "sha256"} - about.keys()
     except (KeyError, ValueError, TypeError, AttributeError):
         raise CorruptFile(f"{path} is an Arrow file but not a plan of quire's") from None
-    if version != VERSION or isinstance(version, bool):
-        raise CorruptFile(
-            f"{path} has plan format {version!r} but this quire reads {VERSION}; upgrade quire "
-            "or plan again"
-        )
+    read_version(str(path), version, CorruptFile)
     if missing:
         raise CorruptFile(f"{path} lacks {', '.join(sorted(missing))}; save the plan again")
     return dict(about)

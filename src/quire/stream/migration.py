@@ -1,20 +1,21 @@
-"""States of earlier versions in the form of this one; they go on to the batches of their time."""
+"""How states of earlier versions become those of today and continue to the same batches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from quire.seals import Migrations
 
-def migrated(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a state of version 1 as version 2 has it; its reader refuses what is no state.
 
-    Version 2 tells how few tokens the last fragment of a document may have. In version 1 that was
-    always one, which could be EOS.
+def _with_tail(body: dict[str, Any]) -> dict[str, Any]:
+    """The body of version 1 with what version 2 adds: the shortest end of a document.
+
+    In version 1 its last fragment could be one token, EOS.
     """
-    streams = body["streams"]
+    streams = body.get("streams")
     if not isinstance(streams, Mapping):
-        return dict(body)
+        return body
     return {**body, "streams": {name: _lane(lane) for name, lane in streams.items()}}
 
 
@@ -25,3 +26,6 @@ def _lane(lane: object) -> object:
     if "continues" in packer:  # the sequential packer cuts where a window is full
         return lane
     return {**lane, "packer": {**packer, "tail": 1}}
+
+
+MIGRATIONS: Migrations = {1: _with_tail}

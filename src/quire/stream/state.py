@@ -16,14 +16,13 @@ import numpy.typing as npt
 from quire.errors import InvalidState, OutputError, require_path
 from quire.files import leftovers_swept, whole_file
 from quire.seals import Seal, canonical
-from quire.stream.migration import migrated
+from quire.stream.migration import MIGRATIONS
 
 FORMAT = "quire.stream"
-VERSION = 2
 State: TypeAlias = dict[str, Any]
 Tokens: TypeAlias = npt.NDArray[np.int32]
 
-_SEAL = Seal(format=FORMAT, version=VERSION, owner="a quire stream")
+_SEAL = Seal(format=FORMAT, owner="a quire stream", migrations=MIGRATIONS)
 _FIELDS = ("format", "version", "step", "options", "tokenizer", "streams", "checksum")
 
 
@@ -34,8 +33,7 @@ def sealed(body: Mapping[str, Any]) -> State:
 
 def opened(state: object) -> State:
     """The state, if it is whole, in the form of this version."""
-    fields = read_fields("the state", _SEAL.opened(state), _FIELDS)
-    return fields if fields["version"] == VERSION else sealed(migrated(_SEAL.unsealed(fields)))
+    return read_fields("the state", _SEAL.opened(state), _FIELDS)
 
 
 def save_state(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:

@@ -13,6 +13,7 @@ from quire.storage import AnyPath, RemotePath
 
 _SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
 _PLAN = re.compile(r"plans/[A-Za-z0-9_][A-Za-z0-9._-]*\.arrow")
+_VERSIONS = (1, 3)
 _FORMATS = ("quire.packed", "quire.indexed")
 _NEEDED = ("format", "options", "inputs", "rows", "tokens", "ledger", "shards", "bad_records")
 
@@ -38,10 +39,10 @@ def read_manifest(folder: AnyPath) -> dict[str, Any]:
         raise CorruptFile(f"{path} lacks {', '.join(missing)}; it is damaged")
     said = manifest["format"]
     version = said.get("version") if isinstance(said, dict) else None
-    known = version == 1 and version is not True and said.get("name") in _FORMATS
+    known = version in _VERSIONS and type(version) is int and said.get("name") in _FORMATS
     if not known:
         raise CorruptFile(
-            f"{path} has format {said!r:.80}, but this quire reads version 1; upgrade"
+            f"{path} has format {said!r:.80}, but this quire reads versions {_VERSIONS}; upgrade"
         )
     _require_inside(path, manifest, "shard", _SHARD)
     if is_indexed(manifest):

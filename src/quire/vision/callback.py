@@ -13,8 +13,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from quire.errors import InvalidState
 from quire.files import whole_file
+from quire.seals import Seal
 from quire.vision.resumed_weights import require_weights_of
-from quire.vision.state import later_terms, read_count, require_same_terms
+from quire.vision.state import MIGRATIONS, read_count, require_same_terms
 from quire.vision.telemetry import PackingTelemetry, aggregate_metrics
 from quire.vision.token_accuracy import TokenAccuracy
 from quire.vision.training_packs import TrainingPacks, is_sized
@@ -22,7 +23,12 @@ from quire.vision.training_packs import TrainingPacks, is_sized
 logger = logging.getLogger("quire.vision")
 STATE_NAME = "quire_vision.json"
 """Beside the Trainer's own files in a checkpoint."""
-_FORMAT, _VERSION = "quire.vision.training", 2
+_SEAL = Seal(
+    format="quire.vision.training",
+    owner="training on packs",
+    migrations=MIGRATIONS,
+    first=3,
+)
 
 
 class PackingCallback(TrainerCallback):
@@ -161,13 +167,13 @@ class PackingCallback(TrainerCallback):
         """Write under which terms the packs of this checkpoint were made, beside the weights."""
         if not state.is_world_process_zero:
             return
-        plain = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "epoch": self._packs.packed.epoch,
-            "global_step": state.global_step,
-            "terms": self._terms(),
-        }
+        plain = _SEAL.sealed(
+            {
+                "epoch": self._packs.packed.epoch,
+                "global_step": state.global_step,
+                "terms": self._terms(),
+            }
+        )
         with whole_file(_state_path(args, state)) as path:
             path.write_text(json.dumps(plain, indent=1), encoding="utf-8")
 
@@ -193,14 +199,7 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InvalidState(f"{path} is damaged: {error}; go on from an earlier one") from error
-    found = plain.get("format") if isinstance(plain, dict) else type(plain).__name__
-    if found != _FORMAT:
-        raise InvalidState(f"{path} has the format {found!r}, not {_FORMAT!r}")
-    if plain.get("version") == 1:
-        return {**plain, "terms": later_terms(plain.get("terms"))}
-    if plain.get("version") != _VERSION:
-        raise InvalidState(
-            f"{path} has version {plain.get('version')!r}, but this quire reads up to {_VERSION}; "
-            "upgrade quire"
-        )
-    return dict(plain)
+    try:
+        return _SEAL.opened(plain)
+    except InvalidState as error:
+        raise InvalidState(f"{path}: {error}") from None

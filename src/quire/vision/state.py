@@ -6,16 +6,27 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from quire.errors import InvalidState
-from quire.seals import Seal
+from quire.seals import Migrations, Seal
 
 FORMAT = "quire.vision"
-VERSION = 2
 State: TypeAlias = dict[str, Any]
 _FIELDS = frozenset(
     {"format", "version", "epoch", "terms", "share", "place", "account", "packs", "checksum"}
 )
 
-_SEAL = Seal(format=FORMAT, version=VERSION, owner="a packed dataset")
+
+def _with_scope(body: dict[str, Any]) -> dict[str, Any]:
+    """A body of version 1 with what version 2 adds: the scope was always the buffer."""
+    terms = body.get("terms")
+    if not isinstance(terms, Mapping):
+        return body
+    added = {"packing_scope": "buffer", "seed": None, "plan": None}
+    return {**body, "terms": {**terms, **added}}
+
+
+MIGRATIONS: Migrations = {1: _with_scope}
+"""Of the dataset's states and of the checkpoints of training alike: both hold its terms."""
+_SEAL = Seal(format=FORMAT, owner="a packed dataset", migrations=MIGRATIONS)
 
 
 def sealed(body: Mapping[str, Any]) -> State:
@@ -31,16 +42,7 @@ def opened(state: object) -> State:
             f"the state has the fields {sorted(fields)} but must have {sorted(_FIELDS)}; use a "
             "state as state_dict() gave it"
         )
-    if fields["version"] == VERSION:
-        return fields
-    return sealed({**_SEAL.unsealed(fields), "terms": later_terms(fields["terms"])})
-
-
-def later_terms(terms: object) -> object:
-    """Terms of version 1 with what version 2 tells beside it: all was grouped by the buffer."""
-    if not isinstance(terms, Mapping):
-        return terms
-    return {**terms, "packing_scope": "buffer", "seed": None, "plan": None}
+    return fields
 
 
 def require_same_terms(saved: object, here: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from quire.dataset.corpus.shards import shard_name
 from quire.errors import QuireError, WorkerError
 from quire.files import whole_file
 from quire.ledger import Ledger
-from quire.seals import checksum
+from quire.seals import FORMAT_VERSION, checksum
 from quire.storage import AnyPath, RemotePath, each
 
 _BLOCK = 1 << 22
@@ -50,7 +50,7 @@ class Commit:
 
 def write_commit(folder: AnyPath, commit: Commit) -> None:
     """Put the commit beside the others; the shard must stand already."""
-    plain = asdict(commit) | {"ledger": commit.ledger.to_dict()}
+    plain = asdict(commit) | {"ledger": commit.ledger.to_dict(), "version": FORMAT_VERSION}
     plain["checksum"] = checksum(plain)  # a number that changed on the disk still is a number
     with whole_file(folder / f"{commit.name}.json") as temporary:
         temporary.write_bytes(json.dumps(plain, sort_keys=True).encode())
@@ -130,7 +130,7 @@ def sha256_of(path: AnyPath) -> str | None:
 def _read(file: AnyPath) -> Commit | None:
     try:
         plain = json.loads(file.read_bytes().decode())
-        if plain.pop("checksum") != checksum(plain):
+        if plain.pop("checksum") != checksum(plain) or plain.pop("version") != FORMAT_VERSION:
             return None
         bad = tuple(BadRecord(**record) for record in plain.pop("bad"))
         ledger = Ledger.from_dict(plain.pop("ledger")).check()

@@ -26,8 +26,8 @@ from quire.documents import Documents, TokenizerLike
 from quire.files import leftovers_swept, whole_file
 from quire.ledger import Ledger, Tally
 from quire.plan import PlanOptions
+from quire.seals import FORMAT_VERSION
 
-_VERSION = 1
 _NOT_DECISIVE = (
     *("max_length", "strategy", "overlong", "stride", "min_len", "min_fragment"),
     *("max_documents_per_row", "shuffle", "seed", "keep_source", "partition_size"),
@@ -151,7 +151,7 @@ def _key(
 ) -> str:
     decisive = {k: v for k, v in options.to_dict().items() if k not in _NOT_DECISIVE}
     said = {
-        "version": _VERSION,
+        "version": FORMAT_VERSION,
         "inputs": [file.to_dict() for file in files],
         "options": decisive,
         "tokenizer": tokenizer_fingerprint(named, loaded),

@@ -13,14 +13,13 @@ import quire
 from quire.dataset.corpus.commits import Commit
 from quire.dataset.corpus.inputs import FINGERPRINT, InputFile
 from quire.dataset.corpus.options import CorpusOptions
-from quire.dataset.packed.manifest import CHECKSUM
+from quire.dataset.packed.manifest import CHECKSUM, in_todays_form
 from quire.errors import CorruptFile, OutputError, StorageError
 from quire.files import whole_file
 from quire.ledger import Ledger
-from quire.seals import checksum
+from quire.seals import FORMAT_VERSION, checksum
 from quire.storage import AnyPath
 
-VERSION = 1
 PACKED, INDEXED = "quire.packed", "quire.indexed"
 """The formats: rows in shards, or documents in shards and rows in plans."""
 BAD_RECORDS = "bad_records.jsonl"
@@ -36,7 +35,7 @@ def make_header(
     return {
         "format": {
             "name": INDEXED if options.index_only else PACKED,
-            "version": VERSION,
+            "version": FORMAT_VERSION,
             "quire": quire.__version__,
             "pyarrow": pa.__version__,
         },
@@ -168,3 +167,8 @@ def read_json(path: AnyPath) -> dict[str, Any]:
     if not isinstance(plain, dict):
         raise CorruptFile(f"{path} holds {type(plain).__name__}, not an object")
     return plain
+
+
+def read_header(path: AnyPath) -> dict[str, Any]:
+    """What a run or an output was begun under, in the form of today."""
+    return in_todays_form(path, read_json(path))

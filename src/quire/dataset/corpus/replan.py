@@ -12,7 +12,7 @@ from quire.dataset.corpus.manifest import INDEXED, differences, read_json, write
 from quire.dataset.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.dataset.corpus.output import MANIFEST, WORK, errors_of_writing, sweep, sweep_plans
 from quire.dataset.corpus.result import PackResult
-from quire.dataset.packed.manifest import require_unchanged
+from quire.dataset.packed.manifest import in_todays_form, require_unchanged
 from quire.errors import CorruptFile, InvalidOption, OutputError, unknown_name
 from quire.storage import AnyPath, Named, as_path
 
@@ -73,7 +73,7 @@ def _indexed_manifest(out: AnyPath) -> dict[str, Any]:
     if missing:
         raise CorruptFile(f"{out / MANIFEST} lacks {', '.join(sorted(missing))}; it is damaged")
     require_unchanged(out / MANIFEST, manifest)  # what was changed would get a new checksum
-    return manifest
+    return in_todays_form(out / MANIFEST, manifest)
 
 
 def _changed(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> CorpusOptions:

@@ -17,7 +17,7 @@ from quire.dataset.corpus.manifest import (
     make_header,
     make_index_manifest,
     make_manifest,
-    read_json,
+    read_header,
     require_same,
     write_bad_records,
     write_json,
@@ -202,7 +202,7 @@ class _Run:
 
     def _begin(self, job: PartitionJob, header: dict[str, Any]) -> None:
         if (job.work / RUN).exists():
-            require_same(self.out, read_json(job.work / RUN), header)
+            require_same(self.out, read_header(job.work / RUN), header)
             held = read_commits(job.work, self.out, job.run)
             self._commits = {(commit.partition, commit.piece): commit for commit in held}
         else:
@@ -251,7 +251,7 @@ class _Run:
         """In a store nothing keeps others away: raise if they began under other terms since."""
         if isinstance(work, RemotePath):
             run, whole = work / RUN, self.out / MANIFEST
-            there = read_json(run if run.exists() or not whole.exists() else whole)
+            there = read_header(run if run.exists() or not whole.exists() else whole)
             require_same(self.out, {key: there.get(key) for key in header}, header)
 
     def _manifest(

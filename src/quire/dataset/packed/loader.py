@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from quire.dataset.packed.torch_view import TorchBatches
 
 Ints = npt.NDArray[np.int64]
-_SEAL = Seal(format="quire.loader", version=2, owner="a loader of packed rows")
+_SEAL = Seal(
+    format="quire.loader",
+    owner="a loader of packed rows",
+    migrations={1: lambda body: {"sharded": False} | body},  # at first it was not an option
+    first=2,
+)
 _PER_PAIR = 2e-5
 """The cost of a pair of tokens that attend beside that of a token: `quire.attention_costs`'."""
 
@@ -239,10 +244,7 @@ class PackedLoader:
 
 
 def _opened(state: object) -> dict[str, Any]:
-    """What the state says beside its seal; version 1 had none, nor the option sharded at first."""
-    version = state.get("version") if isinstance(state, dict) and "format" not in state else None
-    if isinstance(state, dict) and version == 1 and version is not True:
-        return {"sharded": False} | {name: state[name] for name in state if name != "version"}
+    """The state without its seal."""
     return _SEAL.unsealed(_SEAL.opened(state))
 
 

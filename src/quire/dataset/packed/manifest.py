@@ -9,12 +9,13 @@ from typing import Any
 
 from quire.dataset.packed.manifest_fields import require_fields
 from quire.errors import CorruptFile, InvalidOption, unknown_name
-from quire.seals import checksum
+from quire.seals import FORMAT_VERSION, Migrations, checksum, migrated, read_version
 from quire.storage import AnyPath, RemotePath
 
 INDEXED = "quire.indexed"
 CHECKSUM = "checksum"
 _SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
+_MIGRATIONS: Migrations = {}
 _PLAN = re.compile(r"plans/[A-Za-z0-9_][A-Za-z0-9._-]*\.arrow")
 
 
@@ -32,15 +33,24 @@ def read_manifest(path: AnyPath) -> dict[str, Any]:
         plans = [plan["file"] for plan in manifest.get("plans", [])]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptFile(f"{file} is no manifest: {type(error).__name__} {error}") from error
-    if version != 1 or isinstance(version, bool):
-        raise CorruptFile(f"{file} has version {version!r} but this quire reads 1; upgrade quire")
+    read_version(str(file), version, CorruptFile)
     for kind, pattern, names in (("shard", _SHARD, shards), ("plan", _PLAN, plans)):
         for name in names:
             if not isinstance(name, str) or not pattern.fullmatch(name) or _is_link(path, name):
                 raise CorruptFile(f"{file} names {name!r:.80}, which is no {kind} of its folder")
     require_fields(file, manifest)
     require_unchanged(file, manifest)
-    return dict(manifest)
+    return in_todays_form(file, manifest)
+
+
+def in_todays_form(file: AnyPath, header: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest, or the header of an unfinished run, of any version as this one writes it."""
+    said = header.get("format")
+    if not isinstance(said, Mapping):
+        raise CorruptFile(f"{file} has the format {said!r:.80} but it must be a mapping")
+    version = read_version(str(file), said.get("version"), CorruptFile)
+    plain = migrated(dict(header), version, _MIGRATIONS)
+    return {**plain, "format": {**said, "version": FORMAT_VERSION}}
 
 
 def require_unchanged(path: AnyPath, manifest: Mapping[str, Any]) -> None:

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from quire.errors import CorruptFile, OutputError
 from quire.files import whole_file
+from quire.seals import FORMAT_VERSION
 
 FOLDER = ".mapped"
 _INDEX = "index.json"
-_VERSION = 1
 _BLOCK = 1 << 22
 
 
@@ -45,7 +45,7 @@ def open_mapped(path: Path, shards: Sequence[Mapping[str, Any]], folder: Path) -
 def _is_current(folder: Path, shards: Sequence[Mapping[str, Any]]) -> bool:
     try:
         index = json.loads((folder / _INDEX).read_bytes())
-        if index["version"] != _VERSION or index["sha256"] != [s["sha256"] for s in shards]:
+        if index["version"] != FORMAT_VERSION or index["sha256"] != _digests(shards):
             return False
         sizes = [(folder / _mapped_name(shard)).stat().st_size for shard in shards]
     except (OSError, ValueError, KeyError, TypeError):
@@ -60,7 +60,7 @@ def _build(path: Path, shards: Sequence[Mapping[str, Any]], folder: Path) -> Non
     sizes = [
         convert_shard(path / s["file"], str(s["sha256"]), folder / _mapped_name(s)) for s in shards
     ]
-    index = {"version": _VERSION, "sha256": [s["sha256"] for s in shards], "sizes": sizes}
+    index = {"version": FORMAT_VERSION, "sha256": _digests(shards), "sizes": sizes}
     with whole_file(folder / _INDEX) as temporary:
         temporary.write_text(json.dumps(index), encoding="utf-8")
 
@@ -112,6 +112,10 @@ def map_table(path: Path) -> pa.Table:
         raise CorruptFile(
             f"{path} is damaged: {error}; remove its folder, and it is made again from the shards"
         ) from error
+
+
+def _digests(shards: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [str(shard["sha256"]) for shard in shards]
 
 
 def _mapped_name(shard: Mapping[str, Any]) -> str:
