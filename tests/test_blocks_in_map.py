@@ -13,7 +13,7 @@ from quire import block_tokenize_fn
 from quire.blocks import BlockOptions, pack_texts
 from quire.errors import InvalidDocument
 from tests.documents.literal_tokenizer import LiteralTokenizer
-from tests.documents.real_tokenizers import folder_of, load
+from tests.tokenizer_files import folder_of, load
 
 TEXTS = [f"{'A quire of sheets, ' * (n % 7)}number {n}." for n in range(40)]
 OPTIONS = {"max_length": 48, "packed": True, "packing_strategy": "best_fit", "stride": 2}
@@ -112,8 +112,8 @@ def test_a_formatted_dataset_gives_them_too(dataset, form):
 @pytest.mark.parametrize("name", ["path", "fast", "slow", "literal"])
 def test_every_kind_of_tokenizer_goes_through_map(name):
     make = {
-        "path": lambda: folder_of("gpt2"),
-        "fast": lambda: load("gpt2"),
+        "path": lambda: folder_of("small-gpt2"),
+        "fast": lambda: load("small-gpt2"),
         "slow": ByT5Tokenizer,
         "literal": LiteralTokenizer,
     }

@@ -1,42 +1,24 @@
-"""Qwen3's and GPT-2's own tokenizers through collation."""
+"""Qwen3's and GPT-2's tokenizers through collation."""
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
+from tests.tokenizer_files import load, parameters
 
 from quire.boundaries import starts_from_lengths
 from quire.collate import DataCollatorForCausalLM, PaddingFreeCollator
 
-TOKENIZERS = Path(__file__).resolve().parents[2].parent / "shared" / "tokenizers"
 TEXTS = [
     ["A quire is a gathering of sheets.", "Folded.", "Bound together, they make a book."],
     ["One short text.", "Ende."],
 ]
 
 
-END_OF_TEXT = "<|endoftext|>"
-
-
-@cache
-def load(name: str, **special):
-    if not (TOKENIZERS / name).is_dir():
-        pytest.skip(f"the tokenizer of {name} is not at ../shared/tokenizers")
-    return AutoTokenizer.from_pretrained(TOKENIZERS / name, **special)
-
-
-@pytest.fixture(params=["qwen3", "qwen3-base", "gpt2"])
+@pytest.fixture(params=parameters("qwen3", "qwen3-base", "gpt2"))
 def tokenizer(request):
     """Qwen3 as shipped, with EOS `<|im_end|>`; its base form, where EOS is PAD; GPT-2."""
-    if request.param != "qwen3-base":
-        return load(request.param)
-    tokenizer = load("qwen3", eos_token=END_OF_TEXT)
-    assert tokenizer.eos_token_id == tokenizer.pad_token_id == 151643
-    return tokenizer
+    return load(request.param)
 
 
 def pack(texts: list[str], tokenizer) -> tuple[list[list[int]], dict[str, list[int]]]:
@@ -82,8 +64,9 @@ def test_old_rows_without_starts_are_read_from_their_eos(tokenizer):
         assert np.array_equal(old[name], new[name]), name
 
 
-def test_a_conversation_is_one_document_whatever_its_messages_end_with():
-    tokenizer = load("qwen3")
+@pytest.mark.parametrize("name", parameters("qwen3"))
+def test_a_conversation_is_one_document_whatever_its_messages_end_with(name):
+    tokenizer = load(name)
     messages = [{"role": "user", "content": "What is a quire?"}] * 3
     text = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -96,13 +79,14 @@ def test_a_conversation_is_one_document_whatever_its_messages_end_with():
         assert collator([row])["position_ids"].tolist() == [[*range(len(ids))] * 2]
 
 
-def test_gpt2_pads_with_eos_as_it_has_no_pad():
-    tokenizer = load("gpt2")
+@pytest.mark.parametrize("name", parameters("gpt2"))
+def test_gpt2_pads_with_eos_as_it_has_no_pad(name):
+    tokenizer = load(name)
     assert tokenizer.pad_token_id is None and tokenizer.bos_token_id == tokenizer.eos_token_id
     batch = DataCollatorForCausalLM(tokenizer, return_tensors="np")(
         [{"input_ids": [5, 6, 7]}, {"input_ids": [5]}]
     )
-    assert batch["input_ids"][1].tolist() == [5, 50256, 50256]
+    assert batch["input_ids"][1].tolist() == [5, tokenizer.eos_token_id, tokenizer.eos_token_id]
     assert batch["labels"][1].tolist() == [-100] * 3
 
 

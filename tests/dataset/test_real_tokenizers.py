@@ -1,14 +1,14 @@
-"""Qwen3's and GPT-2's own tokenizers: by map and as a whole, through the collator, to a model."""
+"""Qwen3's and GPT-2's tokenizers: by map and as a whole, through the collator, to a model."""
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 import pytest
 import torch
 from datasets import Dataset
-from tests.documents.real_tokenizers import folder_of, load
+from tests.tokenizer_files import folder_of, load, parameters
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import quire
@@ -24,23 +24,22 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(params=["qwen3", "qwen3-base", "gpt2"])
+@pytest.fixture(params=parameters("qwen3", "qwen3-base", "gpt2"))
 def tokenizer(request):
     """Qwen3 as shipped; its base form, where EOS is PAD; GPT-2, where BOS is EOS and no PAD is."""
-    if request.param == "qwen3-base":
-        return load("qwen3", eos_token="<|endoftext|>")  # noqa: S106
     return load(request.param)
 
 
-@pytest.fixture(scope="module")
-def model():
+@cache
+def model_of(vocab_size: int) -> LlamaForCausalLM:
+    """Two tiny layers of random weights under the vocabulary of a tokenizer."""
     torch.manual_seed(0)
     config = LlamaConfig(
         hidden_size=16,
         intermediate_size=16,
         num_hidden_layers=2,
         num_attention_heads=2,
-        vocab_size=151_936,
+        vocab_size=vocab_size,
         max_position_embeddings=64,
     )
     return LlamaForCausalLM(config).eval()
@@ -71,16 +70,15 @@ def test_whole_and_by_map_hold_the_same_documents_as_the_tokenizer_gives(tokeniz
     assert sorted(fragments(whole)) == sorted(fragments(mapped)) == documents
 
 
-def test_the_file_of_a_tokenizer_does_as_the_object_does(tokenizer):
-    if tokenizer.eos_token_id == 151643:
-        pytest.skip("the folder holds the shipped form")
-    name = "gpt2" if tokenizer.bos_token_id is not None else "qwen3"
+@pytest.mark.parametrize("name", parameters("qwen3", "gpt2"))
+def test_the_file_of_a_tokenizer_does_as_the_object_does(name):
     records = [{"text": text} for text in TEXTS]
     by_path = quire.pack_dataset(records, folder_of(name), max_length=32)
-    assert by_path == quire.pack_dataset(records, tokenizer, max_length=32)
+    assert by_path == quire.pack_dataset(records, load(name), max_length=32)
 
 
-def test_a_packed_dataset_trains_a_model_in_which_documents_are_apart(tokenizer, model):
+def test_a_packed_dataset_trains_a_model_in_which_documents_are_apart(tokenizer):
+    model = model_of(len(tokenizer))
     dataset = Dataset.from_dict({"text": TEXTS[:3]})
     rows = quire.pack_dataset(dataset, tokenizer, max_length=32)
     batch = DataCollatorForCausalLM(tokenizer)([rows[n] for n in range(len(rows))])
@@ -89,17 +87,19 @@ def test_a_packed_dataset_trains_a_model_in_which_documents_are_apart(tokenizer,
     assert torch.isfinite(model(**batch).loss)
 
 
-def test_the_same_rows_without_their_boundaries_are_seen_to_mix(model):
+@pytest.mark.parametrize("name", parameters("qwen3"))
+def test_the_same_rows_without_their_boundaries_are_seen_to_mix(name):
     """The negative control: the proof above would notice."""
-    tokenizer = load("qwen3")
+    tokenizer = load(name)
     rows = quire.pack_dataset(Dataset.from_dict({"text": TEXTS[:3]}), tokenizer, max_length=32)
     batch = DataCollatorForCausalLM(tokenizer)([rows[n] for n in range(len(rows))])
     leaking = {**batch, "attention_mask": torch.ones_like(batch["input_ids"])}
-    assert not check_isolation(model, leaking).isolated
+    assert not check_isolation(model_of(len(tokenizer)), leaking).isolated
 
 
-def test_packed_conversations_are_apart_and_each_learns_its_answer(model):
-    tokenizer = load("qwen3")
+@pytest.mark.parametrize("name", parameters("qwen3"))
+def test_packed_conversations_are_apart_and_each_learns_its_answer(name):
+    tokenizer = load(name)
     talks = [
         [{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"It is {n}."}]
         for n in range(4)
@@ -111,7 +111,7 @@ def test_packed_conversations_are_apart_and_each_learns_its_answer(model):
         max_length=64,
     )
     batch = DataCollatorForCausalLM(tokenizer)([rows[n] for n in range(len(rows))])
-    assert check_isolation(model, batch).isolated
+    assert check_isolation(model_of(len(tokenizer)), batch).isolated
     learnt = tokenizer.decode(batch["labels"][batch["labels"] != -100])
     assert all(f"It is {n}.<|im_end|>" in learnt for n in range(4))
     assert "?" not in learnt

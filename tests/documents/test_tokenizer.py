@@ -12,7 +12,7 @@ import pytest
 import tokenizers
 import torch
 from tests.documents.literal_tokenizer import LiteralTokenizer
-from tests.documents.real_tokenizers import folder_of, load
+from tests.tokenizer_files import folder_of, load, parameters
 from transformers import ByT5Tokenizer, CTRLTokenizer, PreTrainedTokenizerFast
 
 from quire.documents import ByteTokenizer, EncodeOptions, as_tokenizer, encode_texts
@@ -36,7 +36,7 @@ def word_level() -> tokenizers.Tokenizer:
     return tokenizer
 
 
-@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
+@pytest.mark.parametrize("name", parameters("qwen3", "gpt2"))
 def test_a_file_a_folder_and_the_objects_of_both_libraries_agree(name):
     folder = folder_of(name)
     fast = load(name)
@@ -95,12 +95,12 @@ def test_a_slow_tokenizer_is_asked_for_no_special_tokens_and_reads_literal_ones(
 
 
 def test_a_fast_tokenizer_that_truncated_and_padded_before_gives_all_ids():
-    tokenizer = load("gpt2")
+    tokenizer = load("small-gpt2")
     tokenizer.pad_token = tokenizer.eos_token
     try:
-        tokenizer(["x y z", "x"], truncation=True, max_length=2, padding=True)
+        tokenizer(["a b c", "a"], truncation=True, max_length=2, padding=True)
         assert tokenizer.backend_tokenizer.truncation and tokenizer.backend_tokenizer.padding
-        assert [len(ids) for ids in ids_of(tokenizer, ["x y z", "x"])] == [3, 1]
+        assert [len(ids) for ids in ids_of(tokenizer, ["a b c", "a"])] == [3, 1]
     finally:
         tokenizer.pad_token = None
 
@@ -114,20 +114,20 @@ def test_the_owners_truncation_and_padding_come_back():
 
 
 def test_literal_special_tokens_are_read_as_the_tokenizer_does_by_default():
-    tokenizer = load("gpt2")
-    assert ids_of(tokenizer, ["<|endoftext|>"]) == [[50256]]
-    literal = load("gpt2", split_special_tokens=True)
+    tokenizer = load("small-gpt2")
+    assert ids_of(tokenizer, ["<|endoftext|>"]) == [[756]]
+    literal = load("small-gpt2", split_special_tokens=True)
     expected = literal("<|endoftext|>", add_special_tokens=False)["input_ids"]
     assert len(expected) > 1
     assert ids_of(literal, ["<|endoftext|>"]) == [expected]
-    assert ids_of(tokenizer, ["<|endoftext|>"]) == [[50256]], "one does not change the other"
+    assert ids_of(tokenizer, ["<|endoftext|>"]) == [[756]], "one does not change the other"
 
 
 def test_a_call_that_split_special_tokens_before_leaves_nothing_behind():
-    tokenizer = load("gpt2")
+    tokenizer = load("small-gpt2")
     tokenizer("<|endoftext|>", split_special_tokens=True)
     assert tokenizer.backend_tokenizer.encode_special_tokens
-    assert ids_of(tokenizer, ["<|endoftext|>"]) == [[50256]]
+    assert ids_of(tokenizer, ["<|endoftext|>"]) == [[756]]
 
 
 def test_specials_that_a_tokenizer_would_add_itself_are_not_added():
