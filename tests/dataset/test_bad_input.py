@@ -134,6 +134,18 @@ def test_positions_of_one_document_and_a_number_named_seq_lengths_are_no_packed_
     assert pack([row])["position_ids"].to_pylist() == [[0, 1]]
 
 
+def test_rows_with_lengths_of_their_documents_are_refused_as_input():
+    rows = pack([{"text": "a"}, {"text": "b"}], "byte", seq_lengths=True).to_pylist()
+    rows[0].pop("document_starts")
+    with pytest.raises(InvalidOption, match="packed already: it has 'seq_lengths'"):
+        pack(rows)
+
+
+def test_a_column_named_position_ids_is_not_overwritten():
+    with pytest.raises(InvalidOption, match="position_ids=True writes a column 'position_ids'"):
+        pack([{"input_ids": [5, 6], "position_ids": [0, 1]}], position_ids=True)
+
+
 def test_a_column_of_the_source_s_name_is_not_overwritten():
     records = [{"input_ids": [1, 2], "document_ids": [7, 8]}]
     assert pack(records)["document_ids"].to_pylist() == [[7, 8]]

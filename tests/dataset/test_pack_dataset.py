@@ -69,6 +69,18 @@ def test_the_source_of_every_fragment_is_kept_if_asked():
     assert [row["document_offsets"] for row in rows] == [[0, 0, 0], [1, 0], [4]]
 
 
+def test_boundaries_are_also_written_as_positions_and_lengths_if_asked():
+    records = [{"input_ids": ids} for ids in DOCUMENTS]
+    rows = packed(records, strategy="wrapped", position_ids=True, seq_lengths=True)
+    assert [row["position_ids"] for row in rows] == [
+        [0, 1, 2, 0, 1, 2, 3, 0],
+        [0, 1, 2, 3, 0, 1, 2, 3],
+        [0, 1],
+    ]
+    assert [row["seq_lengths"] for row in rows] == [[3, 4, 1], [4, 4], [2]]
+    assert packed([], position_ids=True, seq_lengths=True) == []
+
+
 def test_another_name_of_the_text():
     records = [{"body": "ab", "text": "no"}]
     assert packed(records, "byte", feature="body")[0]["input_ids"] == [1, 100, 101, 2]

@@ -2,8 +2,8 @@
 
 `DataCollatorForCausalLM` stacks rows into `[B, T]`; `PaddingFreeCollator` lays them end to end as
 `[1, N]`. Both read `input_ids`, and where a row has them `labels`, `document_starts` (or TRL's
-`seq_lengths`) and a loss mask. transformers' Trainer drops columns that the model does not name:
-give it `remove_unused_columns=False`, or `document_starts` never arrive.
+`seq_lengths`, or `position_ids`) and a loss mask. transformers' Trainer drops columns that the
+model does not name: give it `remove_unused_columns=False`, or `document_starts` never arrive.
 
 Vision-language samples have collators of their own: `VisionPaddingFreeCollator` lays packs end to
 end, `VisionPaddedCollator` pads samples, and `VisionCollator` does either, by what comes.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from quire.dataset.groups import group_numbers
 from quire.dataset.records import Columns, Packed, Records, as_columns, require_name
-from quire.dataset.rows import like_input
+from quire.dataset.rows import AddedColumns, like_input, with_boundary_columns
 from quire.dataset.sources import PackSource, documents_of
 from quire.dataset.supervision import supervised_by_labels, teaching_groups
 from quire.documents import Documents, EncodeOptions, TokenizerLike, gather
@@ -45,6 +45,8 @@ def pack_dataset(
     shuffle: bool | None = None,
     seed: int | None = 42,
     keep_source: bool = False,
+    position_ids: bool = False,
+    seq_lengths: bool = False,
     max_bad_records: int = 0,
     progress: bool | None = None,
     return_ledger: bool = False,
@@ -56,8 +58,9 @@ def pack_dataset(
     column) go along with the tokens through every cut, and a tokenizer, if given, says which ids
     there are. Otherwise ``feature`` is text, or ``messages`` are conversations for the tokenizer's
     chat template, whose labels train what the assistant says; it is given the ``tools`` that stand
-    beside them, if any. Documents with equal ``group`` stand in the same row. ``keep_source`` adds
-    where each fragment comes from.
+    beside them, if any. Documents with equal ``group`` are packed into the same row.
+    ``keep_source`` adds where each fragment comes from, ``position_ids`` and ``seq_lengths`` add
+    the boundaries in the forms that transformers' Trainer and TRL's SFTTrainer keep.
     Rows are shuffled by ``seed`` unless the strategy keeps their order. A Dataset comes back as a
     Dataset, anything else as an Arrow table. The cost is one copy of the tokens.
 
@@ -65,8 +68,10 @@ def pack_dataset(
     >>> rows.to_pylist()
     [{'input_ids': [1, 100, 101, 102, 2, 1, 103, 104, 2], 'document_starts': [0, 5]}]
     """
-    require_flag("keep_source", keep_source)
     require_flag("return_ledger", return_ledger)
+    added = AddedColumns(
+        keep_source=keep_source, position_ids=position_ids, seq_lengths=seq_lengths
+    )
     source = PackSource(
         tokenizer=tokenizer,
         feature=feature,
@@ -94,10 +99,10 @@ def pack_dataset(
             seed=seed,
         )
     if isinstance(dataset, Mapping):
-        packed, ledgers = _pack_splits(dataset, source, shape, group, keep_source)
+        packed, ledgers = _pack_splits(dataset, source, shape, group, added)
         _warn_of_drops(sum(ledgers.values(), Ledger()), return_ledger)
         return (packed, ledgers) if return_ledger else packed
-    rows, ledger = _pack(dataset, source, shape, group, keep_source)
+    rows, ledger = _pack(dataset, source, shape, group, added)
     _warn_of_drops(ledger, return_ledger)
     return (rows, ledger) if return_ledger else rows
 
@@ -107,12 +112,12 @@ def _pack_splits(
     source: PackSource,
     shape: PlanOptions,
     group: str | None,
-    keep_source: bool,
+    added: AddedColumns,
 ) -> tuple[Mapping[str, Packed], dict[str, Ledger]]:
     rows, ledgers = {}, {}
     for name, records in splits.items():
         try:
-            rows[name], ledgers[name] = _pack(records, source, shape, group, keep_source)
+            rows[name], ledgers[name] = _pack(records, source, shape, group, added)
         except QuireError as error:
             error.add_note(f"in split {name!r}")
             raise
@@ -121,7 +126,11 @@ def _pack_splits(
 
 
 def _pack(
-    records: Records, source: PackSource, shape: PlanOptions, group: str | None, keep_source: bool
+    records: Records,
+    source: PackSource,
+    shape: PlanOptions,
+    group: str | None,
+    added: AddedColumns,
 ) -> tuple[Packed, Ledger]:
     columns = as_columns(records)
     if group is not None:
@@ -129,7 +138,8 @@ def _pack(
     documents = documents_of(columns, source)
     with words_of_packing():
         documents, plan = _planned(documents, columns, shape, group)
-    rows = gather(documents, plan, keep_source=keep_source)
+    rows = gather(documents, plan, keep_source=added.keep_source)
+    rows = with_boundary_columns(rows, added)
     tokens_are_given = source.tokenizer is None
     return (
         like_input(rows, records, documents, plan, tokens_are_given),

@@ -1,16 +1,83 @@
-"""Packed rows in the kind of the input."""
+"""Packed rows in the kind of the input, with the columns that were asked for."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from quire.dataset.records import Packed, Records, is_hf_dataset
 from quire.documents import Documents
+from quire.documents.gather import require_free
+from quire.documents.list_values import list_lengths, list_values
+from quire.errors import require_flags
 from quire.plan import Plan
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddedColumns:
+    """Columns of the rows beside tokens and ``document_starts``."""
+
+    keep_source: bool = False
+    position_ids: bool = False
+    """Positions that restart with every document: transformers' Trainer keeps this column."""
+    seq_lengths: bool = False
+    """Tokens of each document: TRL's SFTTrainer keeps this column and reads it."""
+
+    def __post_init__(self) -> None:
+        require_flags(self)
+
+
+def with_boundary_columns(rows: pa.Table, added: AddedColumns) -> pa.Table:
+    """The rows with the forms of ``document_starts`` that were asked for beside it.
+
+    >>> rows = pa.table({"input_ids": [[5, 6, 7], [8]], "document_starts": [[0, 2], [0]]})
+    >>> with_boundary_columns(rows, AddedColumns(position_ids=True, seq_lengths=True)).to_pylist()
+    [{'input_ids': [5, 6, 7], 'document_starts': [0, 2], 'position_ids': [0, 1, 0],
+      'seq_lengths': [2, 1]},
+     {'input_ids': [8], 'document_starts': [0], 'position_ids': [0], 'seq_lengths': [1]}]
+    """
+    wanted = [name for name in ("position_ids", "seq_lengths") if getattr(added, name)]
+    for name in wanted:
+        require_free(rows.column_names, f"{name}=True", name)
+    if not wanted:
+        return rows
+    begins, lengths = _fragments(rows)
+    if added.position_ids:
+        positions = np.arange(lengths.sum()) - np.repeat(begins, lengths)
+        rows = rows.append_column("position_ids", _lists_like(rows["input_ids"], positions))
+    if added.seq_lengths:
+        rows = rows.append_column("seq_lengths", _lists_like(rows["document_starts"], lengths))
+    return rows
+
+
+def _fragments(rows: pa.Table) -> tuple[Ints, Ints]:
+    """First token of every fragment, counted over all rows, and its number of tokens."""
+    row_lengths = list_lengths(rows["input_ids"])
+    row_begins = np.cumsum(row_lengths) - row_lengths
+    begins = np.repeat(row_begins, list_lengths(rows["document_starts"]))
+    begins = begins + list_values(rows["document_starts"]).to_numpy()
+    return begins, np.diff(begins, append=row_lengths.sum())
+
+
+def _lists_like(lists: pa.ChunkedArray, values: Ints) -> pa.ChunkedArray:
+    """The values in lists as long as these, chunk by chunk, as offsets in a chunk are 32-bit."""
+    offsets = [np.append(0, np.cumsum(list_lengths(chunk))) for chunk in lists.chunks]
+    edges = np.cumsum([0, *(own[-1] for own in offsets)]).tolist()
+    chunks = [
+        pa.ListArray.from_arrays(
+            pa.array(own, pa.int32()), pa.array(values[first:stop], pa.int32())
+        )
+        for own, (first, stop) in zip(offsets, pairwise(edges), strict=True)
+    ]
+    return pa.chunked_array(chunks, pa.list_(pa.int32()))
 
 
 def like_input(

@@ -6,6 +6,7 @@ speed of memory, several times as fast as taking from a list array.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from os import cpu_count
@@ -38,17 +39,18 @@ def gather(documents: Documents, plan: Plan, *, keep_source: bool = False) -> pa
     }
     columns["document_starts"] = _lists(_starts_in_rows(plan), plan.row_offsets)
     if keep_source:
-        _require_free(columns, "document_ids", "document_offsets")
+        require_free(columns, "keep_source", "document_ids", "document_offsets")
         columns["document_ids"] = _lists(documents.numbers[plan.documents], plan.row_offsets)
         columns["document_offsets"] = _lists(plan.starts, plan.row_offsets)
     return pa.table(columns)
 
 
-def _require_free(columns: dict[str, pa.ChunkedArray], *names: str) -> None:
+def require_free(columns: Collection[str], option: str, *names: str) -> None:
+    """Raise if a column that the option writes is there already."""
     for name in names:
         if name in columns:
             raise InvalidOption(
-                f"keep_source writes a column {name!r}, but the input has one of that name; rename "
+                f"{option} writes a column {name!r}, but the input has one of that name; rename "
                 "it, or leave it out with columns="
             )
 
