@@ -5,20 +5,30 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 FILES := pyproject.toml constraints.txt
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs pictures soak nightly branches mutants clean
+.PHONY: help setup demo test test-slow test-all suites check bench docs pictures soak nightly branches mutants clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
 setup: $(VENV)/.everything  ## install everything, all extras, into .venv
 
 demo: $(VENV)/.base  ## pack the standard library's sources, show rows, write a report
 	@$(BIN)/quire demo
 
-test: $(VENV)/.everything  ## run all tests
-	$(BIN)/python -m pytest -q
+test: $(VENV)/.everything  ## run the quick tests (minutes)
+	QUIRE_HYPOTHESIS=quick $(PYTEST) -m 'not slow'
+
+test-slow: $(VENV)/.everything  ## run the tests that `make test` leaves out
+	$(PYTEST) -m slow
+
+test-all: $(VENV)/.everything  ## run all tests, with all their examples
+	$(PYTEST)
+
+suites: $(VENV)/.everything  ## time both suites, count the branches they take (two hours)
+	$(BIN)/python -m tools.suites docs/reliability/suites.json $(ONLY)
 
 check: $(VENV)/.everything  ## lint, types, layers
 	$(BIN)/ruff check .

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import run
 from tests.terminal import shown_in_terminal
 
 QUIRE = [sys.executable, "-m", "quire"]
+NAMED = "import sys; sys.argv[0] = 'quire'; from quire.cli.app import main; main()"
 
 
 @pytest.fixture
@@ -20,10 +22,6 @@ def corpus(tmp_path: Path) -> Path:
     for name, size in (("a", 10), ("b", 30), ("c", 0), ("d", 5)):
         (tmp_path / f"{name}.txt").write_text("x" * size)
     return tmp_path
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*QUIRE, *arguments], capture_output=True, text=True, check=False)
 
 
 def in_terminal(*arguments: str) -> str:
@@ -70,6 +68,7 @@ def test_demo_packs_recounts_and_shows_rows_and_finds_them_again(corpus, tmp_pat
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.slow
 def test_demo_needs_the_base_install_alone(corpus, tmp_path_factory):
     extras = ["torch", "transformers", "datasets", "jax", "ray", "scipy", "jinja2", "PIL", "polars"]
     code = (
@@ -85,6 +84,7 @@ def test_demo_needs_the_base_install_alone(corpus, tmp_path_factory):
     assert "needs scipy, which is not installed" in done.stdout
 
 
+@pytest.mark.slow
 def test_demo_shows_colours_in_a_terminal(corpus, tmp_path_factory):
     shown = in_terminal(*demo(corpus, tmp_path_factory.mktemp("out")))
     assert "\x1b[1m" in shown
@@ -108,6 +108,16 @@ def test_the_version_is_that_of_the_package():
     import quire
 
     assert run("--version").stdout.strip() == f"quire {quire.__version__}"
+
+
+@pytest.mark.slow
+def test_a_process_prints_and_ends_as_in_this_one():
+    for words in (["--version"], ["plan", "--help"], ["verify", "nowhere"], ["pack"]):
+        command = [sys.executable, "-c", NAMED, *words]
+        there = subprocess.run(command, capture_output=True, text=True, check=False)
+        here = run(*words)
+        assert (there.returncode, there.stdout) == (here.returncode, here.stdout)
+        assert there.stderr == here.stderr
 
 
 def test_every_command_explains_itself_with_an_example():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -17,6 +16,7 @@ from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.partitions import MAX_PARTITIONS
 from quire.dataset.corpus.sample import Sample, pack_sample
 from quire.errors import InvalidOption
+from tests import commands
 
 SAMPLE = Sample(
     num_bytes=1_000 * TELLING,
@@ -39,9 +39,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "quire", "plan", *map(str, arguments), "--tokenizer=byte"]
-    return subprocess.run(words, capture_output=True, text=True, check=False)
+def run(*arguments: object) -> CompletedProcess[str]:
+    return commands.run("plan", *arguments, "--tokenizer=byte")
 
 
 def test_the_whole_is_the_corpus_of_the_sample() -> None:

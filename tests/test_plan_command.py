@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import polars
 import pytest
 
 import quire
+from tests import commands
 
 STRATEGIES = ("best_fit", "first_fit", "greedy", "tight", "wrapped")
 
@@ -30,14 +29,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(cache: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "quire", "plan", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "QUIRE_CACHE": str(cache)},
-    )
+def run(cache: Path, *arguments: object) -> CompletedProcess[str]:
+    return commands.run("plan", *arguments, QUIRE_CACHE=str(cache))
 
 
 @pytest.fixture(scope="module")

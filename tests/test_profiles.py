@@ -1,4 +1,4 @@
-"""By night every property is tried 10,000 times, whatever number stands beside it, and counted."""
+"""How often a property is tried: few times quickly, as it says, or 10,000 times by night."""
 
 from __future__ import annotations
 
@@ -50,8 +50,10 @@ def test_counts():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("profile", "least"), [("quire", (100, 7, 300, 3)), ("nightly", (600,) * 4)]
+    ("profile", "least"),
+    [("quick", (25, 7, 24, 3)), ("quire", (100, 7, 300, 3)), ("nightly", (600,) * 4)],
 )
 def test_the_profile_says_how_many_examples_there_are(tmp_path, profile, least):
     """With 600 in place of 10,000, which would take a minute here."""

@@ -10,7 +10,7 @@ import quire
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.seeds import shard_seed
 from quire.errors import InvalidDocument, InvalidOption
-from tests.corpus.command import run
+from tests.commands import run
 from tests.corpus.corpora import hashes, jsonl, pack, rows
 from tests.dataset.test_chat_tools import ADD, DEAF, SINE, TALK
 from tests.documents.real_tokenizers import folder_of, load

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from tests.corpus.command import command, run
+from tests.commands import run
+from tests.corpus.command import command
 from tests.corpus.corpora import hashes, jsonl, pack, texts
 from tests.terminal import shown_in_terminal
 
@@ -88,6 +89,7 @@ def test_56_control_characters_in_names_are_escaped(tmp_path):
     assert "\x1b" not in refused.stdout + refused.stderr
 
 
+@pytest.mark.slow
 def test_in_a_terminal_there_is_a_live_line(tmp_path, corpus):
     more = ("--partition-size", "300", "--max-bad-records", 1)
     shown = shown_in_terminal(command(*arguments(corpus, tmp_path / "out", *more)), columns=120)

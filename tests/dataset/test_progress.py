@@ -40,6 +40,7 @@ def stderr_on_a_terminal(progress: bool | None) -> bytes:
     return shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("progress", "seen"), [(None, True), (True, True), (False, False)])
 def test_a_terminal_sees_the_bar_unless_it_is_turned_off(progress, seen):
     shown = stderr_on_a_terminal(progress)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import subprocess
-import sys
 from importlib import resources
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.commands import run
 
 import quire
 from quire.errors import CorruptFile, InvalidOption, OutputError
@@ -150,12 +149,7 @@ def test_a_page_that_cannot_be_written_is_an_error_with_the_remedy(packed, tmp_p
 
 
 def test_the_command_prints_where_the_page_is(packed, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "quire", "report", str(packed), "-o", str(tmp_path / "r.html")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run("report", packed, "-o", tmp_path / "r.html")
     assert done.returncode == 0, done.stderr
     assert f"the page: {tmp_path / 'r.html'}" in done.stdout.replace("\n", "")
     assert (tmp_path / "r.html").stat().st_size > 1_000_000

@@ -1,10 +1,8 @@
-"""A store of its own for every test, on one server; folders in memory where there are such."""
+"""A store of its own for every test, on one server."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ import pytest
 from quire.storage import stores
 from tests.storage.server import Store
 
-MEMORY = Path("/dev/shm")  # noqa: S108 - only a faster place for the same files
 NUMBERS = itertools.count()
 KEYS = {
     "AWS_ACCESS_KEY_ID": "AKIATESTING",
@@ -25,14 +22,9 @@ KEYS = {
 }
 
 
-@pytest.fixture
-def tmp_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    place = MEMORY if os.access(MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
-        inner = Path(folder) / "test"
-        inner.mkdir()
-        monkeypatch.setenv("XDG_CACHE_HOME", str(Path(folder) / "cache"))
-        yield inner
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path.parent / "cache"))
 
 
 @pytest.fixture(scope="session")

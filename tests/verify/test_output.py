@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.corpus.command import run
+from tests.commands import run
 from tests.corpus.corpora import forge, jsonl, pack, rows, texts
 
 from quire.dataset.packed import PackedDataset

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.corpus.command import run
+from tests.commands import run
 from tests.corpus.corpora import jsonl
 
 import quire

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests import commands
 from tests.terminal import shown_in_terminal
 
 import quire
@@ -31,12 +32,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "quire", "inspect", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return commands.run("inspect", *arguments)
 
 
 def in_terminal(*arguments: object) -> str:
@@ -63,6 +59,7 @@ def test_a_pipe_shows_boundaries_without_colours(packed):
     assert "alpha" in out
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_every_document_in_its_own_colour(packed):
     row = next(row for row in open_rows(packed).views() if len(row.starts) > 1)
     seen = in_terminal(packed, "--start", row.number, "-n", 1)
@@ -71,6 +68,7 @@ def test_a_terminal_shows_every_document_in_its_own_colour(packed):
     assert len(set(styles)) == len(styles)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--full",)])
 def test_fault_56_control_characters_and_markup_stay_text(packed, more):
     seen = in_terminal(packed, *more)
@@ -79,6 +77,7 @@ def test_fault_56_control_characters_and_markup_stay_text(packed, more):
     assert "<b>gamma</b> [bold]x[/]" in seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--histogram",)])
 def test_a_terminal_without_utf_8_shows_rows_with_characters_spelt_out(packed, more):
     done = subprocess.run(
