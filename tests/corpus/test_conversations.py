@@ -13,7 +13,7 @@ from quire.errors import InvalidDocument, InvalidOption
 from tests.commands import run
 from tests.corpus.corpora import hashes, jsonl, pack, rows
 from tests.dataset.test_chat_tools import ADD, DEAF, SINE, TALK
-from tests.documents.real_tokenizers import folder_of, load
+from tests.tokenizer_files import folder_of, load, parameters
 
 SINE_CALL = {"type": "function", "function": {"name": "sine", "arguments": {"x": 0.5}}}
 OTHER = [TALK[0], {**TALK[1], "tool_calls": [SINE_CALL]}, *TALK[2:]]
@@ -37,19 +37,20 @@ def write(folder, kind, records):
     return path
 
 
-def packed(path, out, **options):
+def packed(path, out, tokenizer="small-qwen3", **options):
     options = {"max_length": 2048, "messages_key": "messages", **options}
-    return pack(path, out, folder_of("qwen3"), **options)
+    return pack(path, out, folder_of(tokenizer), **options)
 
 
+@pytest.mark.parametrize("name", parameters("qwen3"))
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow"])
-def test_conversations_and_their_tools_are_those_of_pack_dataset(tmp_path, kind):
+def test_conversations_and_their_tools_are_those_of_pack_dataset(tmp_path, kind, name):
     """In tables too, in which the tools and calls of one have the keys of all others."""
-    packed(write(tmp_path, kind, RECORDS), tmp_path / "out")
+    packed(write(tmp_path, kind, RECORDS), tmp_path / "out", name)
     options = {"messages": "messages", "max_length": 2048, "keep_source": True}
-    expected = quire.pack_dataset(RECORDS, load("qwen3"), seed=shard_seed(42, 0, 0), **options)
+    expected = quire.pack_dataset(RECORDS, load(name), seed=shard_seed(42, 0, 0), **options)
     assert rows(tmp_path / "out").to_pylist() == expected.to_pylist()
-    text = load("qwen3").decode(rows(tmp_path / "out")["input_ids"][0].as_py())
+    text = load(name).decode(rows(tmp_path / "out")["input_ids"][0].as_py())
     assert '"name": "add", "parameters"' in text and "null" not in text
 
 
@@ -83,7 +84,7 @@ def test_a_name_that_no_tools_have_is_an_error(tmp_path, kind, error, problem):
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_tools_that_the_template_does_not_write_out_are_bad_records(tmp_path, kind):
-    tokenizer = load("qwen3").__class__.from_pretrained(folder_of("qwen3"))
+    tokenizer = load("small-qwen3").__class__.from_pretrained(folder_of("small-qwen3"))
     tokenizer.chat_template = DEAF
     path = write(tmp_path, kind, RECORDS)
     options = {"max_length": 2048, "messages_key": "messages"}
@@ -111,7 +112,7 @@ def test_the_command_writes_what_the_function_writes(tmp_path, arguments, option
     path = write(tmp_path, "jsonl", RECORDS)
     packed(path, tmp_path / "called", **options)
     said = run(
-        *("pack", path, "--out", tmp_path / "said", "--tokenizer", folder_of("qwen3")),
+        *("pack", path, "--out", tmp_path / "said", "--tokenizer", folder_of("small-qwen3")),
         *("--max-length", 2048, "--messages-key", "messages", *arguments),
     )
     assert said.returncode == 0, said.stderr

@@ -22,6 +22,7 @@ from quire.errors import CorruptFile, InvalidOption, OutputError, OversizedDocum
 from quire.plan import Plan
 from quire.verify.output import verify_output
 from tests.corpus.corpora import hashes, jsonl, pack, texts
+from tests.tokenizer_files import folder_of, parameters
 
 ALL = ("input_ids", "document_starts", "document_ids", "document_offsets")
 
@@ -123,10 +124,9 @@ def test_labels_go_along_and_fragments_without_any_are_left_out(tmp_path, option
     assert verify_output(tmp_path / "indexed").problems == []
 
 
-def test_conversations_can_be_planned_again_with_their_labels(tmp_path):
-    folder = Path(__file__).resolve().parents[2].parent / "shared" / "tokenizers" / "qwen3"
-    if not folder.is_dir():
-        pytest.skip("the qwen3 tokenizer is not on this machine")
+@pytest.mark.parametrize("name", parameters("qwen3"))
+def test_conversations_can_be_planned_again_with_their_labels(tmp_path, name):
+    folder = folder_of(name)
     turns = [("user", "1+1?"), ("assistant", "2, as ever since there were numbers")]
     messages = [{"role": role, "content": content} for role, content in turns]
     path = jsonl(tmp_path / "a.jsonl", [{"messages": messages[: 1 + n % 2]} for n in range(9)])

@@ -23,8 +23,7 @@ from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
 from tests.corpus.corpora import contents, hashes, jsonl, pack, rows, texts
 from tests.corpus.pickled_tokenizer import PickledTokenizer
-
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
+from tests.tokenizer_files import folder_of, parameters
 
 
 def encoded(values: list[str]) -> dict[int, list[int]]:
@@ -158,16 +157,14 @@ def test_a_fragment_without_a_trained_label_is_left_out(tmp_path):
     assert rows(tmp_path / "out")["input_ids"].to_pylist() == [[8]]
 
 
-def test_conversations_train_what_the_assistant_says(tmp_path):
-    folder = SHARED / "tokenizers" / "qwen3"
-    if not folder.is_dir():
-        pytest.skip("the qwen3 tokenizer is not on this machine")
+@pytest.mark.parametrize("name", parameters("qwen3"))
+def test_conversations_train_what_the_assistant_says(tmp_path, name):
     messages = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
     path = jsonl(tmp_path / "a.jsonl", [{"messages": messages}, {"messages": []}])
     result = pack(
         path,
         tmp_path / "out",
-        folder,
+        folder_of(name),
         max_length=64,
         messages_key="messages",
         max_bad_records=1,
@@ -178,10 +175,9 @@ def test_conversations_train_what_the_assistant_says(tmp_path):
     assert result.ledger.documents.dropped == {"bad_record": 1}
 
 
-def test_a_real_tokenizer_gives_the_tokens_of_pack_dataset(tmp_path):
-    folder = SHARED / "tokenizers" / "gpt2"
-    if not folder.is_dir():
-        pytest.skip("the gpt2 tokenizer is not on this machine")
+@pytest.mark.parametrize("name", parameters("gpt2"))
+def test_the_file_of_a_tokenizer_gives_the_tokens_of_pack_dataset(tmp_path, name):
+    folder = folder_of(name)
     values = [t for t in texts(40) if t]
     pack(jsonl(tmp_path / "a.jsonl", values), tmp_path / "out", str(folder), workers=2)
     expected = quire.pack_dataset(

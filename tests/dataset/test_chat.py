@@ -11,8 +11,8 @@ import pytest
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.documents.real_tokenizers import folder_of, load
 from tests.documents.word_tokenizer import CHAT, word_tokenizer, words_of
+from tests.tokenizer_files import folder_of, load, parameters
 from tokenizers import processors
 
 import quire
@@ -36,12 +36,10 @@ TOOLS = [
 NO_THOUGHTS = "<think>\n\n</think>\n\n"  # Qwen3's template opens its last turns with these
 
 
-@pytest.fixture(params=["as shipped", "base"])
+@pytest.fixture(params=parameters("qwen3", "qwen3-base"))
 def qwen3(request):
-    """EOS closes a turn in the first, and is another token, PAD, in the second."""
-    return load(
-        "qwen3", **({} if request.param == "as shipped" else {"eos_token": "<|endoftext|>"})
-    )
+    """EOS closes a turn in the first, and is another token, PAD, in the base form."""
+    return load(request.param)
 
 
 def pack(conversations, tokenizer, **options):
@@ -168,7 +166,7 @@ MARKED = (
 
 
 def with_template(template: str):
-    tokenizer = copy.copy(load("qwen3"))
+    tokenizer = copy.copy(load("small-qwen3"))
     tokenizer.chat_template = template
     return tokenizer
 
@@ -212,7 +210,7 @@ def test_where_the_mask_of_transformers_loses_pieces_of_a_character_all_are_trai
 
 
 def test_where_the_mask_of_transformers_runs_on_to_the_user_the_answer_alone_is_trained():
-    tokenizer = copy.deepcopy(load("qwen3"))
+    tokenizer = copy.deepcopy(load("small-qwen3"))
     tokenizer.chat_template = NARROW
     tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
     (row,) = pack([talk_of("hi", "Yes  ", "Secret", "No")], tokenizer)
@@ -240,28 +238,28 @@ LINES_BEHIND = (
 )
 
 
-@pytest.mark.parametrize(
-    ("template", "masked", "trained"),
-    [
-        # "user", ":", " Yes", " or", " no", "?", EOS, "assistant", ":"; then " Yes", EOS
-        (SPACE_BEFORE, [872, 25, 7414, 476, 902, 30, 151645, 77091, 25], [7414, 151645]),
-        (SPACE_BEFORE.replace("{{ eos_token }}", ""), [872, 25, 7414, 476, 902, 30, 77091, 25],
-         [7414]),
-    ],
-)  # fmt: skip
-def test_an_answer_whose_first_token_takes_the_space_of_the_prompt_is_trained(
-    template, masked, trained
-):
-    (row,) = pack([talk_of("Yes or no?", "Yes")], with_template(template))
-    assert row["input_ids"] == masked + trained
-    assert row["labels"] == [-100] * len(masked) + trained
+def ids_of(tokens: list[str]) -> list[int]:
+    """The ids of tokens, as the vocabulary spells them: Ġ is a space, Ċ the end of a line."""
+    return load("small-qwen3").convert_tokens_to_ids(tokens)
+
+
+@pytest.mark.parametrize("end", ["{{ eos_token }}", ""])
+def test_an_answer_whose_first_token_takes_the_space_of_the_prompt_is_trained(end):
+    eos = ["<|im_end|>"] * bool(end)
+    template = SPACE_BEFORE.replace("{{ eos_token }}", end)
+    (row,) = pack([talk_of("True or not?", "True")], with_template(template))
+    question = ["user", ":", "ĠTrue", "Ġor", "Ġnot", "?", *eos, "a", "ss", "ist", "ant", ":"]
+    answer = ["ĠTrue", *eos]
+    assert row["input_ids"] == ids_of(question + answer)
+    assert row["labels"] == [-100] * len(question) + ids_of(answer)
 
 
 def test_an_answer_whose_last_token_takes_the_lines_behind_it_is_trained_to_its_end():
-    (row,) = pack([talk_of("hi", "Hello there.")], with_template(LINES_BEHIND))
-    # "###", " user", "\n", "hi", "\n\n", "###", " assistant", "\n", "Hello", " there", ".\n\n"
-    assert row["input_ids"] == [14374, 1196, 198, 6023, 271, 14374, 17847, 198, 9707, 1052, 382]
-    assert row["labels"] == [-100] * 8 + [9707, 1052, 382]
+    (row,) = pack([talk_of("not", "Hello there.")], with_template(LINES_BEHIND))
+    question = ["##", "#", "Ġuser", "Ċ", "not", "ĊĊ", "##", "#", "Ġa", "ss", "ist", "ant", "Ċ"]
+    answer = ["H", "el", "lo", "Ġthere", ".ĊĊ"]
+    assert row["input_ids"] == ids_of(question + answer)
+    assert row["labels"] == [-100] * len(question) + ids_of(answer)
 
 
 @pytest.mark.parametrize("template", [SPACE_BEFORE, LINES_BEHIND])
@@ -284,7 +282,7 @@ def test_all_pieces_of_a_character_at_the_edge_are_trained():
 
 
 def test_blank_tokens_inside_an_answer_are_trained_where_their_offsets_are_trimmed_away():
-    tokenizer = copy.deepcopy(load("qwen3"))
+    tokenizer = copy.deepcopy(load("small-qwen3"))
     tokenizer.chat_template = PLAIN
     tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
     (row,) = pack([talk_of("hi", "One\n    Two")], tokenizer)
@@ -358,7 +356,7 @@ def test_tool_calls_are_written_with_their_own_arguments_alone():
     """Arrow gives all structs the same keys: the arguments of one tool would appear in all."""
     other = {"type": "function", "function": {"name": "sin", "arguments": {"x": 0.5}}}
     calls = [TOOLS, [TOOLS[0], {**TOOLS[1], "tool_calls": [other]}, *TOOLS[2:]]]
-    tokenizer = load("qwen3")
+    tokenizer = load("small-qwen3")
     from_dicts = pack(calls, tokenizer)
     dataset = Dataset.from_list([{"messages": messages} for messages in calls])
     assert "x" in str(dataset.features)
@@ -385,26 +383,26 @@ def test_long_conversations_are_dropped_by_max_len_and_counted():
 
 def test_a_tokenizer_without_a_template_is_refused():
     with pytest.raises(InvalidOption, match="GPT2Tokenizer has no chat template"):
-        pack([TALK], load("gpt2"))
+        pack([TALK], load("small-gpt2"))
     with pytest.raises(InvalidOption, match="messages need a tokenizer"):
         pack([TALK], None)
 
 
 def test_a_tokenizer_may_be_given_by_its_folder():
-    folder = folder_of("qwen3")
-    expected = pack([TALK], load("qwen3"))
+    folder = folder_of("small-qwen3")
+    expected = pack([TALK], load("small-qwen3"))
     assert pack([TALK], folder) == expected
     assert pack([TALK], str(folder)) == expected
 
 
 def test_a_name_that_is_no_folder_of_a_tokenizer_says_what_to_pass(tmp_path):
-    for named in ("byte", folder_of("qwen3") / "tokenizer.json"):
+    for named in ("byte", folder_of("small-qwen3") / "tokenizer.json"):
         with pytest.raises(InvalidOption, match=f"folder with a chat template, not {named}"):
             pack([TALK], named)
     with pytest.raises(CorruptFile, match="cannot be loaded as a tokenizer"):
         pack([TALK], tmp_path)
     with pytest.raises(InvalidOption, match="GPT2Tokenizer has no chat template"):
-        pack([TALK], folder_of("gpt2"))
+        pack([TALK], folder_of("small-gpt2"))
 
 
 def test_a_slow_tokenizer_cannot_say_where_its_tokens_stand():

@@ -6,7 +6,7 @@ import copy
 from functools import cache
 
 import pytest
-from tests.documents.real_tokenizers import load
+from tests.tokenizer_files import load, parameters
 
 import quire
 
@@ -70,17 +70,17 @@ ONE_EOS = PROMPT + "{% else %}{{ eos_token }}{% endif %}"
 
 
 @cache
-def taught(*marks: str):
-    """Qwen3's tokenizer, taught the marks of other models."""
-    tokenizer = copy.deepcopy(load("qwen3"))
+def taught(name: str, *marks: str):
+    """A tokenizer of Qwen3's, taught the marks of other models."""
+    tokenizer = copy.deepcopy(load(name))
     tokenizer.add_special_tokens({"additional_special_tokens": [*marks]})
     return tokenizer
 
 
-def tokenizer_of(shape: str):
+def tokenizer_of(shape: str, name: str):
     (template, eos, *marks), _ = SHAPES[shape]
     every = {mark for (_, *known), _ in SHAPES.values() for mark in known}
-    tokenizer = taught(*sorted(every)) if marks else taught(eos)
+    tokenizer = taught(name, *sorted(every)) if marks else taught(name, eos)
     tokenizer.chat_template, tokenizer.eos_token = template, eos
     return tokenizer
 
@@ -142,8 +142,8 @@ SHAPES = {
         ["Hello there.<|end|>", "No.\n\nBye<|end|>\n<|endoftext|>"],
     ),
     "Phi-3, of which no mark is a token": (
-        (PHI_3, "<|endoftext|>"),
-        ["Hello there.<|end|>\n", "No.\n\nBye<|end|>\n<|endoftext|>"],  # ">\n" is one token
+        (PHI_3.replace("<|end|>", "<|end|>:"), "<|endoftext|>"),
+        ["Hello there.<|end|>:\n", "No.\n\nBye<|end|>:\n<|endoftext|>"],  # ":\n" is one token
     ),
     "Phi-3, without lines between turns": (
         (PHI_3.replace("{{ '\n' }}", ""), "<|endoftext|>", "<|user|>", "<|assistant|>", "<|end|>"),
@@ -199,13 +199,16 @@ SHAPES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", parameters("qwen3"))
 @pytest.mark.parametrize("shape", SHAPES)
-def test_an_answer_is_trained_with_the_end_of_its_turn_and_nothing_else(shape):
-    assert trained(TALK, tokenizer_of(shape)) == SHAPES[shape][1]
+def test_an_answer_is_trained_with_the_end_of_its_turn_and_nothing_else(shape, name):
+    assert trained(TALK, tokenizer_of(shape, name)) == SHAPES[shape][1]
 
 
+@pytest.mark.parametrize("name", parameters("qwen3"))
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_turn_that_something_follows_ends_in_the_same_way(shape):
-    first, second = trained([*TALK, {"role": "user", "content": "Wait."}], tokenizer_of(shape))
+def test_every_turn_that_something_follows_ends_in_the_same_way(shape, name):
+    talk = [*TALK, {"role": "user", "content": "Wait."}]
+    first, second = trained(talk, tokenizer_of(shape, name))
     assert first == SHAPES[shape][1][0]
     assert second.rstrip() == first.rstrip().replace("Hello there.", "No.\n\nBye")

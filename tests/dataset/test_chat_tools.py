@@ -8,7 +8,7 @@ import json
 import pyarrow as pa
 import pytest
 from datasets import Dataset
-from tests.documents.real_tokenizers import load
+from tests.tokenizer_files import load, parameters
 
 import quire
 from quire.errors import InvalidDocument, InvalidOption
@@ -36,30 +36,32 @@ DEAF = (
 
 def deaf():
     """A tokenizer whose template has no word for tools."""
-    tokenizer = copy.copy(load("qwen3"))
+    tokenizer = copy.copy(load("small-qwen3"))
     tokenizer.chat_template = DEAF
     return tokenizer
 
 
 def pack(records, tokenizer=None, **options):
     options = {"messages": "messages", "max_length": 1024, **options}
-    return quire.pack_dataset(records, tokenizer or load("qwen3"), **options)
+    return quire.pack_dataset(records, tokenizer or load("small-qwen3"), **options)
 
 
 def texts(packed) -> list[str]:
     rows = packed.to_list() if isinstance(packed, Dataset) else packed.to_pylist()
-    return [load("qwen3").decode(row["input_ids"]) for row in rows]
+    return [load("small-qwen3").decode(row["input_ids"]) for row in rows]
 
 
 def expected(tools) -> str:
-    return load("qwen3").apply_chat_template(TALK, tools=tools, tokenize=False)
+    return load("small-qwen3").apply_chat_template(TALK, tools=tools, tokenize=False)
 
 
-def test_tools_are_written_out_by_the_template_and_not_trained():
-    (row,) = pack([{"messages": TALK, "tools": [ADD]}]).to_pylist()
-    tokenizer = load("qwen3")
-    assert tokenizer.decode(row["input_ids"]) == expected([ADD])
-    assert '"name": "add", "parameters"' in expected([ADD])
+@pytest.mark.parametrize("name", parameters("qwen3"))
+def test_tools_are_written_out_by_the_template_and_not_trained(name):
+    tokenizer = load(name)
+    (row,) = pack([{"messages": TALK, "tools": [ADD]}], tokenizer).to_pylist()
+    rendered = tokenizer.apply_chat_template(TALK, tools=[ADD], tokenize=False)
+    assert tokenizer.decode(row["input_ids"]) == rendered
+    assert '"name": "add", "parameters"' in rendered
     assert tokenizer.decode([label for label in row["labels"] if label != -100]) == (
         '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 2}}\n</tool_call><|im_end|>'
         "<think>\n\n</think>\n\nFour.<|im_end|>"
@@ -69,7 +71,7 @@ def test_tools_are_written_out_by_the_template_and_not_trained():
 def test_all_of_a_conversation_with_tools_is_trained_if_asked():
     (row,) = pack([{"messages": TALK, "tools": [ADD]}], assistant_only=False).to_pylist()
     assert row["labels"] == row["input_ids"]
-    assert load("qwen3").decode(row["input_ids"]) == expected([ADD])
+    assert load("small-qwen3").decode(row["input_ids"]) == expected([ADD])
 
 
 def test_a_template_that_marks_its_turns_gets_the_tools_too():

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
-from tests.documents.real_tokenizers import folder_of
+from tests.tokenizer_files import folder_of, parameters
 
 from quire import ByteTokenizer, block_tokenize_fn
 from quire.documents.tokenizer_file import FileTokenizer
@@ -34,7 +34,7 @@ def refusal(recipe, target: str) -> str:
 # Tokenizers
 
 
-@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
+@pytest.mark.parametrize("name", parameters("qwen3", "gpt2"))
 @pytest.mark.parametrize("part", ["", "tokenizer.json"])
 def test_a_tokenizer_is_loaded_from_a_folder_or_a_file(load, name, part):
     text = "a: !singleton:quire.recipes:load_tokenizer [!var where]\n"
@@ -43,14 +43,15 @@ def test_a_tokenizer_is_loaded_from_a_folder_or_a_file(load, name, part):
     assert recipe["a"].eos_token_id is not None
 
 
-def test_transformers_own_loader_gives_transformers_own_tokenizer(load):
+@pytest.mark.parametrize("name", parameters("qwen3"))
+def test_transformers_own_loader_gives_transformers_own_tokenizer(load, name):
     text = (
         "a: !singleton:transformers:AutoTokenizer.from_pretrained [!var where]\n"
         "b: !singleton:transformers:AutoTokenizer.from_pretrained\n"
         "    pretrained_model_name_or_path: !var where\n"
         "    eos_token: '<|endoftext|>'\n"
     )
-    recipe = load(text, where=str(folder_of("qwen3")))
+    recipe = load(text, where=str(folder_of(name)))
     assert recipe["a"].eos_token == "<|im_end|>"  # noqa: S105
     assert recipe["b"].eos_token_id == recipe["b"].pad_token_id
 
@@ -63,7 +64,7 @@ def test_an_object_is_taken_as_it_is(load):
 
 def test_fault_55_a_tokenizer_that_brings_code_is_refused(load, write):
     write('{"auto_map": {"AutoTokenizer": ["code.Tokenizer", null]}}', "t/tokenizer_config.json")
-    write((folder_of("gpt2") / "tokenizer.json").read_text(), "t/tokenizer.json")
+    write((folder_of("small-gpt2") / "tokenizer.json").read_text(), "t/tokenizer.json")
     text = "a: !singleton:transformers:AutoTokenizer.from_pretrained [t]\n"
     assert "asks for code of its own (auto_map)" in refusal(load(text), "a")
 

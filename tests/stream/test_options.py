@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +10,8 @@ from quire.config import load_options
 from quire.errors import InvalidOption
 from quire.stream import DataOptions, SourceOptions, StreamConfig, TrainOptions, open_stream
 from tests.stream.inputs import ListSource, Numbers, config, same, take
+from tests.tokenizer_files import folder_of, load, parameters
 
-TOKENIZERS = Path(__file__).resolve().parents[3] / "shared" / "tokenizers"
-needs_tokenizers = pytest.mark.skipif(
-    not TOKENIZERS.is_dir(), reason="the real tokenizers are not beside the project"
-)
 TEXT = {"backend": "local_text", "local_text": "Grüße"}
 
 
@@ -196,33 +192,30 @@ def test_eos_cannot_be_unlearnt_where_there_is_none():
         open_stream(options, source=ListSource([[[10]]]), tokenizer=tokenizer_of(bos_token_id=1))
 
 
-@needs_tokenizers
-@pytest.mark.parametrize(("name", "pads"), [("qwen3", 151643), ("gpt2", 50256)])
-def test_real_tokenizers_give_their_ids_and_sizes(name, pads):
-    from transformers import AutoTokenizer
-
-    path = TOKENIZERS / name
-    data = {"tokenizer": {"hf_name_or_path": str(path)}, "repeat": False}
+@pytest.mark.parametrize("name", parameters("qwen3", "gpt2"))
+def test_tokenizers_give_their_ids_and_sizes(name):
+    data = {"tokenizer": {"hf_name_or_path": str(folder_of(name))}, "repeat": False}
     with open_stream(plain(data)) as stream:
         (batch,) = take(stream)
         model = stream.config.model
-    theirs = AutoTokenizer.from_pretrained(path)
+    theirs = load(name)
     expected = [*theirs("Grüße", add_special_tokens=False)["input_ids"], theirs.eos_token_id]
     assert batch.input_ids[0, 0][batch.attention_mask[0, 0]].tolist() == expected
-    assert model.pad_token_id == pads
+    assert model.pad_token_id == theirs.convert_tokens_to_ids("<|endoftext|>")
     assert model.eos_token_id == theirs.eos_token_id
     assert model.vocab_size % 128 == 0
     assert model.vocab_size >= len(theirs)
 
 
-@needs_tokenizers
-def test_with_pad_equal_to_eos_the_real_eos_is_still_learnt():
-    tokenizer = {"hf_name_or_path": str(TOKENIZERS / "gpt2")}
+@pytest.mark.parametrize("name", parameters("gpt2"))
+def test_with_pad_equal_to_eos_the_real_eos_is_still_learnt(name):
+    tokenizer = {"hf_name_or_path": str(folder_of(name))}
+    eos = load(name).eos_token_id
     with open_stream(plain({"tokenizer": tokenizer, "repeat": False})) as stream:
         (batch,) = take(stream)
-    assert 50256 in batch.labels[0, 0]
+    assert eos in batch.labels[0, 0]
     assert (batch.labels[0, 1] == -100).all()
-    assert (batch.input_ids[0, 1] == 50256).all()
+    assert (batch.input_ids[0, 1] == eos).all()
 
 
 def test_the_batch_is_the_same_with_and_without_segment_masking():
