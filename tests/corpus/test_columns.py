@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quire.errors import InvalidDocument, QuireError
+import quire
+from quire.errors import InvalidDocument, InvalidOption, QuireError
+from quire.verify.output import verify_output
 from tests.corpus.corpora import jsonl, pack, rows
 
 BARE, MARKED = {"input_ids": [5, 6]}, {"input_ids": [7, 8], "completion_mask": [0, 1]}
@@ -109,3 +113,103 @@ def test_16_rows_that_are_packed_already_are_refused_in_later_files(tmp_path, wr
     with pytest.raises(QuireError, match=r"b\..* (is packed already|holds several documents)"):
         pack([first, packed], tmp_path / "out", None, pretokenized=True, columns=columns)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("write", [jsonl, parquet, arrow])
+def test_truth_values_are_packed_opened_and_verified(tmp_path, write):
+    records = [
+        {"input_ids": [1, 2, 3], "loss_mask": [True, False, True]},
+        {"input_ids": [4, 5], "loss_mask": [True, True]},
+    ]
+    corpus = write(tmp_path / f"a.{write.__name__}", records)
+    for name in ("packed", "indexed"):
+        out = tmp_path / name
+        pack(corpus, out, None, pretokenized=True, max_length=8, index_only=name == "indexed")
+        assert verify_output(out).ok
+        row = quire.PackedDataset(out)[0]
+        assert row["input_ids"].tolist() == [1, 2, 3, 4, 5]
+        assert row["loss_mask"].tolist() == [True, False, True, True, True]
+        assert row["loss_mask"].dtype == bool
+        assert not row["loss_mask"].flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ([True, False], [1, 0], "has numbers under 'loss_mask', where true and false are needed"),
+        ([1, 0], [True, False], "has true or false under 'loss_mask', where integers are needed"),
+        ([1, 0], [0.5, 1], "has numbers with a point under 'loss_mask', where integers are needed"),
+        ([0.5, 1], ["a", "b"], "has strings under 'loss_mask', where numbers are needed"),
+        ([1, 0], [[1], [0]], "has lists under 'loss_mask', where integers are needed"),
+    ],
+)
+def test_a_json_record_of_other_values_is_a_bad_one(tmp_path, first, second, message):
+    records = [{"input_ids": [5, 6], "loss_mask": values} for values in (first, second)]
+    corpus = jsonl(tmp_path / "a.jsonl", records)
+    with pytest.raises(InvalidDocument, match=f"record 1 .* {message}"):
+        pack(corpus, tmp_path / "out", None, pretokenized=True)
+    result = pack(corpus, tmp_path / "out", None, pretokenized=True, max_bad_records=1)
+    assert result.ledger.documents.emitted == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([[[1, 2, 3]]], "list<element: int64>> but lists of numbers are needed; take the outer "),
+        ([[{"a": 1}]], "struct<a: int64>> but lists of numbers are needed; convert it"),
+        ([[Decimal("1.5")]], "decimal128.* but lists of numbers are needed; convert it"),
+        ([[b"abc"]], "list<element: binary> but lists of numbers are needed; convert it"),
+        ([b"abc"], "column '{}' has type binary but lists of numbers are needed; convert it"),
+    ],
+)
+@pytest.mark.parametrize("name", ["input_ids", "weights"])
+def test_columns_that_are_not_lists_of_numbers_are_refused_by_type(tmp_path, name, values, message):
+    table = pa.table({"input_ids": [[7]], name: values})
+    pq.write_table(table, tmp_path / "a.parquet")
+    columns = None if name == "input_ids" else ["weights"]
+    with pytest.raises(InvalidDocument, match=message.format(name)):
+        pack(tmp_path / "a.parquet", tmp_path / "out", None, pretokenized=True, columns=columns)
+
+
+def test_nested_labels_are_refused_though_nobody_asked_for_them(tmp_path):
+    pq.write_table(pa.table({"input_ids": [[7]], "labels": [[[7]]]}), tmp_path / "a.parquet")
+    with pytest.raises(InvalidDocument, match="column 'labels' has type list<element: list<"):
+        pack(tmp_path / "a.parquet", tmp_path / "out", None, pretokenized=True)
+
+
+def test_a_missing_token_column_is_told_with_all_that_are_there(tmp_path):
+    pq.write_table(pa.table({"ids": [b"abc"], "n": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(InvalidOption, match=r"'input_ids'; known: ids, n$"):
+        pack(tmp_path / "a.parquet", tmp_path / "out", None, pretokenized=True)
+
+
+EMPTY = {"input_ids": [], "labels": []}
+
+
+@pytest.mark.parametrize("write", [jsonl, parquet])
+def test_8_empty_documents_with_labels_make_an_empty_output(tmp_path, write):
+    corpus = write(tmp_path / f"a.{write.__name__}", [EMPTY] * 3)
+    with pytest.warns(UserWarning, match="holds no row: of 3 documents 3 left out as empty"):
+        pack(corpus, tmp_path / "out", None, pretokenized=True)
+
+
+def test_8_empty_documents_first_do_not_hide_labels(tmp_path):
+    corpus = jsonl(tmp_path / "a.jsonl", [EMPTY] * 120 + [{"input_ids": [5, 6], "labels": [5, 6]}])
+    result = pack(corpus, tmp_path / "out", None, pretokenized=True)
+    assert result.ledger.documents.dropped == {"empty": 120}
+    assert rows(tmp_path / "out")["labels"].to_pylist() == [[5, 6]]
+
+
+@pytest.mark.parametrize("empty", [jsonl, parquet])
+@pytest.mark.parametrize("full", [jsonl, parquet])
+def test_a_file_of_empty_documents_takes_the_types_of_the_others(tmp_path, empty, full):
+    first = empty(tmp_path / f"a.{empty.__name__}", [EMPTY])
+    second = full(tmp_path / f"b.{full.__name__}", [{"input_ids": [5], "labels": [0.5]}])
+    pack([first, second], tmp_path / "out", None, pretokenized=True)
+    assert rows(tmp_path / "out")["labels"].to_pylist() == [[0.5]]
+
+
+def test_empty_labels_of_an_empty_document_are_not_lost_where_others_have_none(tmp_path):
+    corpus = jsonl(tmp_path / "a.jsonl", [EMPTY, {"input_ids": [5, 6]}])
+    pack(corpus, tmp_path / "out", None, pretokenized=True)
+    assert rows(tmp_path / "out")["input_ids"].to_pylist() == [[5, 6]]

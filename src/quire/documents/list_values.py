@@ -25,11 +25,14 @@ _NUMBERS = (
 )
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of this type are lists of whatever kind."""
+    return any(is_one(kind) for is_one in _LISTS)
+
+
 def is_number_list(kind: pa.DataType) -> bool:
     """Whether values of this type are lists of numbers, truth values included."""
-    if not any(is_list(kind) for is_list in _LISTS):
-        return False
-    return any(is_number(kind.value_type) for is_number in _NUMBERS)
+    return is_list(kind) and any(is_number(kind.value_type) for is_number in _NUMBERS)
 
 
 def list_lengths(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:

@@ -10,16 +10,20 @@ import pyarrow as pa
 from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.expansion import open_stream
+from quire.dataset.corpus.readers.fields import kind_of_values
 from quire.dataset.corpus.readers.tables import table_schema
 from quire.documents.chat import TOOLS
 from quire.documents.json_records import RecordProblem, parse_record, without_bom
 from quire.documents.lines import read_lines
 from quire.documents.list_columns import PER_TOKEN, TOKENS
+from quire.documents.list_values import is_list, is_number_list
 from quire.documents.unfit import require_unpacked
-from quire.errors import InvalidDocument, InvalidOption, unknown_name
+from quire.errors import InvalidDocument, InvalidOption, QuireError, unknown_name
 from quire.storage import RemotePath, each
 
 _TABLES = ("parquet", "arrow")
+_EMPTY, _INTEGER = "null", "int64"
+"""The type of a column that holds nothing, and what it is taken for."""
 _SAMPLE = 100
 """Lines in which a record is looked for that shows what columns there are."""
 
@@ -42,37 +46,46 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
     first, known = _shown(files, schemas, options)
     require_unpacked(known, str(first.path))
     for file, schema in schemas.items():
-        require_unpacked(_of_schema(file, schema), str(file.path))
-    names = options.columns or [name for name in PER_TOKEN if name in known]
+        require_unpacked(_of_schema(schema), str(file.path))
+    names = options.columns or [
+        name for name in PER_TOKEN if name in known or _is_list_of(schemas.get(first), name)
+    ]
     for name in (TOKENS, *names):
         if name not in known:
-            raise unknown_name(f"column of {first.path}", name, known)
+            raise _not_a_list(first, name, schemas.get(first), known)
     columns = {name: known[name] for name in dict.fromkeys((TOKENS, *names))}
     for file, schema in schemas.items():
-        mine = _of_schema(file, schema)
-        _require_same(file, mine, columns, first)
+        _require_same(file, schema, columns, first)
         if not options.columns:
-            _require_none_lost(file, mine, columns, first)
+            _require_none_lost(file, _of_schema(schema), columns, first)
     return columns
 
 
 def _shown(
     files: Sequence[InputFile], schemas: Mapping[InputFile, pa.Schema], options: CorpusOptions
 ) -> tuple[InputFile, dict[str, str]]:
-    """The first file that shows its columns, and those: an empty one shows nothing."""
+    """The first file that shows its columns, and those.
+
+    A file whose documents are all empty shows the names, but no types: it is used where no other
+    file shows more.
+    """
+    empty: tuple[InputFile, dict[str, str]] | None = None
     for file in files:
-        known = _of_schema(file, schemas[file]) if file in schemas else _of_lines(file, options)
-        if known or file in schemas:
+        known = _of_schema(schemas[file]) if file in schemas else _of_lines(file, options)
+        if known.get(TOKENS) == _EMPTY:
+            empty = empty or (file, known)
+        elif known or file in schemas:
             return file, known
-    return files[0], {TOKENS: "int64", **dict.fromkeys(options.columns or (), "int64")}
+    file, known = empty or (files[0], dict.fromkeys((TOKENS, *(options.columns or ())), _EMPTY))
+    return file, {name: _INTEGER if kind == _EMPTY else kind for name, kind in known.items()}
 
 
 def _require_distinct(file: InputFile, schema: pa.Schema) -> None:
     for name in schema.names:
         if schema.names.count(name) > 1:
             raise InvalidDocument(
-                f"{file.path} has {schema.names.count(name)} columns {name!r}, so that it is open "
-                "which one is meant; give each a name of its own"
+                f"{file.path} has {schema.names.count(name)} columns {name!r}, so the choice is "
+                "ambiguous; give each a name of its own"
             )
 
 
@@ -90,17 +103,37 @@ def _require_field(file: InputFile, schema: pa.Schema, options: CorpusOptions) -
         raise InvalidDocument(f"{file.path}: column {name!r} holds {kind} but text is needed")
 
 
-def _of_schema(file: InputFile, schema: pa.Schema) -> dict[str, str]:
+def _is_list_of(schema: pa.Schema | None, name: str) -> bool:
+    return schema is not None and name in schema.names and is_list(schema.field(name).type)
+
+
+def _of_schema(schema: pa.Schema) -> dict[str, str]:
+    """The columns that are lists of numbers, with the type of these."""
     return {
-        field.name: str(field.type.value_type)
-        for field in schema
-        if hasattr(field.type, "value_type") and not pa.types.is_dictionary(field.type)
+        field.name: str(field.type.value_type) for field in schema if is_number_list(field.type)
     }
+
+
+def _not_a_list(
+    file: InputFile, name: str, schema: pa.Schema | None, known: Mapping[str, str]
+) -> QuireError:
+    """The error for a column that is needed and is not a list of numbers, or not there."""
+    there = known if schema is None else schema.names
+    if schema is None or name not in there:
+        return unknown_name(f"column of {file.path}", name, there)
+    kind = schema.field(name).type
+    nested = is_list(kind) and is_list(kind.value_type)
+    remedy = "take the outer dimension away" if nested else "convert it"
+    return InvalidDocument(
+        f"{file.path}: column {name!r} has type {kind} but lists of numbers are needed; {remedy} "
+        "before packing"
+    )
 
 
 def _of_lines(file: InputFile, options: CorpusOptions) -> dict[str, str]:
     if not file.kind.startswith("jsonl"):
         raise InvalidOption(f"{file.path} is text, but tokens were asked for")
+    empty: dict[str, str] = {}
     with open_stream(file) as stream:
         for line in islice(read_lines(stream, max_bytes=options.max_record_bytes), _SAMPLE):
             try:
@@ -109,21 +142,20 @@ def _of_lines(file: InputFile, options: CorpusOptions) -> dict[str, str]:
                 continue
             lists = {name: value for name, value in record.items() if isinstance(value, list)}
             if lists.get(TOKENS):
-                return {name: _kind(value) for name, value in lists.items()}
-    return {}
-
-
-def _kind(values: list[object]) -> str:
-    return "double" if any(isinstance(value, float) for value in values) else "int64"
+                return {name: kind_of_values(value) for name, value in lists.items()}
+            empty = empty or dict.fromkeys(lists, _EMPTY)
+    return empty if TOKENS in empty else {}
 
 
 def _require_same(
-    file: InputFile, mine: Mapping[str, str], columns: Mapping[str, str], first: InputFile
+    file: InputFile, schema: pa.Schema, columns: Mapping[str, str], first: InputFile
 ) -> None:
+    mine = _of_schema(schema)
     for name, kind in columns.items():
-        if mine.get(name) != kind:
+        if mine.get(name) not in (kind, _EMPTY):
+            other = str(schema.field(name).type) if name in schema.names else "nothing"
             raise InvalidDocument(
-                f"{file.path}: column {name!r} holds {mine.get(name, 'nothing')} but in "
+                f"{file.path}: column {name!r} holds {mine.get(name, other)} but in "
                 f"{first.path} it holds {kind}; give all files one schema, or pack them apart"
             )
 

@@ -177,7 +177,9 @@ class _Tokens(_Ids):
 
     def add(self, batch: Batch, file: InputFile) -> int:
         given = cast(pa.Table, batch.values)
-        table = pa.table({name: _as_lists(given[name]) for name in self._columns})
+        table = pa.table(
+            {name: _as_lists(given[name], kind) for name, kind in self._columns.items()}
+        )
         documents = self._read(table, f"{file.path}, counted from record {_first(batch)}")
         self._note_bad(batch, table, documents)
         self._take(batch)
@@ -212,11 +214,14 @@ class _Tokens(_Ids):
             )
 
 
-def _as_lists(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.ListArray:
+def _as_lists(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | pa.ListArray:
     """Lists of one kind: one file has plain ones, another large, fixed-size or viewed ones.
 
-    Arrow's own cast makes invalid arrays of views and of slices.
+    Arrow's own cast makes invalid arrays of views and of slices. Where all lists are empty, they
+    have no type of their own.
     """
+    if pa.types.is_list(column.type) and pa.types.is_null(column.type.value_type):
+        return column.cast(pa.list_(pa.type_for_alias(kind)))
     if pa.types.is_list(column.type) or not is_number_list(column.type):
         return column
     offsets = np.append(0, np.cumsum(list_lengths(column))).astype(np.int32)

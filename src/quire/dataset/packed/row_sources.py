@@ -13,7 +13,7 @@ from quire.errors import CorruptFile, unknown_name
 from quire.plan import Plan
 
 Row: TypeAlias = dict[str, npt.NDArray[Any]]
-Lists: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[np.int32]]
+Lists: TypeAlias = "tuple[npt.NDArray[Any] | _Bits, npt.NDArray[np.int32]]"
 STARTS = "document_starts"
 SOURCE = ("document_ids", "document_offsets")
 _ABOUT_DOCUMENTS = ("document_id", "length")
@@ -146,4 +146,18 @@ def _lists(batch: pa.RecordBatch, name: str) -> Lists:
             f"column {name} is {column.type} or holds nulls, where lists of numbers are needed; "
             "the shard was changed: pack it again"
         )
-    return column.values.to_numpy(), column.offsets.to_numpy()
+    values = column.values
+    flat = _Bits(values) if pa.types.is_boolean(values.type) else values.to_numpy()
+    return flat, column.offsets.to_numpy()
+
+
+class _Bits:
+    """Truth values, which Arrow stores eight to a byte: unpacked when a slice is asked for."""
+
+    def __init__(self, values: pa.BooleanArray) -> None:
+        self._values = values
+
+    def __getitem__(self, part: slice) -> npt.NDArray[np.bool]:
+        unpacked: npt.NDArray[np.bool] = self._values[part].to_numpy(zero_copy_only=False)
+        unpacked.flags.writeable = False  # as other columns are
+        return unpacked

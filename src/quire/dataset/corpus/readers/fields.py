@@ -11,7 +11,7 @@ from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.batches import BadRecord, Batch, Conversation
 from quire.documents.chat import TOOLS
 from quire.documents.json_records import RecordProblem
-from quire.documents.list_columns import PER_TOKEN, TOKENS
+from quire.documents.list_columns import PER_TOKEN
 from quire.documents.unfit import unfit_record
 
 
@@ -38,7 +38,7 @@ def _require_none_lost(
 ) -> None:
     """Columns are those of the first record: masks and labels that come later would be dropped."""
     for name in () if options.columns else PER_TOKEN:
-        if name not in columns and record.get(name) is not None:
+        if name not in columns and record.get(name) not in (None, []):
             raise RecordProblem(f"has {name!r}, which the first record of the input has not")
 
 
@@ -50,11 +50,38 @@ def _require_fit(record: Mapping[str, Any]) -> None:
 
 def _numbers(record: Mapping[str, Any], name: str, kind: str) -> list[Any]:
     values: list[Any] = _required(record, name, list)
-    if kind == "int64" and float in map(type, values):  # Arrow would cut their fractions off
-        raise RecordProblem(
-            f"has numbers with a point under {name!r}, where the first record has integers"
-        )
+    # Arrow would cut fractions off, and take true for 1.
+    types, needed = _NEEDED.get(kind, _INTEGERS)
+    for other in set(map(type, values)) - types:
+        raise RecordProblem(f"has {_WORDS[other]} under {name!r}, where {needed} are needed")
     return values
+
+
+def kind_of_values(values: Sequence[object]) -> str:
+    """The Arrow type of the numbers in a JSON list; of a list that holds others, of integers.
+
+    >>> kind_of_values([1, 2.5]), kind_of_values([True, False]), kind_of_values([1])
+    ('double', 'bool', 'int64')
+    """
+    types = set(map(type, values)) - {type(None)}
+    return "bool" if types == {bool} else "double" if float in types else "int64"
+
+
+_NULL = type(None)  # is found later, with those of tables
+_INTEGERS: tuple[set[type], str] = ({int, _NULL}, "integers")
+_NUMBERS: tuple[set[type], str] = ({int, float, _NULL}, "numbers")
+_NEEDED: dict[str, tuple[set[type], str]] = {
+    "bool": ({bool, _NULL}, "true and false"),
+    **dict.fromkeys(("halffloat", "float", "double"), _NUMBERS),
+}
+_WORDS: dict[type, str] = {
+    bool: "true or false",
+    float: "numbers with a point",
+    int: "numbers",
+    str: "strings",
+    list: "lists",
+    dict: "objects",
+}
 
 
 def _required(record: Mapping[str, Any], key: str, kind: type) -> Any:  # noqa: ANN401
@@ -78,7 +105,7 @@ def as_token_table(batch: Batch, columns: Mapping[str, str]) -> Batch:
         alone = [_table([value], columns) is not None for value in values]
         for record, fits in zip(batch.records, alone, strict=True):
             if not fits:
-                reason = f"has {TOKENS} or columns that are no lists of {', '.join(columns)}"
+                reason = f"has numbers that are too large under {' or '.join(columns)}"
                 batch.bad.append(
                     BadRecord(file=batch.file, record=record, offset=None, reason=reason)
                 )
