@@ -313,3 +313,38 @@ def test_a_recipe_that_is_no_file_or_no_text_is_refused(tmp_path):
 def test_a_variable_that_a_template_cannot_have_is_refused(write, variables):
     with pytest.raises(QuireError, match="the variable"):
         load_recipe(write("a: 1\n"), variables)
+
+
+LONG = (
+    "-- set x = 'y' * 9999\n-- set x = x ~ x ~ x ~ x ~ x ~ x ~ x ~ x\n"
+    "-- set a = x ~ x ~ 'p'\n-- set b = x ~ x ~ 'p'\n"
+)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "{% if a == b %}{% endif %}",
+        "{% if 1 < 2 < 3 and a != b %}{% endif %}",
+        "{% if 'q' in a %}{% endif %}",
+        "{% if a is eq(b) %}{% endif %}",
+        "{% if a is upper %}{% endif %}",
+        "{% if a[1:] %}{% endif %}",
+        "{% if a | length %}{% endif %}",
+        "{% if a | float %}{% endif %}",
+        "{% if a %}{% endif %}",
+        "{% set c = a %}",
+        "{{ 1 if a else 2 }}",
+    ],
+)
+def test_nothing_that_is_done_in_every_turn_is_free(load, statement):
+    """A recipe of 58 KB kept `load_recipe` busy for minutes: its comparisons cost nothing."""
+    text = f"{LONG}-- for i in range(10000)\n{statement * 100}\n-- endfor\nk: 1\n"
+    assert "the template handles more than 1048576 characters" in refusal(load, text)
+
+
+def test_a_loop_of_conditions_as_recipes_have_them_fits_the_budget(load):
+    turns = (
+        "-- for i in range(5000)\n-- if i % 100 == 7 and i is odd\nk{{ i }}: {{ i }}\n-- endif\n"
+    )
+    assert len(dict(load(f"{turns}-- endfor\n"))) == 50

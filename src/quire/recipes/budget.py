@@ -7,7 +7,7 @@ from quire.recipes.problems import Unplaced
 MAX_STEPS = 20_000
 """Turns of loops, calls and includes."""
 MAX_CHARACTERS = 1 << 20
-"""Text made on the way, whether it is written or not."""
+"""Text that is made or compared on the way, whether it is written or not."""
 _ITEM = 16
 """What a number, or an item of a list, counts for."""
 _REMEDY = "shorten its loops, or write the YAML out"
@@ -32,7 +32,9 @@ class Budget:
             one = waiting.pop()
             self._characters -= _ITEM + (len(one) if isinstance(one, str | bytes) else 0)
             if self._characters < 0:
-                raise Unplaced(f"the template makes more than {MAX_CHARACTERS} characters", _REMEDY)
+                raise Unplaced(
+                    f"the template handles more than {MAX_CHARACTERS} characters", _REMEDY
+                )
             if isinstance(one, dict):
                 waiting += [*one.keys(), *one.values()]
             elif isinstance(one, list | tuple | set | range):

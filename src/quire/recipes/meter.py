@@ -11,14 +11,15 @@ _MAKERS = (nodes.List, nodes.Dict, nodes.Tuple, nodes.Concat)
 
 
 class Meter(NodeTransformer):
-    """Puts a price on whatever makes much of little: loops, collections, joined text, text itself.
+    """Charges for everything whose cost grows with its values or with the turns of a loop.
 
-    The filters ``counted`` and ``paid`` are the environment's. Text becomes an expression, as Jinja
-    shows expressions alone to the environment's ``finalize``.
+    Loops, collections, joined text, text itself, slices, conditions, assignments, and both sides of
+    comparisons and tests. The filters ``counted``, ``paid`` and ``ticked`` are the environment's.
+    Text becomes an expression, because Jinja passes only expressions to ``finalize``.
     """
 
     def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """The node, or what stands in its place."""
+        """The node, or its replacement."""
         if isinstance(node, nodes.TemplateData):
             return nodes.Const(node.data, lineno=node.lineno)
         if isinstance(node, nodes.Tuple) and node.ctx != "load":
@@ -26,7 +27,18 @@ class Meter(NodeTransformer):
         self.generic_visit(node)
         if isinstance(node, nodes.For):
             node.iter = _filtered(cast(nodes.Expr, node.iter), "counted")
-        return _filtered(cast(nodes.Expr, node), "paid") if isinstance(node, _MAKERS) else node
+        elif isinstance(node, nodes.If | nodes.CondExpr):
+            node.test = _filtered(cast(nodes.Expr, node.test), "ticked")
+        elif isinstance(node, nodes.Assign):
+            node.node = _filtered(cast(nodes.Expr, node.node), "ticked")
+        elif isinstance(node, nodes.Compare | nodes.Operand):
+            node.expr = _filtered(node.expr, "paid")
+        elif isinstance(node, nodes.Test):
+            node.node = _filtered(node.node, "paid")
+            node.args = [_filtered(argument, "paid") for argument in node.args]
+        is_slice = isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
+        makes = isinstance(node, _MAKERS) or is_slice
+        return _filtered(cast(nodes.Expr, node), "paid") if makes else node
 
 
 def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:

@@ -1,4 +1,4 @@
-"""Jinja with the doors shut: no attributes, no calls but a few, no work without end."""
+"""Jinja without attributes, with only a few calls, and with a limit on the work that it does."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RecipeEnvironment(ImmutableSandboxedEnvironment):
         )
         self.budget = budget
         self.filters = {name: self._paying(made) for name, made in _FILTERS.items()}
-        self.filters |= {"counted": self._counted, "paid": self._pay}
+        self.filters |= {"counted": self._counted, "paid": self._pay, "ticked": self._tick}
         self.globals = {"range": _short_range, "namespace": Namespace}
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ANN401
@@ -98,9 +98,14 @@ class RecipeEnvironment(ImmutableSandboxedEnvironment):
     def _paying(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def paying(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            self._pay(args[0])  # its length may cost more than what comes out
             return self._pay(function(*args, **kwargs))
 
         return paying
+
+    def _tick(self, value: Any) -> Any:  # noqa: ANN401
+        self.budget.write(None)
+        return value
 
     def _pay(self, value: Any) -> Any:  # noqa: ANN401
         self.budget.write(value)
