@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
+from quire.errors import InvalidLengths, InvalidOption
 from quire.vision import calculate_matched_group
 from quire.vision.budgets import Budgets
 from quire.vision.matching import MATCHING_VERSION, group_rows
@@ -41,8 +41,9 @@ def test_no_sequences_give_no_groups():
 
 def test_the_signature_is_that_of_ms_swift():
     parameters = inspect.signature(calculate_matched_group).parameters
-    assert list(parameters) == ["sequences", "packing_length", "is_finished"]
+    assert list(parameters) == ["sequences", "packing_length", "is_finished", "strategy"]
     assert parameters["is_finished"].default is True
+    assert parameters["strategy"].default == "binpack"
 
 
 def test_samples_come_back_as_the_same_objects():
@@ -51,9 +52,48 @@ def test_samples_come_back_as_the_same_objects():
     assert {id(pair) for group in groups for pair in group} == {id(pair) for pair in pairs}
 
 
-def test_a_sequence_that_is_longer_than_a_pack_is_an_error_that_names_it():
-    with pytest.raises(OversizedDocument, match="sequence 1 has 9 tokens but a pack holds 8"):
-        calculate_matched_group([("a", 3), ("b", 9)], 8)
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_sequence_longer_than_a_pack_is_a_group_of_its_own_and_leaves_at_once(is_finished):
+    groups, carried = calculate_matched_group([("a", 3), ("b", 9), ("c", 8)], 8, is_finished)
+    assert groups[:2] == [[("b", 9)], [("c", 8)]]
+    assert (groups[2:], carried) == (([[("a", 3)]], []) if is_finished else ([], [("a", 3)]))
+    alone, none = calculate_matched_group([("b", 9)], 8, is_finished)
+    assert (alone, none) == ([[("b", 9)]], [])
+
+
+def test_the_sequential_strategy_keeps_the_order_and_carries_the_open_group():
+    pairs = list(zip("abcdef", [3, 4, 9, 2, 6, 1], strict=True))
+    groups, carried = calculate_matched_group(pairs, 8, is_finished=False, strategy="sequential")
+    assert lengths_of(groups) == [[3, 4], [9], [2, 6]]
+    assert carried == [("f", 1)]
+    groups, carried = calculate_matched_group(pairs, 8, strategy="sequential")
+    assert (lengths_of(groups), carried) == ([[3, 4], [9], [2, 6], [1]], [])
+
+
+def test_the_sequential_strategy_has_nothing_to_carry_when_its_last_group_is_full():
+    pairs = [("a", 5), ("b", 3)]
+    found = calculate_matched_group(pairs, 8, is_finished=False, strategy="sequential")
+    assert found == ([pairs], [])
+
+
+def test_an_unknown_strategy_is_an_error_that_names_the_known_ones():
+    with pytest.raises(InvalidOption, match="unknown strategy 'fifo'; known: binpack, sequential"):
+        calculate_matched_group([("a", 3)], 8, strategy="fifo")
+
+
+@given(st.lists(st.integers(1, 12), max_size=40), st.booleans())
+def test_the_sequential_strategy_is_next_fit(lengths, is_finished):
+    packs, current = [], []
+    for item in enumerate(lengths):
+        if sum(length for _, length in [*current, item]) > 8:
+            packs += [current] if current else []
+            current = []
+        current.append(item)
+    if current and (is_finished or sum(length for _, length in current) >= 8):
+        packs.append(current)
+        current = []
+    found = calculate_matched_group(list(enumerate(lengths)), 8, is_finished, strategy="sequential")
+    assert found == (packs, current)
 
 
 def test_lengths_that_are_no_integers_are_errors():

@@ -9,13 +9,14 @@ pack; ours is this project's own planner, and `MATCHING_VERSION` is part of a sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Literal, TypeVar
 
 import numpy as np
 
-from quire.errors import InvalidLengths, OversizedDocument
+from quire.errors import InvalidLengths, unknown_name
 from quire.plan.best_fit import best_fit
 from quire.plan.best_fit_few import FEW, best_fit_few
 from quire.plan.lengths import IntArray, as_lengths
@@ -31,11 +32,16 @@ Item = TypeVar("Item")
 
 
 def calculate_matched_group(
-    sequences: Sequence[tuple[Item, int]], packing_length: int, is_finished: bool = True
+    sequences: Sequence[tuple[Item, int]],
+    packing_length: int,
+    is_finished: bool = True,
+    strategy: str = "binpack",
 ) -> tuple[list[list[tuple[Item, int]]], list[tuple[Item, int]]]:
-    """Groups of (sample, length) pairs, and the last of them to be carried on unless finished.
+    """Groups of (sample, length) pairs, and the last group to carry over if it is not yet full.
 
-    The name and the terms are ms-swift's; every group has at most ``packing_length`` tokens.
+    The name, the parameters and the two strategies are ms-swift's: ``binpack`` is best-fit
+    decreasing, ``sequential`` keeps the input's order. A group has at most ``packing_length``
+    tokens; a longer sequence becomes a group of its own. Nothing is carried once ``is_finished``.
 
     >>> sizes = [30, 30, 20, 60, 50, 10]
     >>> groups, carried = calculate_matched_group(list(zip("abcdef", sizes)), 80, False)
@@ -45,19 +51,44 @@ def calculate_matched_group(
     [('b', 30), ('f', 10)]
     """
     require_integer("packing_length", packing_length, 1)
+    if strategy not in _GROUP:
+        raise unknown_name("strategy", strategy, _GROUP)
     sizes = as_lengths([length for _, length in sequences]).astype(np.int64)
-    if len(sizes) and int(sizes.max()) > packing_length:
-        raise OversizedDocument(
-            f"sequence {int(sizes.argmax())} has {int(sizes.max())} tokens but a pack holds "
-            f"{packing_length}; take it out first, as a pack of its own, or raise packing_length"
-        )
     if len(sizes) and not sizes.min():
         raise InvalidLengths(
             f"sequence {int(sizes.argmin())} has no tokens; leave out sequences that are empty"
         )
-    groups = group_rows(sizes.reshape(-1, 1), Budgets(tokens=packing_length))
+    groups = _GROUP[strategy](sizes, packing_length)
+    is_open = bool(groups) and int(sizes[groups[-1]].sum()) < packing_length
+    carried = groups.pop() if is_open and not is_finished else []
     chosen = [[sequences[item] for item in group] for group in groups]
-    return (chosen, []) if is_finished or not chosen else (chosen[:-1], chosen[-1])
+    return chosen, [sequences[item] for item in carried]
+
+
+def _best_fit_groups(sizes: IntArray, packing_length: int) -> list[list[int]]:
+    oversized = sizes > packing_length
+    alone = [[item] for item in np.flatnonzero(oversized).tolist()]
+    fitting = np.flatnonzero(~oversized)
+    groups = group_rows(sizes[fitting].reshape(-1, 1), Budgets(tokens=packing_length))
+    return alone + [fitting[group].tolist() for group in groups]
+
+
+def _next_fit_groups(sizes: IntArray, packing_length: int) -> list[list[int]]:
+    """Groups in the order of the input: one is open, and closed by what does not fit into it."""
+    groups: list[list[int]] = []
+    room = 0
+    for item, size in enumerate(sizes.tolist()):
+        if size > room:
+            groups.append([])
+            room = packing_length
+        groups[-1].append(item)
+        room -= size
+    return groups
+
+
+_GROUP: Mapping[str, Callable[[IntArray, int], list[list[int]]]] = MappingProxyType(
+    {"binpack": _best_fit_groups, "sequential": _next_fit_groups}
+)
 
 
 def group_rows(
