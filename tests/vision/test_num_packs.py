@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from quire.errors import InvalidOption
 from quire.vision import FusionDataset, PackedVLDataset
+from quire.vision.training_packs import TrainingPacks
 
 SIZES = [(n * 37) % 61 + 3 for n in range(90)]
 
@@ -65,6 +68,52 @@ def test_epochs_of_one_length_lose_no_sample():
         assert sorted(flat(ids(packs))) == list(range(len(SIZES)))
         assert all(sum(sample["length"] for sample in pack) <= 100 for pack in packs)
         assert dataset.telemetry().num_packs == dataset.planned_telemetry().num_packs == max(free)
+
+
+def test_a_longer_epoch_keeps_its_underfilled_group_before_it_splits_a_pack():
+    samples = [{"id": n, "length": size} for n, size in enumerate([9, 5, 4, 2])]
+    dataset = PackedVLDataset(samples, packing_length=10)
+    assert ids(dataset) == [[0], [1, 2]]  # sample 3 is an underfilled group
+    dataset.fix_num_packs(3)
+    assert ids(dataset) == [[0], [1, 2], [3]]
+    assert dataset.telemetry().ledger.documents.num_dropped == 0
+    dataset.fix_num_packs(4)
+    assert ids(dataset) == [[0], [1], [2], [3]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 64), min_size=1, max_size=60),
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_no_rank_drops_a_pack_in_an_epoch_that_is_longer_than_planned(
+    lengths, world, num_epochs, drop_last
+):
+    """All ranks together: nothing is dropped in an epoch in which a pack is split."""
+    fused = FusionDataset({"a": [{"id": n, "length": size} for n, size in enumerate(lengths)]})
+    options = {"packing_length": 40, "packing_buffer": 7, "packing_drop_last": drop_last}
+    ranks = [
+        PackedVLDataset(fused, rank=rank, world_size=world, **options) for rank in range(world)
+    ]
+    fewest = len(lengths) // world  # samples of a rank
+    try:
+        planned = [counts(rank, num_epochs) for rank in ranks]
+    except InvalidOption:
+        assume(False)  # without packing_drop_last a rank may have too few samples
+    for rank in ranks:
+        TrainingPacks(rank, world).even_out(num_epochs)
+    evened = [counts(rank, num_epochs) for rank in ranks]
+    number = evened[0][0]
+    assert {n for each in evened for n in each} == {number}
+    for epoch in range(num_epochs):
+        if planned[0][epoch] == number:
+            continue
+        for rank in ranks:
+            rank.set_epoch(epoch)
+        dropped = [rank.planned_telemetry().ledger.documents.num_dropped for rank in ranks]
+        assert not any(dropped) or number == fewest  # no rank with so few can split any further
 
 
 def test_an_epoch_that_is_long_enough_is_as_it_was():

@@ -219,7 +219,7 @@ def test_windows_carry_what_they_leave_underfilled_into_the_next():
     counts = []
     for window in (1 << 15, 32, 16):
         whole = WholeEpoch(seed=0, epoch=0, window=window)
-        schedule = plan_epoch(columns, Share(), options, budgets, whole)
+        schedule = plan_epoch(columns, Share(), options, budgets, whole).schedule()
         assert sorted(p for pack in schedule.packs for p in pack.positions) == list(range(90))
         counts.append(len(schedule.packs))
     assert counts == sorted(counts)

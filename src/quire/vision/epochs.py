@@ -18,7 +18,7 @@ from quire.vision.plans import Plans
 from quire.vision.ranks import Share
 from quire.vision.reading import deals_to_workers, has_positions, open_samples
 from quire.vision.samples import SampleReader
-from quire.vision.schedule import Schedule, plan_epoch, with_num_packs
+from quire.vision.schedule import LENGTHENING_VERSION, EpochPlan, Schedule, plan_epoch
 from quire.vision.scope import WholeEpoch, is_whole
 from quire.vision.streamed import StreamedPacks
 from quire.vision.telemetry import PackingTelemetry
@@ -65,20 +65,22 @@ class Epoch:
         return WholeEpoch(seed=packing.options.seed, epoch=self.number)
 
     @cached_property
-    def schedule(self) -> Schedule | None:
-        """All packs of the rank, if they can be planned."""
+    def plan(self) -> EpochPlan | None:
+        """The groups of the rank, if they can be planned."""
         packing, sizes, whole = self._packing, self.sizes, self.whole
         if sizes is None:
             return None
 
-        def plan() -> Schedule:
+        def plan() -> EpochPlan:
             return plan_epoch(sizes, packing.rank, packing.options, packing.budgets, whole)
 
-        # A buffer's plan is made in less time than it takes to know it again.
-        schedule = packing.plans.get((whole, self._lengths_hash), plan) if whole else plan()
-        if packing.num_packs is None:
-            return schedule
-        return with_num_packs(schedule, packing.num_packs, packing.rank.index)
+        # Planning by the buffer takes less time than computing the key.
+        return packing.plans.get((whole, self._lengths_hash), plan) if whole else plan()
+
+    @cached_property
+    def schedule(self) -> Schedule | None:
+        """All packs of the rank, if they can be planned."""
+        return None if self.plan is None else self.plan.schedule(self._packing.num_packs)
 
     def open_packs(self) -> Packs:
         """The packs of this process, from the first one on."""
@@ -131,6 +133,7 @@ class Epoch:
     def terms(self) -> dict[str, Any]:
         """What must be the same when a state is continued."""
         packing, dataset, whole = self._packing, self._packing.dataset, self.whole
+        schedule = self.schedule
         names = [p.name for p in fields(packing.options) if p.name.startswith("packing_")]
         # Not the private one of `datasets`: it is random where a function could not be hashed.
         found = getattr(dataset, "fingerprint", None)
@@ -139,7 +142,8 @@ class Epoch:
             "packing_length": packing.budgets.tokens,
             "packing_scope": "buffer" if whole is None else "epoch",
             "seed": None if whole is None else whole.seed,
-            "plan": None if self.schedule is None else self.schedule.fingerprint,
+            "plan": None if self.plan is None else self.plan.fingerprint,
+            "lengthening": LENGTHENING_VERSION if schedule and schedule.lengthened else None,
             "matching": MATCHING_VERSION,
             "world_size": packing.rank.count,
             "num_packs": packing.num_packs,

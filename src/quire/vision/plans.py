@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from quire.vision.schedule import Schedule
+from quire.vision.schedule import EpochPlan
 from quire.vision.scope import MOST_SAMPLES
 
 
@@ -13,9 +13,9 @@ class Plans:
     """The latest plans, together of as many samples as one may have; workers make their own."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, Schedule] = {}
+        self._kept: dict[Hashable, EpochPlan] = {}
 
-    def get(self, key: Hashable, plan: Callable[[], Schedule]) -> Schedule:
+    def get(self, key: Hashable, plan: Callable[[], EpochPlan]) -> EpochPlan:
         """The plan with this key, made if it is not there."""
         if key not in self._kept:
             self._kept[key] = plan()
@@ -25,7 +25,7 @@ class Plans:
 
     @property
     def _num_samples(self) -> int:
-        return sum(len(schedule.sizes) for schedule in self._kept.values())
+        return sum(len(plan.sizes) for plan in self._kept.values())
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_kept": {}}

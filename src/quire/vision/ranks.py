@@ -1,9 +1,8 @@
-"""Which samples and packs are a rank's or a worker's own, and as many packs for every rank."""
+"""Which samples and packs belong to a rank or a worker, and packs split into more packs."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quire.errors import InvalidOption
@@ -53,44 +52,14 @@ class Share:
         return Share(index=self.number(part.index), count=self.count * part.count)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EqualPacks:
-    """The packs of each rank, all as many, and those that were surplus."""
-
-    packs: list[list[Group]]
-    surplus: list[list[Group]]
-
-
-def equal_packs(ranks: Sequence[list[Group]], tokens: IntArray, *, drop: bool) -> EqualPacks:
-    """As many packs for every rank: surplus ones are dropped, or else others are split.
-
-    ``tokens`` are the lengths of all samples, by position.
-    """
-    counts = [len(groups) for groups in ranks]
-    if drop:
-        least = min(counts)
-        return EqualPacks(
-            packs=[groups[:least] for groups in ranks], surplus=[groups[least:] for groups in ranks]
-        )
-    most = max(counts)
-    packs = [split_to(groups, most, tokens, rank) for rank, groups in enumerate(ranks)]
-    return EqualPacks(packs=packs, surplus=[[] for _ in ranks])
-
-
-def split_to(groups: list[Group], wanted: int, tokens: IntArray, rank: int) -> list[Group]:
+def split_to(groups: list[Group], wanted: int, tokens: IntArray) -> list[Group]:
     """The groups, the largest of them cut in two until there are enough; no sample is cut.
 
     >>> import numpy as np
     >>> pair = Group(positions=(0, 1, 2), tokens=9)
-    >>> [g.positions for g in split_to([pair], 2, np.array([5, 3, 1]), rank=0)]
+    >>> [g.positions for g in split_to([pair], 2, np.array([5, 3, 1]))]
     [(0,), (1, 2)]
     """
-    num_samples = sum(len(group.positions) for group in groups)
-    if num_samples < wanted:
-        raise InvalidOption(
-            f"rank {rank} has {num_samples} samples but another rank has {wanted} packs, and every "
-            "rank needs as many; set packing_drop_last, or use fewer ranks"
-        )
     # The largest first; of equals, the earlier one, so that every rank finds the same.
     heap = [_entry(place, group) for place, group in enumerate(groups)]
     heapq.heapify(heap)

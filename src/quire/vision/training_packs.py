@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from quire.vision.schedule import even_num_packs
 from quire.vision.torch_base import IterableBase, worker_share
 from quire.vision.wrapper import PackedVLDataset
 
@@ -26,12 +27,12 @@ class TrainingPacks(IterableBase):
         self._num_had = 0
 
     def even_out(self, num_epochs: int) -> None:
-        """Make all epochs as long as the longest: a Trainer measures the first one alone."""
-        longest = 0
+        """Give all epochs the same number of packs: a Trainer measures only the first one."""
+        counts = []
         for epoch in reversed(range(num_epochs)):
             self.packed.set_epoch(epoch)
-            longest = max(longest, len(self.packed))
-        self.packed.fix_num_packs(longest)
+            counts.append(self.packed.pack_counts())
+        self.packed.fix_num_packs(even_num_packs(counts))
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the packs of the epoch, once: a Trainer names it several times."""

@@ -20,6 +20,7 @@ from quire.vision.planned import PlannedPacks
 from quire.vision.ranks import Share
 from quire.vision.reading import has_positions, require_readable
 from quire.vision.samples import Measure, SampleReader
+from quire.vision.schedule import PackCounts
 from quire.vision.state import State, opened, read_count, require_same_terms, sealed
 from quire.vision.telemetry import PackingTelemetry
 from quire.vision.templates import merge_size, prepare_template, token_id
@@ -133,9 +134,10 @@ class PackedVLDataset(IterableBase):
             self._resume = None
 
     def fix_num_packs(self, number: int | None) -> None:
-        """Have this many packs in every epoch, by splitting some; None: as many as there are.
+        """Have this many packs in every epoch; None: as many as the samples fill.
 
-        Trainers count the packs of the first epoch and take as many from all others.
+        Trainers count the packs of the first epoch and take as many from all others. An epoch with
+        fewer keeps the group that it would drop, then splits its largest packs.
         """
         self._packing = replace(self._packing, num_packs=number)
         self._move_to(self.epoch)
@@ -159,11 +161,21 @@ class PackedVLDataset(IterableBase):
     def __len__(self) -> int:
         schedule = self._epoch.schedule
         if schedule is None:
-            raise TypeError(
-                "the number of packs is not known before the samples are read; give "
-                f"{self.lengths_needed}, or ask length_hint()"
-            )
+            raise self._unknown_number()
         return len(schedule.packs)
+
+    def pack_counts(self) -> PackCounts:
+        """How many packs the epoch has as planned, and how many if no group were dropped."""
+        plan = self._epoch.plan
+        if plan is None:
+            raise self._unknown_number()
+        return plan.counts
+
+    def _unknown_number(self) -> TypeError:
+        return TypeError(
+            "the number of packs is not known before the samples are read; give "
+            f"{self.lengths_needed}, or ask length_hint()"
+        )
 
     def length_hint(self) -> int | None:
         """About how many packs the epoch has; None before any was made of unknown lengths."""
