@@ -25,6 +25,13 @@ ToolsKey = Annotated[
 AssistantOnly = Annotated[
     bool, typer.Option(help="Of conversations, train what the assistant says alone.")
 ]
+ChatDate = Annotated[
+    str | None,
+    typer.Option(
+        help="The date, such as 2026-11-18, for chat templates that ask for one.",
+        show_default="today's, as recorded by the first run",
+    ),
+]
 Pretokenized = Annotated[bool, typer.Option("--pretokenized", help="Records hold input_ids.")]
 Column = Annotated[
     list[str] | None, typer.Option(help="A per-token column beside input_ids; may be repeated.")

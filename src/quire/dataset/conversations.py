@@ -26,7 +26,8 @@ def documents_from_messages(columns: Columns, source: PackSource) -> Documents:
     """One document a conversation, whatever it holds."""
     if source.tokenizer is None:
         raise InvalidOption("messages need a tokenizer with a chat template; pass tokenizer=")
-    encode = conversation_encoder(as_chat_tokenizer(source.tokenizer), source.assistant_only)
+    tokenizer = as_chat_tokenizer(source.tokenizer)
+    encode = conversation_encoder(tokenizer, source.assistant_only, source.chat_date)
     conversations = _values(columns, str(source.messages))
     tools = _tools(columns, source.tools)
     bad = BadRecords(len(conversations), source.max_bad_records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
@@ -32,6 +33,7 @@ def pack_dataset(
     messages: str | None = None,
     tools: str | None = "tools",
     assistant_only: bool = True,
+    chat_date: datetime.date | str | None = None,
     group: str | None = None,
     stride: int = 0,
     min_len: int = 1,
@@ -57,10 +59,11 @@ def pack_dataset(
     taken as tokenised where it has ``input_ids``; then ``columns`` (by default every per-token list
     column) go along with the tokens through every cut, and a tokenizer, if given, says which ids
     there are. Otherwise ``feature`` is text, or ``messages`` are conversations for the tokenizer's
-    chat template, whose labels train what the assistant says; it is given the ``tools`` that stand
-    beside them, if any. Documents with equal ``group`` are packed into the same row.
-    ``keep_source`` adds where each fragment comes from, ``position_ids`` and ``seq_lengths`` add
-    the boundaries in the forms that transformers' Trainer and TRL's SFTTrainer keep.
+    chat template, whose labels train what the assistant says; it is given the ``tools`` of each
+    conversation, if any, and ``chat_date`` (today's by default) when it asks for a date. Documents
+    with equal ``group`` are packed into the same row. ``keep_source`` adds where each fragment
+    comes from, ``position_ids`` and ``seq_lengths`` add the boundaries in the forms that
+    transformers' Trainer and TRL's SFTTrainer keep.
     Rows are shuffled by ``seed`` unless the strategy keeps their order. A Dataset comes back as a
     Dataset, anything else as an Arrow table. The cost is one copy of the tokens.
 
@@ -79,6 +82,7 @@ def pack_dataset(
         messages=messages,
         tools=tools,
         assistant_only=assistant_only,
+        chat_date=chat_date,
         encode=EncodeOptions(
             add_bos=add_bos, add_eos=add_eos, max_len=max_len, truncate_at=truncate_at
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from quire.dataset.texts import text_batches
 from quire.documents import Documents, EncodeOptions, TokenizerLike, as_tokenizer
 from quire.documents.bad_records import BadRecords
 from quire.documents.chat import TOOLS
+from quire.documents.chat_date import as_chat_date, today
 from quire.documents.encode import encode_contents, with_specials
 from quire.documents.encoded import Encoded
 from quire.documents.list_columns import TOKENS, documents_from_columns, require_column_names
@@ -35,6 +37,7 @@ class PackSource:
     messages: str | None = None
     tools: str | None = TOOLS
     assistant_only: bool = True
+    chat_date: datetime.date | str | None = None
     encode: EncodeOptions
     max_bad_records: int = 0
     progress: bool | None = None
@@ -43,6 +46,12 @@ class PackSource:
         require_flags(self)
         require_integer("max_bad_records", self.max_bad_records, 0)
         require_column_names(self.columns)
+        date = as_chat_date(self.chat_date)
+        object.__setattr__(self, "chat_date", date or today())  # one day for all splits
+        if date is not None and self.messages is None:
+            raise InvalidOption(
+                f"chat_date={date.isoformat()!r} has no meaning without messages; leave it out"
+            )
         if not isinstance(self.tools, str | None):
             raise InvalidOption(
                 f"tools is {type(self.tools).__name__} but must be the name of a column; put the "

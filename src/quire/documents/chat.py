@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from quire.documents.chat_date import as_chat_date, today
 from quire.documents.chat_template import ChatTemplate, ChatTokenizer, Messages
 from quire.documents.tokenizer import CalledTokenizer
 from quire.documents.turns import find_turns
@@ -30,23 +32,28 @@ class Encode(Protocol):
     ) -> tuple[list[int], list[int]]: ...
 
 
-def conversation_encoder(tokenizer: ChatTokenizer, assistant_only: bool = True) -> Encode:
+def conversation_encoder(
+    tokenizer: ChatTokenizer,
+    assistant_only: bool = True,
+    date: datetime.date | str | None = None,
+) -> Encode:
     """A function from messages to (input_ids, labels), as the chat template renders them.
 
     With ``assistant_only``, labels are -100 on everything that the assistant does not say. Where
     the template marks that itself (a generation block), its mask is used; otherwise the turns are
     found in the rendered text. Tools that are given go to the template. Content that is null or
-    absent, as beside tool calls, is an empty text. The function raises
+    absent, as beside tool calls, is an empty text. A template that asks for the date gets
+    ``date``, or today's, the same for all conversations. The function raises
     `InvalidDocument` with a message that completes 'record 7 ...'.
     """
 
-    template = ChatTemplate(tokenizer)
-    _ = _spoken_by(template) if assistant_only else template.source  # before the first record
+    plain = ChatTemplate(tokenizer, as_chat_date(date) or today())
+    _ = _spoken_by(plain) if assistant_only else plain.source  # before the first record
     encoder = CalledTokenizer(tokenizer)
 
     def encode(messages: Messages, tools: object = None) -> tuple[list[int], list[int]]:
         messages = _checked(messages)
-        template = ChatTemplate.of(tokenizer, tools)
+        template = plain.with_tools(tools)
         if not assistant_only:
             ids: list[int] = encoder.encode_batch([template.render(messages)]).tokens.tolist()
             return ids, list(ids)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
+from quire.documents.chat_date import ASKS_FOR_DATE, FIXED_NOW, directives
 from quire.documents.tokenizer import TokenizerLike
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, missing_dependency
 
@@ -51,17 +53,23 @@ def as_chat_tokenizer(named: TokenizerLike) -> ChatTokenizer:
     return cast(ChatTokenizer, found)
 
 
+def asks_for_date(tokenizer: object) -> bool:
+    """Whether any chat template of the tokenizer writes the date."""
+    return ASKS_FOR_DATE in str(getattr(tokenizer, "chat_template", None))
+
+
 @dataclass(frozen=True)
 class ChatTemplate:
     """What makes text of messages."""
 
     tokenizer: ChatTokenizer
+    date: datetime.date
+    """The date that the template gets when it asks for one."""
     tools: Sequence[Any] | None = None
 
-    @classmethod
-    def of(cls, tokenizer: ChatTokenizer, tools: object) -> ChatTemplate:
+    def with_tools(self, tools: object) -> ChatTemplate:
         """The template with a record's tools, which are a list, JSON of one, or nothing."""
-        template = cls(tokenizer, _as_list(tools))
+        template = replace(self, tools=_as_list(tools))
         if template.tools and not re.search(r"\btools\b", template.source):
             raise InvalidDocument(
                 "has tools, which the chat template does not write out; give the tokenizer a "
@@ -87,12 +95,15 @@ class ChatTemplate:
 
     def render(self, messages: Messages, *, add_generation_prompt: bool = False) -> str:
         """The text."""
+        source = self.source
+        dated = {"chat_template": FIXED_NOW + source} if ASKS_FOR_DATE in source else {}
         with _errors_of_rendering():
             text: str = self.tokenizer.apply_chat_template(
                 list(messages),
                 tokenize=False,
                 add_generation_prompt=add_generation_prompt,
-                **self._tools,
+                **dated,
+                **self._given,
             )
         return text
 
@@ -103,12 +114,18 @@ class ChatTemplate:
         with _errors_of_rendering():
             (text,), (blocks,) = cast(Any, render_jinja_template)(  # whose annotation is wrong
                 [list(messages)],
-                chat_template=self.source,
+                chat_template=(FIXED_NOW if ASKS_FOR_DATE in self.source else "") + self.source,
                 return_assistant_tokens_mask=True,
                 **self.tokenizer.special_tokens_map,
-                **self._tools,
+                **self._given,
             )
         return text, blocks
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """What the template sees beside the messages."""
+        dated = {"quire_date": directives(self.date)} if ASKS_FOR_DATE in self.source else {}
+        return {**self._tools, **dated}
 
     @property
     def _tools(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def make_encoder(
         known = None if tokenizer is None else as_tokenizer(tokenizer).vocab_size
         return _Tokens(columns, known)
     if options.messages_key is not None:
-        return _Conversations(cast(ChatTokenizer, tokenizer), options.assistant_only)
+        return _Conversations(cast(ChatTokenizer, tokenizer), options)
     return _Texts(as_tokenizer(tokenizer), options)
 
 
@@ -132,9 +132,9 @@ def _failed(file: InputFile, record: int, error: Exception) -> InvalidDocument:
 
 
 class _Conversations(_Ids):
-    def __init__(self, tokenizer: ChatTokenizer, assistant_only: bool) -> None:
+    def __init__(self, tokenizer: ChatTokenizer, options: CorpusOptions) -> None:
         super().__init__()
-        self._encode = conversation_encoder(tokenizer, assistant_only)
+        self._encode = conversation_encoder(tokenizer, options.assistant_only, options.chat_date)
         self._tokens: list[list[int]] = []
         self._labels: list[list[int]] = []
 

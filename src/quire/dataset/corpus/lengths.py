@@ -21,7 +21,7 @@ from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.partition_job import Progress, too_many_bad
 from quire.dataset.corpus.partitions import make_partitions
 from quire.dataset.corpus.readers import BadRecord, read_span
-from quire.dataset.corpus.tokenizer import load_tokenizer, tokenizer_fingerprint
+from quire.dataset.corpus.tokenizer import load_tokenizer, settled, tokenizer_fingerprint
 from quire.documents import Documents, TokenizerLike
 from quire.files import leftovers_swept, whole_file
 from quire.ledger import Ledger, Tally
@@ -75,6 +75,7 @@ def corpus_lengths(
     """The lengths of all documents; from ``cache_dir``, where they were counted there before."""
     files = find_inputs(inputs)
     loaded = load_tokenizer(tokenizer, options)
+    options = settled(options, loaded)
     file = cache_dir and cache_dir / f"{_key(files, options, tokenizer, loaded)}.arrow"
     if file and (kept := _read(file)) is not None:
         return kept

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from dataclasses import asdict, dataclass
 
 from quire.documents import EncodeOptions
 from quire.documents.chat import TOOLS
+from quire.documents.chat_date import as_chat_date
 from quire.documents.option_words import words_of_packing
 from quire.errors import InvalidOption, require_flags
 from quire.plan import PlanOptions, keeps_order
@@ -35,7 +37,10 @@ class CorpusOptions:
     tools_key: str | None = TOOLS
     """The field that holds the tools of a conversation; None leaves them out."""
     assistant_only: bool = True
-    """Train what the assistant says alone."""
+    """Train only what the assistant says."""
+    chat_date: datetime.date | str | None = None
+    """The date, in ISO form, that a chat template gets when it asks for one; None: today's, fixed
+    when packing begins, recorded in the manifest and kept by ``resume``."""
     pretokenized: bool = False
     """Records hold ``input_ids``, which are taken as they are."""
     columns: tuple[str, ...] | None = None
@@ -77,6 +82,8 @@ class CorpusOptions:
             )
 
     def _require_names(self) -> None:
+        date = as_chat_date(self.chat_date)
+        object.__setattr__(self, "chat_date", date and date.isoformat())
         for name in ("text_key", "messages_key", "tools_key"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
@@ -89,6 +96,8 @@ class CorpusOptions:
             raise InvalidOption("columns go along with tokens that are given: say pretokenized")
         if self.messages_key is None and self.tools_key not in (TOOLS, None):
             raise InvalidOption("tools_key goes along with messages: name messages_key too")
+        if self.messages_key is None and self.chat_date is not None:
+            raise InvalidOption("chat_date goes along with messages: name messages_key too")
         taken = self.pretokenized or self.messages_key is not None
         if taken and (self.truncate_at is not None or self.max_len is not None):
             raise InvalidOption("truncate_at and max_len are for text; leave them out")
@@ -129,7 +138,7 @@ class CorpusOptions:
         """Plain values, as they stand in the manifest."""
         plain = asdict(self)
         if self.messages_key is None:
-            del plain["tools_key"]
+            del plain["tools_key"], plain["chat_date"]
         return {**plain, "columns": None if self.columns is None else list(self.columns)}
 
 

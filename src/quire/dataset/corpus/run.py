@@ -40,7 +40,7 @@ from quire.dataset.corpus.output import (
 from quire.dataset.corpus.partition_job import PartitionJob, Progress, Report, too_many_bad
 from quire.dataset.corpus.partitions import Partition, make_partitions
 from quire.dataset.corpus.result import PackResult
-from quire.dataset.corpus.tokenizer import load_tokenizer, tokenizer_fingerprint
+from quire.dataset.corpus.tokenizer import load_tokenizer, settled, tokenizer_fingerprint
 from quire.dataset.packed.manifest import read_manifest
 from quire.documents import TokenizerLike
 from quire.documents.list_columns import require_column_names
@@ -180,15 +180,25 @@ class _Run:
     def _job(self, work: AnyPath) -> PartitionJob:
         require_apart(self._named, self.out)
         files = find_inputs(self._named, self.out)
+        tokenizer = load_tokenizer(self._tokenizer, self._options)
+        self._options = settled(self._options, tokenizer, self._recorded(work))
         return PartitionJob(
             out=self.out,
             work=work,
             files=files,
             options=self._options,
-            tokenizer=load_tokenizer(self._tokenizer, self._options),
+            tokenizer=tokenizer,
             columns=resolve_columns(files, self._options),
             max_bad_records=self._budget,
         )
+
+    def _recorded(self, work: AnyPath) -> dict[str, Any] | None:
+        """The options of the output that is continued, if there is one."""
+        for file in (self.out / MANIFEST, work / RUN):
+            if file.exists():
+                options = read_header(file).get("options")
+                return options if isinstance(options, dict) else None
+        return None
 
     def _already_complete(self, work: AnyPath, header: dict[str, Any]) -> PackResult:
         manifest = read_manifest(self.out)

@@ -20,7 +20,7 @@ from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.output import DATA, WORK
 from quire.dataset.corpus.partition_job import PartitionJob, Progress
 from quire.dataset.corpus.partitions import first_partitions, text_size
-from quire.dataset.corpus.tokenizer import load_tokenizer
+from quire.dataset.corpus.tokenizer import load_tokenizer, settled
 from quire.documents import TokenizerLike
 from quire.errors import InvalidOption
 
@@ -77,12 +77,14 @@ def _packed(
 ) -> Sample:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     files = find_inputs(inputs)
+    loaded = load_tokenizer(tokenizer, options)
+    options = settled(options, loaded)
     job = PartitionJob(
         out=Path(),
         work=Path(),
         files=files,
         options=replace(options, index_only=False),
-        tokenizer=load_tokenizer(tokenizer, options),
+        tokenizer=loaded,
         columns=resolve_columns(files, options),
         max_bad_records=budget,
     )

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from quire.dataset.corpus.options import CorpusOptions
 from quire.documents import ByteTokenizer, TokenizerLike, as_tokenizer
-from quire.documents.chat_template import as_chat_tokenizer
+from quire.documents.chat_date import today
+from quire.documents.chat_template import as_chat_tokenizer, asks_for_date
 from quire.errors import InvalidOption
 from quire.storage import as_path, is_uri
 
@@ -44,6 +48,19 @@ def load_tokenizer(named: TokenizerLike | None, options: CorpusOptions) -> Token
             "fetch it, and give its path"
         )
     return as_tokenizer(named) if options.messages_key is None else as_chat_tokenizer(named)
+
+
+def settled(
+    options: CorpusOptions, loaded: TokenizerLike | None, recorded: Mapping[str, Any] | None = None
+) -> CorpusOptions:
+    """The options with what was left to the tokenizer and to the calendar filled in.
+
+    The date is the one that an unfinished or finished output has ``recorded`` among its options,
+    or else today's; it stays open where no template asks for it.
+    """
+    if options.messages_key is None or options.chat_date or not asks_for_date(loaded):
+        return options
+    return replace(options, chat_date=(recorded or {}).get("chat_date") or today())
 
 
 def tokenizer_fingerprint(named: TokenizerLike | None, loaded: TokenizerLike | None) -> object:
