@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from tools.fault_lines import numbered
 from tools.fault_tests import find_tests
 from tools.reliability import PAGE, ROOT, page
@@ -18,10 +17,11 @@ def test_every_fault_has_a_test_that_carries_its_number():
 
 
 def test_the_lines_are_those_of_the_list_of_faults():
-    if not FAULTS.exists():
-        pytest.skip("the list of faults lies beside the project, not in it")
-    text = re.sub(r"\s+", " ", FAULTS.read_text())
-    last = max(int(number) for number in re.findall(r"(?:\.\*\*|[.)]) (\d+) [`a-zA-Z<]", text))
+    """The list is beside the project, not in every clone."""
+    last = max(numbered())
+    if FAULTS.exists():
+        text = re.sub(r"\s+", " ", FAULTS.read_text())
+        last = max(int(number) for number in re.findall(r"(?:\.\*\*|[.)]) (\d+) [`a-zA-Z<]", text))
     assert sorted(numbered()) == list(range(1, last + 1))
 
 

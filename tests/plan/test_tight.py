@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,9 +22,8 @@ from quire.plan.pattern_problem import Fragments
 from quire.plan.pattern_program import solve_relaxed
 from quire.plan.patterns import Patterns
 from quire.plan.tight import solve_patterns
+from tests.lengths import wikipedia
 from tests.plan.textbook import decreasing_fit
-
-WIKIPEDIA = Path(__file__).resolve().parents[2].parent / "shared" / "lengths" / "wikipedia_512.json"
 
 
 def histogram(lengths) -> tuple[np.ndarray, np.ndarray]:
@@ -243,9 +240,7 @@ def test_without_scipy_the_error_says_what_to_install(monkeypatch, lengths):
     ("cap", "utilization"), [(3, 0.9975), (16, 0.9998), (None, 0.9998)], ids=str
 )
 def test_wikipedia_is_packed_as_well_as_published_solvers_do(cap, utilization):
-    if not WIKIPEDIA.exists():
-        pytest.skip("the Wikipedia histogram is not at ../shared/lengths/wikipedia_512.json")
-    numbers = np.array(json.loads(WIKIPEDIA.read_text())["counts_for_length_1_up"])
+    numbers = wikipedia()
     sizes = (np.flatnonzero(numbers) + 1)[::-1]
     counts = numbers[sizes - 1]
     patterns = solve_patterns(sizes, counts, 512, cap)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +18,8 @@ from quire.plan.vector_knapsack import VectorKnapsack
 from quire.plan.vector_levels import search_levels
 from quire.plan.vector_search import whole_rows
 from quire.plan.vector_sizes import Vectors
+from tests.lengths import documents
 from tests.plan.vector_textbook import fewest_rows
-
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "lengths"
 
 
 def best_row(sizes, prices, budgets):
@@ -149,12 +146,7 @@ def _without_scipy(monkeypatch) -> None:
 
 @pytest.mark.parametrize(("name", "bound"), [("chartqa_vl", 1563), ("ai2d_vl", 552)])
 def test_the_bound_of_real_documents_at_56_tiles(name, bound):
-    path = SHARED / f"{name}.json"
-    if not path.exists():
-        pytest.skip(f"the sizes are not at ../shared/lengths/{name}.json")
-    columns = json.loads(path.read_text())
-    sizes = np.column_stack([columns["tokens"], columns["tiles"]])
-    assert vector_bound(sizes, [16_384, 56]) == bound
+    assert vector_bound(documents(name), [16_384, 56]) == bound
 
 
 def test_tiles_alone_prove_the_bound_of_the_chart_questions_by_hand():

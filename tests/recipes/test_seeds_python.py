@@ -15,18 +15,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from datasets import Dataset
-from tests.documents.real_tokenizers import folder_of
-from tests.recipes.seed_fences import REASON, SEEDS, fences
+from tests.recipes.seed_fences import fences
+from tests.tokenizer_files import folder_of
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import quire
 from quire.bins import Bin, Document
 from quire.collate import DataCollatorForCausalLM, get_pos_ids_for_packed_sequence
 
-pytestmark = [
-    pytest.mark.skipif(not SEEDS.is_dir(), reason=REASON),
-    pytest.mark.filterwarnings("ignore:block_tokenize_fn dropped"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:block_tokenize_fn dropped")
 NAMES = {
     "forgather.ml.datasets.block_tokenizer": "quire.blocks",
     "forgather.ml.datasets": "quire.blocks",
@@ -51,7 +48,7 @@ def run(text: str, **names) -> SimpleNamespace:
 def model():
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=151_936,
+        vocab_size=1_792,
         hidden_size=16,
         intermediate_size=16,
         num_hidden_layers=1,
@@ -65,8 +62,8 @@ def model():
 @pytest.fixture
 def here(tmp_path, monkeypatch, texts):
     """A working directory in which the names of the snippets stand for local files."""
-    (tmp_path / "qwen3-1.7b-base").symlink_to(folder_of("qwen3"))
-    (tmp_path / "your_model").symlink_to(folder_of("gpt2"))
+    (tmp_path / "qwen3-1.7b-base").symlink_to(folder_of("small-qwen3"))
+    (tmp_path / "your_model").symlink_to(folder_of("small-gpt2"))
     (tmp_path / "your_dataset").mkdir()
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (tmp_path / "your_dataset" / "train.jsonl").write_text(lines)

@@ -1,4 +1,4 @@
-"""Every YAML snippet of seeds 000 and 001, as it stands there, does its work."""
+"""Every YAML snippet of seeds 000 and 001, as it stands there, and recipes of the same form."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import re
 
 import pytest
 import yaml
-from tests.documents.real_tokenizers import folder_of
-from tests.recipes.seed_fences import REASON, SEEDS, as_parameters, fences
+from tests.recipes.seed_fences import (
+    ANCHORED,
+    HERE,
+    OWN,
+    PREPROCESSED,
+    SEEDS,
+    SHUFFLED,
+    recipes,
+)
+from tests.tokenizer_files import folder_of, parameters
 
 from quire import block_tokenize_fn, load_recipe
 from quire.collate import DataCollatorForCausalLM
 
 pytestmark = pytest.mark.filterwarnings("ignore:block_tokenize_fn dropped")
-SNIPPETS = as_parameters("yaml")
-WHOLE = [
-    one for one in SNIPPETS if one.marks or re.search(r"-- extends|\[map_function\]", one.values[0])
-]
+SNIPPETS = recipes()
+WHOLE = [one for one in SNIPPETS if re.search(r"-- extends|\[map_function\]", one.values[0])]
 OPTION = re.compile(r"^ {4}(\w+): ([^*!{#\n]+?)\s*(?:#.*)?$", re.MULTILINE)
 
 
@@ -41,11 +47,12 @@ def packed(texts, options, tokenizer="byte") -> list[tuple[list[int], list[int]]
     return rows_of(block_tokenize_fn({"text": texts}, tokenizer, "text", **options))
 
 
-@pytest.mark.skipif(not SEEDS.is_dir(), reason=REASON)
 def test_no_snippet_is_forgotten():
     texts = [file.read_text("utf-8") for file in sorted(SEEDS.glob("00[01]_*.txt"))]
-    assert len(SNIPPETS) == sum(text.count("```yaml\n") for text in texts) == 14
-    assert sum(is_whole(snippet.values[0]) for snippet in SNIPPETS) == 9
+    in_seeds = sum(text.count("```yaml\n") for text in texts)
+    assert in_seeds == (14 if HERE else 0)
+    assert len(SNIPPETS) == in_seeds + len(OWN)
+    assert sum(is_whole(snippet.values[0]) for snippet in SNIPPETS) == (9 if HERE else 0) + 4
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS)
@@ -83,36 +90,29 @@ def test_the_rows_of_a_snippet_go_through_its_collator(snippet, write, data):
         ]
 
 
-@pytest.mark.skipif(not SEEDS.is_dir(), reason=REASON)
-def test_seed_000_leaves_the_tokenizer_of_its_collator_open(write, data):
-    recipe = load_recipe(write(fences("000", "yaml")[0]), {"tokenizer": "byte"})
-    assert recipe["datasets_preprocessor_args"]["packing_strategy"] == "best_fit"
+def test_a_collator_that_names_no_tokenizer_gets_the_recipe_s(write):
+    recipe = load_recipe(write(PREPROCESSED), {"tokenizer": "byte"})
+    assert recipe["datasets_preprocessor_args"]["packing_strategy"] == "first_fit"
     partial = recipe["datacollator"]
     assert partial.func is DataCollatorForCausalLM
-    assert partial.keywords == {"max_length": 4096, "return_tensors": "pt"}
-    made = partial(tokenizer=recipe["tokenizer"])
-    assert made == recipe["collator"]
+    assert partial.keywords == {"max_length": 2048, "return_tensors": "pt"}
+    assert partial(tokenizer=recipe["tokenizer"]) == recipe["collator"]
 
 
-@pytest.mark.skipif(not SEEDS.is_dir(), reason=REASON)
-def test_seed_001_shares_one_tokenizer_and_takes_its_seed_from_a_variable(write, data, texts):
-    snippet = next(text for text in fences("001", "yaml") if "[data_collator]" in text)
+def test_a_recipe_shares_one_tokenizer_and_takes_its_seed_from_a_variable(write, data):
     variables = {"tokenizer": "byte", "dataset": data.name}
-    recipe = load_recipe(write(snippet), variables)
+    recipe = load_recipe(write(ANCHORED), variables)
     function = recipe["map_function"]
     assert function.keywords["tokenizer"] is recipe["tokenizer"]
     assert recipe["datacollator"].tokenizer is recipe["tokenizer"]
     assert recipe["datacollator"].packed_sequences is True
-    assert function.keywords["seed"] == 42
-    assert (
-        load_recipe(write(snippet), variables | {"seed": 5})["map_function"].keywords["seed"] == 5
-    )
+    assert function.keywords["seed"] == 11
+    other = load_recipe(write(ANCHORED), variables | {"seed": 5})
+    assert other["map_function"].keywords["seed"] == 5
 
 
-@pytest.mark.skipif(not SEEDS.is_dir(), reason=REASON)
-@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
-def test_a_snippet_packs_with_a_real_tokenizer(name, write, texts, data):
-    snippet = fences("000", "yaml")[0]
+@pytest.mark.parametrize("name", parameters("qwen3", "gpt2"))
+def test_a_recipe_packs_with_a_tokenizer_in_a_folder(name, write, texts, data):
     folder = folder_of(name)
-    recipe = load_recipe(write(snippet), {"tokenizer": str(folder), "dataset": data.name})
-    assert rows_of(recipe["train_dataset"]) == packed(texts, said_options(snippet), folder)
+    recipe = load_recipe(write(SHUFFLED), {"tokenizer": str(folder), "dataset": data.name})
+    assert rows_of(recipe["train_dataset"]) == packed(texts, said_options(SHUFFLED), folder)
