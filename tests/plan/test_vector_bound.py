@@ -144,6 +144,7 @@ def _without_scipy(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "bound"), [("chartqa_vl", 1563), ("ai2d_vl", 552)])
 def test_the_bound_of_real_documents_at_56_tiles(name, bound):
     assert vector_bound(documents(name), [16_384, 56]) == bound

@@ -196,6 +196,7 @@ def test_less_work_never_breaks_a_budget_and_none_is_best_fit():
 # Real documents.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "tiles", "proven", "rows"),
     [

@@ -55,6 +55,7 @@ def after(dataset, num_packs):
 # Real samples.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "tiles", "proven", "rows", "first_fit", "best_fit"),
     [
