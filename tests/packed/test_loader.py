@@ -155,6 +155,31 @@ def test_the_sequence_is_the_same_for_every_number_of_workers(dataset, workers, 
     assert len(found) == loader.steps_per_epoch - 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("start", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
+)
+def test_workers_start_every_pass_at_the_loader_s_place(dataset, start, persistent):
+    data = pytest.importorskip("torch.utils.data")
+    loader = dataset.loader(4)
+    workers = {"num_workers": 2, "persistent_workers": persistent, "multiprocessing_context": start}
+    given = data.DataLoader(loader.torch(), batch_size=None, **workers)
+
+    def tokens(batches):
+        return [[row["input_ids"].tolist() for row in batch] for batch in batches]
+
+    for epoch, step in ((0, 0), (1, 0), (5, 3), (5, 3), (2, 1)):
+        loader.load_state_dict(json.loads(json.dumps(loader.state_after(epoch, step))))
+        expected = tokens(loader.batch(epoch, s) for s in range(step, loader.steps_per_epoch))
+        assert tokens(given) == expected
+        for batch in given:  # a pass that is broken off leaves nothing behind
+            assert tokens([batch]) == expected[:1]
+            break
+    for _ in zip(range(2), loader, strict=False):  # iterating moves the loader as well
+        pass
+    assert tokens(given) == tokens(loader.batch(2, s) for s in range(3, loader.steps_per_epoch))
+
+
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own call
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torchdata_resumes_exactly(dataset, workers):

@@ -281,6 +281,23 @@ def test_whoever_reads_sees_the_worker_again_afterwards():
     assert list(given)[:4] == [0, 1, 0, 1]
 
 
+@pytest.mark.slow
+def test_persistent_workers_refuse_a_state_that_they_cannot_know():
+    given = dataset(repeat=False)
+    whole = [inputs["input_ids"].tolist() for inputs in given]
+    behind = iter(given)
+    next(behind)
+    state = given.state_dict()
+    running = DataLoader(given, batch_size=None, num_workers=1, persistent_workers=True)
+    for _ in range(2):
+        assert [inputs["input_ids"].tolist() for inputs in running] == whole
+    given.load_state_dict(state)
+    with pytest.raises(InvalidState, match=r"loaded after this worker .* persistent_workers=False"):
+        next(iter(running))
+    anew = DataLoader(given, batch_size=None, num_workers=1, persistent_workers=True)
+    assert [inputs["input_ids"].tolist() for inputs in anew] == whole[1:]
+
+
 def test_ranks_side_by_side_are_the_whole_batch():
     given = arguments(packing_mode="online")
     whole = TorchBatches(**given)

@@ -62,6 +62,8 @@ class TorchBatches(IterableDataset[ModelInputs]):
         self._start, self._shift_labels = state, shift_labels
         self._next_start: Saved | None = None
         self._dealt: DealtBatches | None = None
+        self._num_loads = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        self._seen_loads, self._started_in = 0, -1
 
     @property
     def config(self) -> StreamConfig:
@@ -69,6 +71,8 @@ class TorchBatches(IterableDataset[ModelInputs]):
         return self._recipe.config
 
     def __iter__(self) -> Iterator[ModelInputs]:
+        if self._missed_a_state():
+            return _StateMissed()
         self._dealt, self._next_start = self._opened(), None
         return _Microbatches(self._dealt, self._shift_labels)
 
@@ -77,13 +81,26 @@ class TorchBatches(IterableDataset[ModelInputs]):
         return (self._dealt or self._opened()).get_state()
 
     def load_state_dict(self, state: Saved) -> None:
-        """Begin the next pass behind a state; passes after that begin where they always do."""
+        """Continue the next pass from a state; later passes start where they always do.
+
+        Workers of a `DataLoader` take it with them when they start. Persistent ones are running
+        already, so their next pass is an error; a `StatefulDataLoader` starts new ones itself.
+        """
         if not isinstance(state, Mapping | list | tuple):
             raise InvalidState(
                 f"a stream's state is a dict, not a {type(state).__name__}; to begin anew, make a "
                 "new dataset"
             )
         self._next_start, self._dealt = state, None
+        if get_worker_info() is None:
+            self._num_loads += 1
+            self._seen_loads = int(self._num_loads)
+
+    def _missed_a_state(self) -> bool:
+        """Whether this is a persistent worker and its copy of the dataset has an older state."""
+        is_persistent = get_worker_info() is not None and self._started_in == os.getpid()
+        self._started_in = os.getpid()
+        return is_persistent and self._seen_loads != int(self._num_loads)
 
     def _opened(self) -> DealtBatches:
         worker = get_worker_info()
@@ -95,6 +112,19 @@ class TorchBatches(IterableDataset[ModelInputs]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_dealt": None}  # a worker opens its own
+
+
+class _StateMissed:
+    """Raises at the first batch: an error in ``iter`` would kill the worker, without its text."""
+
+    def __iter__(self) -> _StateMissed:
+        return self
+
+    def __next__(self) -> ModelInputs:
+        raise InvalidState(
+            "a state was loaded after this worker had started, so it cannot continue from it; use "
+            "persistent_workers=False, or a StatefulDataLoader and its own state"
+        )
 
 
 class _Microbatches:

@@ -18,7 +18,7 @@ from quire.seals import Seal
 
 if TYPE_CHECKING:
     from quire.dataset.packed.dataset import PackedDataset, Row
-    from quire.dataset.packed.torch_view import TorchBatches
+    from quire.dataset.packed.torch_view import SharedPlace, TorchBatches
 
 Ints = npt.NDArray[np.int64]
 _SEAL = Seal(
@@ -81,7 +81,8 @@ class PackedLoader:
         collate: Callable[[list[Row]], Any] | None = None,
     ) -> None:
         self.dataset, self.options = dataset, options
-        self.epoch, self.step = require_integer("epoch", epoch, 0), 0
+        self._place = (require_integer("epoch", epoch, 0), 0)
+        self._shared_place: SharedPlace | None = None
         self.collate = collate
         self._cached: tuple[int, Ints] | None = None
         missing = {"input_ids", "document_starts"} - set(dataset.columns)
@@ -92,6 +93,21 @@ class PackedLoader:
                 f"global_batch={options.global_batch} is more than the {len(dataset)} rows of "
                 f"{dataset.path}; lower it"
             )
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch."""
+        return self._place[0]
+
+    @property
+    def step(self) -> int:
+        """The step of the next batch, in its epoch."""
+        return self._place[1]
+
+    def _move(self, epoch: int, step: int) -> None:
+        self._place = (epoch, step)
+        if self._shared_place is not None:
+            self._shared_place.write(epoch, step)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -109,10 +125,11 @@ class PackedLoader:
     def __iter__(self) -> Iterator[Any]:
         epoch = self.epoch
         while self.epoch == epoch:
-            batch = self.batch(epoch, self.step)
-            self.step += 1  # before it is given away: the state describes what was delivered
-            if self.step == self.steps_per_epoch:
-                self.epoch, self.step = epoch + 1, 0
+            step = self.step
+            batch = self.batch(epoch, step)
+            # Before it is given away: the state describes what was delivered.
+            is_last = step + 1 == self.steps_per_epoch
+            self._move(*((epoch + 1, 0) if is_last else (epoch, step + 1)))
             yield batch
 
     def batch(self, epoch: int, step: int) -> Any:  # noqa: ANN401 - whatever collate gives
@@ -184,11 +201,14 @@ class PackedLoader:
     def torch(self) -> TorchBatches:
         """The same batches as a torch `IterableDataset`, for any number of workers.
 
-        Use it as ``DataLoader(loader.torch(), batch_size=None, num_workers=n)``.
+        Use it as ``DataLoader(loader.torch(), batch_size=None, num_workers=n)``; persistent workers
+        start every pass where the loader is.
         """
-        from quire.dataset.packed.torch_view import TorchBatches
+        from quire.dataset.packed.torch_view import SharedPlace, TorchBatches
 
-        return TorchBatches(self)
+        if self._shared_place is None:
+            self._shared_place = SharedPlace(*self._place)
+        return TorchBatches(self, self._shared_place)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the last delivered batch ends: JSON, the same on every rank."""
@@ -229,7 +249,7 @@ class PackedLoader:
                 raise InvalidState(f"{name} is {value!r} in the state but must be a number >= 0")
         if step >= self.steps_per_epoch:
             raise InvalidState(f"step is {step} but an epoch has {self.steps_per_epoch}")
-        self.epoch, self.step = epoch, step
+        self._move(epoch, step)
 
     def _terms(self) -> dict[str, Any]:
         options = self.options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,12 +40,15 @@ def _tensors(row: Row) -> Tensors:
 class TorchBatches(IterableDataset[Any]):
     """The loader's batches, as tensors; of n workers each makes every n-th step, in turn.
 
-    Iterating does not move the loader: batches are made ahead of their delivery, so whoever gets
-    them says how far they came, with `PackedLoader.state_after`.
+    Every pass starts at the loader's epoch and step, also in persistent workers: set them between
+    passes, with `PackedLoader.load_state_dict`. Iterating does not move the loader: batches are
+    made ahead of their delivery, so the consumer says how far it came, with
+    `PackedLoader.state_after`.
     """
 
-    def __init__(self, loader: PackedLoader) -> None:
-        self._loader = loader
+    def __init__(self, loader: PackedLoader, place: SharedPlace) -> None:
+        self._loader, self._place = loader, place
+        self._started_in: int | None = None
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -52,6 +56,29 @@ class TorchBatches(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         loader, worker = self._loader, get_worker_info()
         first, every = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for step in range(loader.step + first, loader.steps_per_epoch, every):
-            batch = loader.batch(loader.epoch, step)
-            yield [_tensors(row) for row in batch] if loader.collate is None else batch
+        # A worker starts with a copy of the loader's place; where that moved later is shared.
+        is_first = worker is None or self._started_in != os.getpid()
+        epoch, step = (loader.epoch, loader.step) if is_first else self._place.read()
+        self._started_in = os.getpid()
+        return self._batches(epoch, range(step + first, loader.steps_per_epoch, every))
+
+    def _batches(self, epoch: int, steps: range) -> Iterator[Any]:
+        for step in steps:
+            batch = self._loader.batch(epoch, step)
+            yield [_tensors(row) for row in batch] if self._loader.collate is None else batch
+
+
+class SharedPlace:
+    """An epoch and a step in memory that forked and spawned workers share with this process."""
+
+    def __init__(self, epoch: int, step: int) -> None:
+        self._numbers = torch.tensor([epoch, step]).share_memory_()  # type: ignore[no-untyped-call]
+
+    def write(self, epoch: int, step: int) -> None:
+        """Set what workers read when their next pass starts."""
+        self._numbers[0], self._numbers[1] = epoch, step
+
+    def read(self) -> tuple[int, int]:
+        """The epoch and the step that were written last."""
+        epoch, step = self._numbers.tolist()
+        return epoch, step
