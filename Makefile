@@ -8,6 +8,7 @@ FILES := pyproject.toml constraints.txt
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
+unexport PYTHONDONTWRITEBYTECODE  # processes of tests start sooner if the first one keeps it
 .PHONY: help setup demo test test-slow test-all suites check bench docs pictures soak nightly branches mutants clean
 
 help:  ## this list

@@ -12,6 +12,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 # One thread per worker, said before anything imports torch, numpy or tokenizers.
@@ -36,6 +37,7 @@ SLOW = (
     "report/test_browser.py",
     "storage",
     "stream/test_jax_training.py",
+    "stream/test_processes.py",
     "test_docs.py",
     "test_examples.py",
     "test_site.py",
@@ -91,6 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
     bf16.prepare(config)
 
 
+@cache
 def is_slow(path: Path) -> bool:
     """Whether all tests of the file or folder are slow."""
     return any(path == TESTS / slow or TESTS / slow in path.parents for slow in SLOW)

@@ -1,4 +1,4 @@
-"""Every example in a docstring of quire and of its tools prints what it says.
+"""Every example in a docstring of quire, its tools and its tests prints what it says.
 
 The examples are found by parsing, so that collecting them imports nothing; a module is imported
 when its examples run.
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tools").rglob("*.py")])
+FILES = [file for part in ("src", "tools", "tests") for file in sorted((ROOT / part).rglob("*.py"))]
 PROMPT = re.compile(r"^\s*>>> ", re.MULTILINE)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 

@@ -22,12 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from datasets import Dataset, disable_progress_bars
+from tests.quick import few
 from trl import pack_dataset as trl_pack_dataset
 from trl.data_utils import _pack_bfd, _pack_wrapped
 
 import quire
 
-NUM_DATASETS = 1000
+NUM_DATASETS = few([100, 1000], one_in=2)
 """Per strategy of trl."""
 SAME = {
     "bfd": {"strategy": "best_fit", "overlong": "truncate"},
@@ -75,11 +76,12 @@ def documents_of(table: pa.Table, starts: str) -> Counter:
     return found
 
 
+@pytest.mark.parametrize("num_datasets", NUM_DATASETS)
 @pytest.mark.parametrize("strategy", SAME)
-def test_the_same_tokens_in_as_many_rows_or_fewer(strategy):
+def test_the_same_tokens_in_as_many_rows_or_fewer(strategy, num_datasets):
     rng = np.random.default_rng(len(strategy))
     fewer = 0
-    for _ in range(NUM_DATASETS):
+    for _ in range(num_datasets):
         capacity = int(rng.choice([1, 2, 5, 8, 16, 31, 32, 33, 64]))
         table = random_table(rng, capacity)
         theirs = THEIRS[strategy](table, capacity)

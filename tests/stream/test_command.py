@@ -109,6 +109,7 @@ typer.run(command.stream)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_saves_its_state(config, tmp_path, number, code):
     state = tmp_path / "state.json"

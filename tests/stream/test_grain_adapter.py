@@ -159,6 +159,7 @@ def test_a_stream_s_own_state_is_where_iterators_begin():
     assert keys(given) == keys(given) == batch_keys()[4:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_process_workers_keep_the_order_and_resume_exactly(num_workers):
     """Faults 33 and 46: in flight are batches in every process, which the state does not count."""
@@ -185,6 +186,7 @@ def test_process_workers_keep_the_order_and_resume_exactly(num_workers):
         assert keys(dataset(**options, state=latest_state(state))) == expected[count:]
 
 
+@pytest.mark.slow
 def test_a_state_of_two_processes_is_refused_by_three():
     """Fault 33: grain itself would start the third from the beginning, without a word."""
     iterator = iter(in_processes(dataset(), 2))
@@ -237,6 +239,7 @@ def run(script, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_an_error_and_never_a_hang_or_a_short_pass(tmp_path):
     """Fault 42."""
     write_texts(tmp_path / "part.jsonl", 20)
@@ -255,6 +258,7 @@ print(json.dumps([{name: array.tolist() for name, array in batch.items()} for ba
 """
 
 
+@pytest.mark.slow
 def test_a_fresh_process_goes_on_exactly(tmp_path):
     path, saved = tmp_path / "part.jsonl", tmp_path / "state.json"
     write_texts(path)

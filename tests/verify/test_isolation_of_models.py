@@ -142,6 +142,7 @@ def test_absolute_positions_that_do_not_restart_alter_documents_that_a_mask_keep
     assert "row 0 token 7 has position 7 but stands 0 after" in report.disagreements[0].message
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 @pytest.mark.parametrize("attention", ["transformers", "flex"])
 def test_flex_attention_is_isolated_forward_and_says_that_it_has_no_gradients(attention):
@@ -151,6 +152,7 @@ def test_flex_attention_is_isolated_forward_and_says_that_it_has_no_gradients(at
     assert "does not support backward" in report.skipped["gradients"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_a_leak_through_flex_attention_is_caught():
     batch = collate(rows(), attention=None)
