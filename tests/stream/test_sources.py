@@ -9,7 +9,8 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datasets import IterableDataset
+from datasets import IterableDataset, concatenate_datasets, interleave_datasets
+from datasets.iterable_dataset import _BaseExamplesIterable
 
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, InvalidState, SourceChanged
 from quire.stream import BadRecord, open_stream
@@ -322,10 +323,64 @@ def test_a_file_that_changes_its_size_while_a_stream_runs_makes_no_other_epoch(t
                 next(stream)
 
 
-def test_a_dataset_that_datasets_shuffles_is_refused():
-    dataset = IterableDataset.from_generator(lambda: iter([{"text": "a"}])).shuffle(seed=1)
+def examples(texts="ab"):
+    yield from ({"text": text} for text in texts)
+
+
+def plain():
+    return IterableDataset.from_generator(examples)
+
+
+class OwnStage(_BaseExamplesIterable):
+    """A stage that no version of `datasets` has, over several others."""
+
+    def __init__(self, *below):
+        super().__init__()
+        self.sources = below
+
+    num_shards = 1
+
+    def __iter__(self):
+        for below in self.sources:
+            yield from below
+
+    def shard_data_sources(self, *_shard, **_options):
+        return self
+
+    def _init_state_dict(self):
+        self._state_dict = [below._init_state_dict() for below in self.sources]
+        return self._state_dict
+
+
+HIDING = {
+    "alone": lambda d: d,
+    "interleaved": lambda d: interleave_datasets([plain(), d]),
+    "interleaved at random": lambda d: interleave_datasets([plain(), d], [0.5, 0.5], seed=1),
+    "concatenated": lambda d: concatenate_datasets([plain(), d]),
+    "side by side": lambda d: concatenate_datasets([plain().rename_column("text", "a"), d], axis=1),
+    "mapped": lambda d: d.map(lambda example: example),
+    "filtered": lambda d: d.filter(lambda example: True),
+    "taken from": lambda d: d.take(2),
+    "skipped in": lambda d: d.skip(0),
+    "renamed": lambda d: d.rename_column("text", "a").rename_column("a", "text"),
+    "repeated": lambda d: d.repeat(2),
+    "batched": lambda d: d.batch(2).map(lambda example: {"text": "".join(example["text"])}),
+    "deep": lambda d: concatenate_datasets([interleave_datasets([d, plain()]).take(3)]).skip(1),
+    "unknown": lambda d: IterableDataset(OwnStage(plain()._ex_iterable, d._ex_iterable)),
+}
+
+
+@pytest.mark.parametrize("hide", HIDING.values(), ids=HIDING)
+def test_a_dataset_that_datasets_shuffles_is_refused_wherever_that_happens(hide):
+    open_stream(config(), source=hide(plain()), tokenizer=Numbers())
     with pytest.raises(InvalidOption, match=r"leave out \.shuffle\(\) and set data\.shuffle"):
-        open_stream(config(), source=dataset, tokenizer=Numbers())
+        open_stream(config(), source=hide(plain().shuffle(seed=1)), tokenizer=Numbers())
+
+
+def test_a_shuffle_inside_a_generator_is_allowed_as_it_is_run_anew():
+    given = {"texts": plain().shuffle(seed=1)}
+    dataset = IterableDataset.from_generator(examples, gen_kwargs=given)
+    open_stream(config(), source=dataset, tokenizer=Numbers())
 
 
 def test_something_that_is_no_source_is_refused():

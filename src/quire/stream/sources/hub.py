@@ -124,12 +124,30 @@ class _HubShard:
 
 
 def _refuse_shuffled(dataset: object) -> None:
-    """A shuffle buffer of `datasets` is lost when it resumes, so there may be none."""
-    stage = getattr(dataset, "_ex_iterable", None)
-    while stage is not None:
-        if "BufferShuffled" in type(stage).__name__:
+    """Raise if `datasets` shuffles with a buffer anywhere in this dataset: it is lost on resume."""
+    stages = [getattr(dataset, "_ex_iterable", None)]
+    while stages:
+        stage = stages.pop()
+        if any("BufferShuffled" in kind.__name__ for kind in type(stage).__mro__):
             raise InvalidOption(
                 "the dataset is shuffled by datasets, whose buffer is lost on resume; leave out "
                 ".shuffle() and set data.shuffle, which resumes exactly"
             )
-        stage = getattr(stage, "ex_iterable", None)
+        stages += _stages_below(stage)
+
+
+def _stages_below(stage: object) -> list[object]:
+    """The stages that one reads from, whatever attributes hold them: one, or a list of several.
+
+    What a generator is given (``gen_kwargs``) is not among them: it is run anew on resume.
+    """
+    below = []
+    for value in vars(stage).values() if hasattr(stage, "__dict__") else ():
+        several = value if isinstance(value, list | tuple) else [value]
+        below += [item for item in several if _is_stage(item)]
+    return below
+
+
+def _is_stage(value: object) -> bool:
+    names = {kind.__name__ for kind in type(value).__mro__}
+    return "_BaseExamplesIterable" in names or "IterableDataset" in names
