@@ -49,3 +49,34 @@ class RunningSSM(torch.nn.Module):
             state = 0.5 * state + embedded[:, token]
             states.append(state)
         return torch.stack(states, dim=1)
+
+
+class BatchMixer(torch.nn.Module):
+    """Means within documents, then something that depends on the whole batch.
+
+    `experts` drop tokens over a capacity that all documents share, without any gradient; `norm` is
+    a BatchNorm, whose training mode takes its statistics from the batch.
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.kind = kind
+        self.table = torch.nn.Embedding(64, 32)
+        self.norm = torch.nn.BatchNorm1d(32)
+        self.router = torch.nn.Linear(32, 4)
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(4))
+        self.head = torch.nn.Linear(32, 64)
+
+    def forward(self, input_ids, segment_ids):
+        embedded = self.table(input_ids)
+        weights = bool_mask(segment_ids)[:, 0].to(embedded.dtype)
+        mean = (weights / weights.sum(-1, keepdim=True)) @ embedded
+        flat = (embedded + mean).flatten(0, 1)
+        if self.kind == "norm":
+            return self.head(self.norm(flat)).unflatten(0, input_ids.shape)
+        chosen, added = self.router(flat).argmax(-1), torch.zeros_like(flat)
+        for number, expert in enumerate(self.experts):
+            taken = (chosen == number).nonzero()[:, 0][: len(flat) // 4]
+            added = added.index_put((taken,), expert(flat[taken]))
+        return self.head(flat + 0.3 * added).unflatten(0, input_ids.shape)

@@ -54,12 +54,16 @@ CONFIGS = {
         moe_intermediate_size=32,
         experts_implementation="batched_mm",
     ),
+    "gpt_oss": lambda: transformers.GptOssConfig(
+        **EXPERTS, head_dim=8, num_local_experts=4, sliding_window=4, pad_token_id=0
+    ),
     "mamba2": lambda: transformers.Mamba2Config(
         **STATE, num_heads=4, head_dim=16, n_groups=1, chunk_size=8
     ),
     "mamba": lambda: transformers.MambaConfig(**STATE),
 }
-ATTENTION_MODELS = [name for name in CONFIGS if "mamba" not in name]
+ATTENTION_MODELS = [name for name in CONFIGS if "mamba" not in name and name != "gpt_oss"]
+"""Those that the default batch keeps isolated; gpt-oss does not look at position_ids."""
 
 
 @functools.cache
@@ -98,6 +102,16 @@ class Tokenizer:
 
 def collate(packed: list[dict], **options) -> dict:
     return dict(DataCollatorForCausalLM(Tokenizer(), **options)(packed))
+
+
+def segment_batch(**extra) -> dict:
+    batch = collate(rows(), attention="segments")
+    return {"input_ids": batch["input_ids"], "segment_ids": batch["segment_ids"], **extra}
+
+
+def without_use_cache(batch: dict) -> dict:
+    """What a loop that passes the three keys by name makes of a batch."""
+    return {name: value for name, value in batch.items() if name != "use_cache"}
 
 
 @functools.cache

@@ -8,17 +8,12 @@ import numpy as np
 import pytest
 import torch
 from tests.verify.callables import Averager, RunningSSM
-from tests.verify.models import boundaries, collate, model, rows
+from tests.verify.models import boundaries, collate, model, rows, segment_batch
 
 from quire.errors import InvalidBoundaries, InvalidOption, ModelError
 from quire.verify import IsolationOptions, check_isolation
 
 SEGMENTS = boundaries().segment_ids()
-
-
-def segment_batch(**extra) -> dict:
-    batch = collate(rows(), attention="segments")
-    return {"input_ids": batch["input_ids"], "segment_ids": batch["segment_ids"], **extra}
 
 
 def kinds(report) -> set[str]:

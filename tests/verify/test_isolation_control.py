@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.verify.callables import WIDTH, Averager
-from tests.verify.models import boundaries, collate, model, rows
+from tests.verify.models import boundaries, model, segment_batch
 
 from quire.verify import IsolationOptions, check_isolation
 from quire.verify.control import halves
@@ -59,11 +59,6 @@ def batch_of(lengths: list[list[int]]) -> dict:
     segments = np.array([np.repeat(np.arange(1, len(row) + 1), row) for row in lengths])
     tokens = np.random.default_rng(0).integers(0, 64, segments.shape)
     return {"input_ids": torch.from_numpy(tokens), "segment_ids": torch.from_numpy(segments)}
-
-
-def segment_batch() -> dict:
-    batch = collate(rows(), attention="segments")
-    return {name: batch[name] for name in ("input_ids", "segment_ids")}
 
 
 def test_the_call_leaks_where_the_weights_let_it_be_seen():
@@ -184,7 +179,7 @@ def test_a_part_without_gradients_does_not_take_the_witness_of_others_away():
     assert (report.verdict, report.dependence, report.skipped) == ("isolated", "shown", {})
 
 
-def test_the_control_costs_two_calls_where_the_first_document_notices():
+def test_a_call_that_is_isolated_costs_logarithmically_many_passes_of_the_batch():
     calls = []
 
     def counted(**batch):
@@ -193,8 +188,9 @@ def test_the_control_costs_two_calls_where_the_first_document_notices():
 
     averager = Averager()
     check_isolation(counted, segment_batch(), embedding=averager.table)
-    # Twice the batch, 6 documents and padding, 6 alone; gradients of all documents in one call.
-    assert (calls.count(False), calls.count(True)) == (2 + 7 + 6 + 1, 1 + 1)
+    # Twice the batch, 6 halvings of 7 documents and padding, 6 alone, one for the control;
+    # gradients of all documents in one call, and one for the control.
+    assert (calls.count(False), calls.count(True)) == (2 + 6 + 6 + 1, 1 + 1)
 
 
 def test_what_proves_nothing_is_not_said_to_be_altered_only():

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from quire.boundaries import Boundaries
 from quire.collate.tensors import Batch
+
+if TYPE_CHECKING:
+    from quire.masks.dense import Windows
 
 
 def transformers_arguments(boundaries: Boundaries) -> Batch:
@@ -16,18 +20,25 @@ def transformers_arguments(boundaries: Boundaries) -> Batch:
     return {"use_cache": False}
 
 
-def sdpa_arguments(boundaries: Boundaries) -> Batch:
-    """A bool mask `[B, 1, T, T]`."""
-    from quire.masks.dense import bool_mask
+def sdpa_arguments(boundaries: Boundaries, windows: Windows = None) -> Batch:
+    """A bool mask `[B, 1, T, T]`, or one for each type of layer."""
+    from quire.masks.dense import bool_mask, masks_by_layer
 
-    return {"attention_mask": bool_mask(boundaries.segment_ids())}
+    segments = boundaries.segment_ids()
+    return {"attention_mask": masks_by_layer(lambda window: bool_mask(segments, window), windows)}
 
 
-def eager_arguments(boundaries: Boundaries) -> Batch:
-    """A float mask `[B, 1, T, T]`, which eager attention adds; 32-bit, as its softmax is."""
-    from quire.masks.dense import float_mask
+def eager_arguments(boundaries: Boundaries, windows: Windows = None) -> Batch:
+    """A float mask `[B, 1, T, T]`, which eager attention adds, or one for each type of layer;
+    32-bit, as its softmax is."""
+    from quire.masks.dense import float_mask, masks_by_layer
 
-    return {"attention_mask": float_mask(boundaries.segment_ids(), np.float32)}
+    segments = boundaries.segment_ids()
+    return {
+        "attention_mask": masks_by_layer(
+            lambda window: float_mask(segments, np.float32, window), windows
+        )
+    }
 
 
 def flex_arguments(boundaries: Boundaries) -> Batch:
@@ -77,3 +88,6 @@ ATTENTION: Mapping[str, Callable[[Boundaries], Batch]] = MappingProxyType(
         "segments": segment_arguments,
     }
 )
+
+DENSE = MappingProxyType({"sdpa": sdpa_arguments, "eager": eager_arguments})
+"""The forms that take the place of the model's own masks, and of its sliding windows."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy.typing as npt
 
 from quire.boundaries import Boundaries, require_multiple
-from quire.collate.attention import ATTENTION, padded_varlen_arguments
+from quire.collate.attention import ATTENTION, DENSE, padded_varlen_arguments
 from quire.collate.layout import fit, place, places_needed
 from quire.collate.missing_starts import (
     LostStartsWarning,
@@ -21,6 +22,9 @@ from quire.collate.tensors import Batch, as_batch, require_return_tensors
 from quire.errors import InvalidOption, InvalidRow, require_flags, unknown_name
 from quire.labels import LabelOptions, causal_labels
 from quire.plan.options import require_integer
+
+if TYPE_CHECKING:
+    from quire.masks.dense import Windows
 
 PADDING = ("longest", "max_length", "do_not_pad")
 
@@ -67,32 +71,60 @@ class DataCollatorForCausalLM:
     return_tensors: str = "pt"
     """``pt`` or ``np``."""
     attention: str | None = "transformers"
-    """The backend whose mask form is added; None adds nothing."""
+    """The backend whose mask form is added; None adds nothing. With `model`, the default becomes
+    the first form that keeps documents apart in that model."""
     mask_boundary_loss: bool = True
     train_on_eos: bool = True
     pad_documents_to: int = 1
     """Every fragment is padded inside its row to a multiple of this."""
+    windows: Windows = None
+    """Sliding windows for the masks of ``sdpa`` and ``eager``: one for all layers, or one (or None)
+    for each of the model's `layer_types`, which makes `attention_mask` a mapping of masks."""
+    model: InitVar[object | None] = None
+    """The model that the batches are for. The form is proven on it, once for each model, by
+    `quire.verify.check_isolation` on a small batch, or refused with a ModelError. Not kept."""
     _lost_starts: LostStartsWarning = field(
         default_factory=LostStartsWarning, init=False, repr=False, compare=False
     )
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, model: object | None) -> None:
         require_flags(self)
         require_return_tensors(self.return_tensors)
+        self._require_names()
+        if not isinstance(self.padding, bool) and self.padding not in PADDING:
+            raise unknown_name("padding", self.padding, PADDING)
+        require_packed_sequences(self.packed_sequences)
+        self._require_lengths()
+        _ = self._label_options
+        self._require_attention()
+        if model is not None:
+            self._choose_attention(model)
+
+    def _require_names(self) -> None:
         if self.input_name == self.labels_name:
             raise InvalidOption(
                 f"input_name and labels_name are both {self.input_name!r}, so that labels would "
                 "stand in the place of tokens; give them two names"
             )
+
+    def _require_attention(self) -> None:
         if self.attention is not None and self.attention not in tuple(ATTENTION):
             raise unknown_name("attention", self.attention, ATTENTION)
-        if not isinstance(self.padding, bool) and self.padding not in PADDING:
-            raise unknown_name("padding", self.padding, PADDING)
-        require_packed_sequences(self.packed_sequences)
         if self.attention == "flex" and self.return_tensors == "np":
             raise InvalidOption("attention='flex' makes a torch BlockMask; use return_tensors='pt'")
-        self._require_lengths()
-        _ = self._label_options
+        if self.windows is not None and self.attention not in tuple(DENSE):
+            raise InvalidOption(
+                f"windows={self.windows!r} are for masks of our own, but attention="
+                f"{self.attention!r} leaves them to the model; use attention='sdpa' or 'eager'"
+            )
+
+    def _choose_attention(self, model: object) -> None:
+        from quire.verify.attention_choice import choose_attention
+
+        chosen = choose_attention(model, self.attention, self.windows)
+        object.__setattr__(self, "attention", chosen.attention)
+        object.__setattr__(self, "windows", chosen.windows)
+        self._require_attention()
 
     def __call__(self, features: Sequence[Feature]) -> Batch:
         """The batch of these rows, which stay as they were."""
@@ -144,6 +176,8 @@ class DataCollatorForCausalLM:
     def _attention_arguments(self, boundaries: Boundaries) -> Batch:
         if self.attention is None:
             return {}
+        if self.attention in DENSE:
+            return DENSE[self.attention](boundaries, self.windows)
         arguments = ATTENTION[self.attention](boundaries)
         if self.attention == "varlen" and self.pad_documents_to > 1:
             arguments |= padded_varlen_arguments(boundaries)

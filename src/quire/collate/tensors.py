@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     import torch
     from torch.nn.attention.flex_attention import BlockMask
 
-Value: TypeAlias = "npt.NDArray[np.generic] | torch.Tensor | BlockMask | int | bool"
+Array: TypeAlias = "npt.NDArray[np.generic] | torch.Tensor"
+Value: TypeAlias = "Array | BlockMask | int | bool | Mapping[str, Array]"
 Batch: TypeAlias = "dict[str, Value]"
 
 RETURN_TENSORS = ("pt", "np")
@@ -33,7 +35,10 @@ def as_batch(arrays: Batch, return_tensors: str) -> Batch:
         import torch
     except ImportError:
         raise missing_dependency("torch", "return_tensors='pt'", "torch") from None
-    return {
-        name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-        for name, value in arrays.items()
-    }
+
+    def as_tensor(value: Value) -> Value:
+        if isinstance(value, Mapping):
+            return {name: as_tensor(item) for name, item in value.items()}  # type: ignore[misc]
+        return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+    return {name: as_tensor(value) for name, value in arrays.items()}

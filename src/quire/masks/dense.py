@@ -9,7 +9,8 @@ Tensors in give tensors out, on their device; anything else gives numpy.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TypeGuard, overload
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,24 @@ from quire.masks.visibility import Bools, first_visible
 
 if TYPE_CHECKING:
     import torch
+
+Mask = TypeVar("Mask")
+Windows: TypeAlias = "int | Mapping[str, int | None] | None"
+"""No sliding window, one for all layers, or one (or None) for each type of layer."""
+
+
+def masks_by_layer(make: Callable[[int | None], Mask], windows: Windows) -> Mask | dict[str, Mask]:
+    """What `make` makes of the window; a mask for each type of layer if windows differ by type.
+
+    transformers takes such a mapping as `attention_mask` from models that mix layers, under the
+    names of their config's `layer_types`.
+
+    >>> masks_by_layer(str, {"full_attention": None, "sliding_attention": 128})
+    {'full_attention': 'None', 'sliding_attention': '128'}
+    """
+    if isinstance(windows, Mapping):
+        return {kind: make(window) for kind, window in windows.items()}
+    return make(windows)
 
 
 @overload

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ LARGEST_DENSE = 8192
 
 def disagreements(batch: Batch, layout: Layout) -> tuple[Disagreement, ...]:
     """All parts of the batch that contradict the layout; padding may be cut as one likes."""
-    checks = (_positions, _segment_forms, _bounds, _longest, _two_axis_mask, _dense_mask)
+    checks = (_positions, _segment_forms, _bounds, _longest, _two_axis_mask, _dense_masks)
     return tuple(found for check in checks for found in check(batch, layout))
 
 
@@ -103,10 +103,15 @@ def _two_axis_mask(batch: Batch, layout: Layout) -> Iterator[Disagreement]:
         )
 
 
-def _dense_mask(batch: Batch, layout: Layout) -> Iterator[Disagreement]:
-    mask = _visible(batch.get("attention_mask"), layout)
-    if mask is None:
-        return
+def _dense_masks(batch: Batch, layout: Layout) -> Iterator[Disagreement]:
+    given = batch.get("attention_mask")
+    for mask in given.values() if isinstance(given, Mapping) else [given]:
+        visible = _visible(mask, layout)
+        if visible is not None:
+            yield from _dense_mask(visible, layout)
+
+
+def _dense_mask(mask: npt.NDArray[np.bool_], layout: Layout) -> Iterator[Disagreement]:
     allowed = bool_mask(layout.segments)[:, 0]
     of_documents = layout.is_document[:, :, None]
     if (mask & ~allowed & of_documents).any():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -13,6 +14,7 @@ import torch
 
 from quire.errors import ModelError, QuireError
 from quire.verify.layout import Batch, as_numpy
+from quire.verify.model_state import repeatable
 from quire.verify.report import Document
 
 Model: TypeAlias = Callable[..., object]
@@ -30,19 +32,23 @@ class Call:
         with torch.no_grad():
             return self._run(batch).detach().cpu()
 
-    def gradients(self, batch: Batch, documents: tuple[Document, ...]) -> list[torch.Tensor]:
-        """Per document the gradient `[B, T]` of its logits at every token's embedding, the
+    def gradients(
+        self, batch: Batch, groups: Iterable[Sequence[Document]]
+    ) -> Iterator[torch.Tensor]:
+        """Per group the gradient `[B, T]` of its documents' logits at every token's embedding, the
         largest over the embedding's width; raises ModelError where there is none."""
         with self._tapped() as taps, torch.enable_grad():
             logits = self._run(batch)
             embeddings = [tap for tap in taps if tap.shape[:2] == logits.shape[:2]]
             if not embeddings:
                 raise ModelError("the embedding's output is not [rows, tokens, width]")
-            return [_gradient(logits, document, embeddings) for document in documents]
+            for group in groups:
+                yield _gradient(logits, group, embeddings)
 
     def _run(self, batch: Batch) -> torch.Tensor:
         try:
-            output = self.model(**batch)
+            with repeatable(self.model):
+                output = self.model(**batch)
         except QuireError:
             raise
         except Exception as error:
@@ -70,23 +76,20 @@ class Call:
             handle.remove()
 
 
+def without_labels(model: Model, batch: Batch) -> dict[str, object]:
+    """The batch without labels, if the model can do without: a loss says nothing about logits, and
+    over a large vocabulary it takes more time and memory than the model."""
+    try:
+        known = inspect.signature(getattr(model, "forward", model)).parameters.get("labels")
+    except (TypeError, ValueError):  # a builtin
+        known = None
+    spare = known is not None and known.default is None
+    return {name: value for name, value in batch.items() if not (spare and name == "labels")}
+
+
 def make_call(model: Model, embedding: torch.nn.Module | None = None) -> Call:
     """A call of this model; the embedding is looked for where none is given."""
     return Call(model=model, embedding=embedding or _find_embedding(model))
-
-
-@contextmanager
-def evaluating(model: Model) -> Iterator[None]:
-    """The model without dropout, and afterwards in the mode that it had."""
-    modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
-    training = [module for module in modules if module.training]
-    for module in modules:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def with_ids(batch: Batch, input_ids: npt.NDArray[np.generic]) -> dict[str, object]:
@@ -135,24 +138,33 @@ def _logits_of(output: object, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def _gradient(
-    logits: torch.Tensor, document: Document, embeddings: list[torch.Tensor]
+    logits: torch.Tensor, group: Sequence[Document], embeddings: list[torch.Tensor]
 ) -> torch.Tensor:
-    mine = logits[document.row, document.start : document.stop]
-    # Random weights, because a plain sum can be constant (softmax) and hide a gradient.
-    generator = torch.Generator().manual_seed(document.start)
-    weights = torch.randn(mine.shape, generator=generator, dtype=torch.float64)
     try:
         found = torch.autograd.grad(
-            (mine * weights.to(mine)).sum(), embeddings, retain_graph=True, allow_unused=True
+            torch.stack([_random_sum(logits, document) for document in group]).sum(),
+            embeddings,
+            retain_graph=True,
+            allow_unused=True,
         )
     except (RuntimeError, NotImplementedError) as error:
         message = f"this backend gives no gradients here: {_first_line(error)}"
         raise ModelError(message) from error
     sizes = [grad.abs().amax(dim=-1).cpu() for grad in found if grad is not None]
     total = torch.stack(sizes).amax(dim=0) if sizes else torch.zeros(logits.shape[:2])
-    if not total[document.row, document.start : document.stop].any():
-        raise ModelError("the embedding is not connected to the logits")
+    for document in group:
+        if not total[document.row, document.start : document.stop].any():
+            raise ModelError("the embedding is not connected to the logits")
     return total.nan_to_num(nan=float("inf"))
+
+
+def _random_sum(logits: torch.Tensor, document: Document) -> torch.Tensor:
+    """A sum with random weights, because a plain one can be constant (softmax) and hide a
+    gradient."""
+    mine = logits[document.row, document.start : document.stop]
+    generator = torch.Generator().manual_seed(document.start)
+    weights = torch.randn(mine.shape, generator=generator, dtype=torch.float32)
+    return (mine * weights.to(mine)).sum()
 
 
 def _first_line(error: Exception) -> str:

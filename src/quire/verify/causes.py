@@ -7,7 +7,7 @@ suspected part, and what restores isolation is the cause.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,10 +16,16 @@ import numpy.typing as npt
 import torch
 
 from quire.errors import ModelError
-from quire.masks.dense import bool_mask, float_mask
+from quire.masks.dense import bool_mask, float_mask, masks_by_layer
 from quire.masks.segments import seq_idx
 from quire.verify.calls import Model, like
 from quire.verify.layout import Batch, Layout, as_numpy
+from quire.verify.model_config import (
+    attention_backend,
+    longest_window,
+    sliding_windows,
+    uses_cache,
+)
 from quire.verify.report import Diagnosis
 
 Change: TypeAlias = Callable[[dict[str, object]], dict[str, object]]
@@ -56,13 +62,6 @@ def diagnose(
                 confirmed=True,
             )
     return _unresolved(model, suspects + backend)
-
-
-def attention_backend(model: Model) -> str | None:
-    """The name of a transformers model's attention implementation; None for other callables."""
-    config = getattr(model, "config", None)
-    name = getattr(config, "_attn_implementation", None)
-    return name if isinstance(name, str) else None
 
 
 def recurrent_layers(model: Model) -> list[str]:
@@ -123,7 +122,7 @@ def _of_masks(model: Model, batch: Batch, layout: Layout) -> Iterator[Suspect]:
 
 
 def _about_mask(model: Model) -> str:
-    window = getattr(getattr(model, "config", None), "sliding_window", None)
+    window = longest_window(sliding_windows(model))
     if window:
         return (
             "the 4-D attention_mask takes the place of the model's own masks, which have a sliding "
@@ -133,8 +132,7 @@ def _about_mask(model: Model) -> str:
 
 
 def _of_cache(model: Model, batch: Batch) -> Iterator[Suspect]:
-    configured = getattr(getattr(model, "config", None), "use_cache", False)
-    if batch.get("use_cache", configured) and attention_backend(model) is not None:
+    if batch.get("use_cache", uses_cache(model)) and attention_backend(model) is not None:
         yield Suspect(
             cause="use_cache is on (the default of a bare call); with a cache, transformers does "
             "not look for documents in position_ids",
@@ -189,9 +187,13 @@ def _of_backend(model: Model, batch: Batch, layout: Layout) -> Iterator[Suspect]
     backend = attention_backend(model)
     if backend is None or hasattr(batch.get("attention_mask"), "mask_mod"):
         return
+    given = isinstance(batch.get("attention_mask"), torch.Tensor | np.ndarray | Mapping)
     yield Suspect(
-        cause=f"the model's {backend} attention ignores position_ids",
-        remedy="collate with attention='sdpa' (or 'eager'), which emits a 4-D mask",
+        cause=_about_mask(model)
+        if given
+        else f"the model's {backend} attention ignores position_ids",
+        remedy="collate with DataCollatorForCausalLM(tokenizer, model=model), which chooses the "
+        f"masks that this model needs ({_masks_needed(model)})",
         change=lambda batch: {**batch, "attention_mask": _dense(model, layout)},
     )
 
@@ -247,10 +249,19 @@ def _seq_idx(batch: Batch, layout: Layout) -> object:
     return torch.from_numpy(index).to(given.device) if isinstance(given, torch.Tensor) else index
 
 
-def _dense(model: Model, layout: Layout) -> torch.Tensor:
+def _dense(model: Model, layout: Layout) -> object:
     segments = torch.from_numpy(layout.segments.astype(np.int64))
-    window = getattr(getattr(model, "config", None), "sliding_window", None)
     parameter = next(iter(model.parameters())) if isinstance(model, torch.nn.Module) else segments
-    if attention_backend(model) == "eager":
-        return float_mask(segments, parameter.dtype, window).to(parameter.device)
-    return bool_mask(segments, window).to(parameter.device)
+
+    def mask(window: int | None) -> torch.Tensor:
+        if attention_backend(model) == "eager":
+            return float_mask(segments, parameter.dtype, window).to(parameter.device)
+        return bool_mask(segments, window).to(parameter.device)
+
+    return masks_by_layer(mask, sliding_windows(model))
+
+
+def _masks_needed(model: Model) -> str:
+    windows = sliding_windows(model)
+    form = "eager" if attention_backend(model) == "eager" else "sdpa"
+    return f"attention={form!r}" + (f", windows={windows!r}" if windows else "")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+import torch
 
 from quire.errors import ModelError
 from quire.verify.examination import Examination, part
@@ -36,14 +37,15 @@ class Control:
     examination: Examination
     halves: tuple[Halves, ...]
 
-    def difference(self) -> float:
+    def difference(self, *, isolated: bool) -> float:
         """By how much a later part moves with its earlier one: the first beyond rounding, else the
-        largest. Mostly a single forward pass."""
+        largest. Where documents are known to be isolated, all change at once."""
+        if isolated and self.halves:
+            moved = self.examination.moved_by([earlier for earlier, _ in self.halves])
+            return max(self._distance(moved, later) for _, later in self.halves)
         largest = 0.0
         for earlier, later in self.halves:
-            moved = self.examination.moved_by(earlier)
-            base = part(self.examination.base, later)
-            largest = max(largest, largest_difference(base, part(moved, later)))
+            largest = max(largest, self._distance(self.examination.moved_by([earlier]), later))
             if largest > self.examination.tolerance:
                 break
         return largest
@@ -52,12 +54,15 @@ class Control:
         """The first gradient from a later part's logits to the embeddings of its earlier one."""
         return next(filter(None, self._gradients()), 0.0)
 
+    def _distance(self, moved: torch.Tensor, later: Document) -> float:
+        return largest_difference(part(self.examination.base, later), part(moved, later))
+
     def _gradients(self) -> Iterator[float]:
         call, batch = self.examination.call, self.examination.batch
         for earlier, later in self.halves:
             # A part without any gradient (fully masked, say) speaks for no other.
             with suppress(ModelError):
-                [found] = call.gradients(batch, (later,))
+                [found] = call.gradients(batch, [[later]])
                 yield float(part(found, earlier).amax())
 
 

@@ -24,6 +24,7 @@ def _parts(report: IsolationReport) -> Iterator[RenderableType]:
     yield Text.assemble((report.verdict, style), f": {report.meaning}")
     yield Text(
         f"{report.num_documents} documents, {report.num_pairs} pairs, {report.dtype}, "
+        f"{'training' if report.training else 'evaluation'} mode, "
         f"rounding up to {report.tolerance:.2g}",
         style="dim",
     )

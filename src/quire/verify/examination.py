@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,14 +11,15 @@ import torch
 from quire.errors import ModelError
 from quire.verify.alone import alone
 from quire.verify.calls import Call, Model
-from quire.verify.causes import attention_backend
+from quire.verify.groups import halvings
 from quire.verify.layout import Batch, Layout
+from quire.verify.model_config import attention_backend
 from quire.verify.options import IsolationOptions
 from quire.verify.perturbation import largest_difference, perturbed
 from quire.verify.report import Altered, Document, Kind, Pair
 
-Gradients: TypeAlias = dict[Document, torch.Tensor]
-Differences: TypeAlias = dict[tuple[Document, Document], float]
+Effects: TypeAlias = dict[tuple[Document, Document], float]
+"""How much a target is affected by a source; pairs without any effect are left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -32,36 +33,36 @@ class Examination:
     base: torch.Tensor
     tolerance: float
 
-    def gradients(self) -> Gradients:
-        """Gradients `[B, T]` by target; raises ModelError where the backend has none."""
+    def differences(self, sources: Sequence[Document], *, detailed: bool = True) -> Effects:
+        """By how much documents' logits move when one of the sources changes.
+
+        Many sources change at once first. Only if something moves, and if details are wanted,
+        they change one by one; what then moves by no single one stays with its whole group.
+        """
+        found = self._moves(halvings(sources))
+        if not found or not detailed:
+            return found
+        return self._moves([source] for source in sources) or found
+
+    def gradients(self, *, detailed: bool = True) -> Effects:
+        """Gradients from a target's logits to a source's embeddings, in the same two steps;
+        raises ModelError where the backend has none."""
         documents = self.layout.documents
-        return dict(zip(documents, self.call.gradients(self.batch, documents), strict=True))
+        found = self._slopes(list(halvings(documents)))
+        if not found or not detailed:
+            return found
+        return self._slopes([[document] for document in documents]) or found
 
-    def differences(self, sources: Sequence[Document]) -> Differences:
-        """By how much each document's logits move when one of the sources changes."""
-        return {
-            (source, target): largest_difference(part(self.base, target), part(moved, target))
-            for source, moved in ((source, self.moved_by(source)) for source in sources)
-            for target in self.layout.documents
-            if target != source
-        }
-
-    def pairs(self, differences: Differences, gradients: Gradients) -> list[Pair]:
-        """The pairs that are not independent, bit for bit."""
-        found = []
-        for (source, target), difference in differences.items():
-            gradient = _gradient_at(source, gradients.get(target))
-            if difference or gradient:
-                found.append(
-                    Pair(
-                        source=source,
-                        target=target,
-                        difference=difference,
-                        gradient=gradient,
-                        kind=self.kind(difference, gradient),
-                    )
-                )
-        return found
+    def pairs(self, differences: Effects, gradients: Effects | None) -> list[Pair]:
+        """The pairs that are not independent, bit for bit; None where gradients were not taken."""
+        return [
+            self._pair(
+                pair,
+                differences.get(pair, 0.0),
+                None if gradients is None else gradients.get(pair, 0.0),
+            )
+            for pair in sorted({**differences, **(gradients or {})})
+        ]
 
     def altered(self, documents: Sequence[Document]) -> list[Altered]:
         """Those of the documents that are something else alone."""
@@ -72,15 +73,46 @@ class Examination:
             if size > self.tolerance
         ]
 
-    def moved_by(self, source: Document) -> torch.Tensor:
-        """The logits after a change of the source, which may be a part of a document."""
-        return self.call.logits(perturbed(self.batch, source, self.options.keep_token_ids))
+    def moved_by(self, sources: Sequence[Document]) -> torch.Tensor:
+        """The logits after a change of the sources, which may be parts of documents."""
+        return self.call.logits(perturbed(self.batch, sources, self.options.keep_token_ids))
 
     def kind(self, difference: float, gradient: float | None) -> Kind:
         """What a difference between two documents is, and the gradient that goes with it."""
         if gradient or difference > self.tolerance:
             return "leak"
         return "unproven" if gradient is None else "noise"
+
+    def _pair(
+        self, pair: tuple[Document, Document], difference: float, gradient: float | None
+    ) -> Pair:
+        return Pair(
+            source=pair[0],
+            target=pair[1],
+            difference=difference,
+            gradient=gradient,
+            kind=self.kind(difference, gradient),
+        )
+
+    def _moves(self, groups: Iterable[Sequence[Document]]) -> Effects:
+        found: Effects = {}
+        for group in groups:
+            moved = self.moved_by(group)
+            for target in self.layout.documents:
+                if target in group:
+                    continue
+                size = largest_difference(part(self.base, target), part(moved, target))
+                _keep_largest(found, group, [target], size)
+        return found
+
+    def _slopes(self, groups: Sequence[Sequence[Document]]) -> Effects:
+        found: Effects = {}
+        gradients = self.call.gradients(self.batch, groups)
+        for group, gradient in zip(groups, gradients, strict=True):
+            for source in self.layout.documents + self.layout.padding:
+                if source not in group:
+                    _keep_largest(found, [source], group, float(part(gradient, source).amax()))
+        return found
 
     def _distance_from_alone(self, document: Document) -> float:
         single = alone(self.batch, document, attention_backend(self.call.model) is not None)
@@ -96,11 +128,24 @@ def examine(call: Call, batch: Batch, layout: Layout, options: IsolationOptions)
     if drift > tolerance:
         raise ModelError(
             f"two identical calls differ by {drift:.3g}, where rounding explains {tolerance:.3g}; "
-            "switch off dropout and other randomness (model.eval())"
+            "switch off what is random in the model (model.eval())"
         )
     return Examination(
         call=call, batch=batch, layout=layout, options=options, base=base, tolerance=tolerance
     )
+
+
+def part(values: torch.Tensor, document: Document) -> torch.Tensor:
+    """What belongs to one document of values `[B, T, …]`."""
+    return values[document.row, document.start : document.stop]
+
+
+def _keep_largest(
+    found: Effects, sources: Sequence[Document], targets: Sequence[Document], size: float
+) -> None:
+    if size:
+        for pair in ((source, target) for source in sources for target in targets):
+            found[pair] = max(found.get(pair, 0.0), size)
 
 
 def _require_finite(logits: torch.Tensor, layout: Layout) -> None:
@@ -113,7 +158,7 @@ def _require_finite(logits: torch.Tensor, layout: Layout) -> None:
 
 
 def _tolerance(model: Model, logits: torch.Tensor, options: IsolationOptions) -> float:
-    scale = float(logits.double().abs().nan_to_num(nan=0.0, posinf=0.0).amax())
+    scale = float(logits.abs().nan_to_num(nan=0, posinf=0).amax())
     if options.tolerance is not None:
         return options.tolerance * scale
     dtypes = {torch.float32, logits.dtype}
@@ -121,14 +166,3 @@ def _tolerance(model: Model, logits: torch.Tensor, options: IsolationOptions) ->
         dtypes |= {parameter.dtype for parameter in model.parameters()}
     epsilon = max(torch.finfo(dtype).eps for dtype in dtypes if dtype.is_floating_point)
     return 32 * epsilon * scale
-
-
-def _gradient_at(source: Document, gradient: torch.Tensor | None) -> float | None:
-    if gradient is None:
-        return None
-    return float(part(gradient, source).amax())
-
-
-def part(values: torch.Tensor, document: Document) -> torch.Tensor:
-    """What belongs to one document of values `[B, T, …]`."""
-    return values[document.row, document.start : document.stop]

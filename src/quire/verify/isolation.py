@@ -12,39 +12,24 @@ Five questions are asked of the very call that the user makes:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from quire.errors import InvalidOption, ModelError
-from quire.verify.agreement import disagreements
 from quire.verify.bfloat16 import require_bf16
-from quire.verify.calls import Model, evaluating, make_call
-from quire.verify.causes import attention_backend, diagnose
-from quire.verify.control import (
-    DEAF_GRADIENTS,
-    dependence,
-    explain,
-    make_control,
-    without_witness,
-)
-from quire.verify.examination import Examination, Gradients, examine
+from quire.verify.calls import Call, Model, make_call, without_labels
+from quire.verify.causes import diagnose
+from quire.verify.control import explain
+from quire.verify.findings import Findings, find
 from quire.verify.layout import Batch, Layout, as_numpy, find_layout
+from quire.verify.model_config import attention_backend
+from quire.verify.model_state import is_training, undisturbed
 from quire.verify.options import IsolationOptions
-from quire.verify.report import (
-    Altered,
-    Dependence,
-    Diagnosis,
-    Disagreement,
-    IsolationReport,
-    Pair,
-    Verdict,
-)
+from quire.verify.output_head import sampled_vocabulary
+from quire.verify.report import Diagnosis, IsolationReport, Verdict
 from quire.verify.rows import collate
-
-Found = TypeVar("Found")
 
 
 def check_isolation(
@@ -62,9 +47,13 @@ def check_isolation(
     `.logits`. Rows (`input_ids` with `document_starts`) go through `DataCollatorForCausalLM` first.
     Where a batch does not say where documents start, or says it wrongly, say it with
     `document_starts` or `segment_ids`. `embedding` is the module at whose output gradients are
-    taken; on transformers models it is found. Costs two forward passes and one backward pass for
-    each document, and as a rule one more of each for the control: a model in which no token notices
-    an earlier one, as with a head of zeros, is `unproven` under any call.
+    taken; on transformers models it is found.
+
+    The model is examined in the mode that it is in, with dropout off: in training mode, what
+    depends on the whole batch (BatchNorm, say) shows. A model whose tokens do not attend to
+    earlier ones, as with a head of zeros, is `unproven` under any call. Of n documents, an isolated
+    call costs one forward pass for each document alone, and 2 · log2(n) forward and backward passes
+    of the batch.
     """
     if not isinstance(batch_or_rows, Mapping):
         segment_ids = collate(batch_or_rows, "segments")["segment_ids"]
@@ -76,9 +65,12 @@ def check_isolation(
     _require_changes(batch, layout, options.keep_token_ids)
     _refuse_what_would_crash(model, batch)
     require_bf16(model)
-    with evaluating(model):
-        call = make_call(model, embedding)
-        return _report(examine(call, batch, layout, options))
+    batch = without_labels(model, batch)
+    call = make_call(model, embedding)
+    with undisturbed(model), sampled_vocabulary(call, batch):
+        findings = find(call, batch, layout, options)
+        diagnosis = _diagnosis(findings, call, batch, layout, options)
+    return _report(findings, layout, diagnosis, training=is_training(model))
 
 
 def _require_packing(layout: Layout) -> None:
@@ -112,97 +104,38 @@ def _refuse_what_would_crash(model: Model, batch: Batch) -> None:
         )
 
 
-def _report(examination: Examination) -> IsolationReport:
-    layout, skipped = examination.layout, dict[str, str]()
-    pairs, noticed = _compare(examination, skipped)
-    altered = _or_skip("alone", skipped, lambda: examination.altered(layout.documents)) or []
-    contradictions = disagreements(examination.batch, layout)
-    verdict = _verdict(pairs, noticed, altered, contradictions)
+def _report(
+    findings: Findings, layout: Layout, diagnosis: Diagnosis | None, *, training: bool
+) -> IsolationReport:
     return IsolationReport(
-        verdict=verdict,
+        verdict=findings.verdict,
         num_documents=len(layout.documents),
         num_pairs=len(layout.documents) * (len(layout.documents + layout.padding) - 1),
-        dtype=str(examination.base.dtype).removeprefix("torch."),
-        tolerance=examination.tolerance,
-        pairs=tuple(pairs),
-        altered=tuple(altered),
-        disagreements=contradictions,
-        skipped=skipped,
-        diagnosis=_diagnosis(verdict, examination, noticed, pairs, altered, contradictions),
-        dependence=noticed,
+        dtype=str(findings.dtype).removeprefix("torch."),
+        tolerance=findings.tolerance,
+        pairs=findings.pairs,
+        altered=findings.altered,
+        disagreements=findings.disagreements,
+        skipped=findings.skipped,
+        diagnosis=diagnosis,
+        dependence=findings.dependence,
+        training=training,
+        num_logits=findings.num_logits,
     )
 
 
-def _compare(
-    examination: Examination, skipped: dict[str, str]
-) -> tuple[Sequence[Pair], Dependence]:
-    """The pairs that are not independent, and whether a document notices its own past."""
-    control = make_control(examination)
-    # What compares bits comes first: gradients and other shapes make torch.compile build kernels
-    # anew, and those round otherwise.
-    differences = examination.differences(examination.layout.documents + examination.layout.padding)
-    moved = control.difference()
-    gradients = _gradients(examination, skipped)
-    pairs = examination.pairs(differences, gradients)
-    slope = control.gradient() if gradients and control.halves else None
-    if slope == 0.0:
-        skipped["gradients"] = DEAF_GRADIENTS
-        pairs = without_witness(pairs)
-    return pairs, dependence(control, moved, slope)
-
-
-def _gradients(examination: Examination, skipped: dict[str, str]) -> Gradients:
-    if not examination.options.gradients:
-        skipped["gradients"] = "not asked for (options.gradients=False)"
-        return {}
-    return _or_skip("gradients", skipped, examination.gradients) or {}
-
-
-def _or_skip(name: str, skipped: dict[str, str], check: Callable[[], Found]) -> Found | None:
-    try:
-        return check()
-    except ModelError as error:
-        skipped[name] = str(error)
-        return None
-
-
-def _verdict(
-    pairs: Sequence[Pair],
-    noticed: Dependence,
-    altered: Sequence[Altered],
-    contradictions: Sequence[Disagreement],
-) -> Verdict:
-    kinds = {pair.kind for pair in pairs}
-    if "leak" in kinds:
-        return "leak"
-    if noticed != "shown":  # before "altered", which says that no document sees another
-        return "unproven"
-    if altered:
-        return "altered"
-    if contradictions:
-        return "disagreement"
-    if "unproven" in kinds:
-        return "unproven"
-    return "noise" if kinds else "isolated"
-
-
 def _diagnosis(
-    verdict: Verdict,
-    examination: Examination,
-    noticed: Dependence,
-    pairs: Sequence[Pair],
-    altered: Sequence[Altered],
-    contradictions: Sequence[Disagreement],
+    findings: Findings, call: Call, batch: Batch, layout: Layout, options: IsolationOptions
 ) -> Diagnosis | None:
+    verdict = findings.verdict
     if verdict in ("leak", "altered"):
-        model, batch, layout = examination.call.model, examination.batch, examination.layout
-        return diagnose(model, batch, layout, _recheck(examination, pairs, altered))
+        return diagnose(call.model, batch, layout, _recheck(call, layout, options))
     if verdict == "disagreement":
-        parts = "; ".join(f"{found.form}: {found.message}" for found in contradictions)
+        parts = "; ".join(f"{found.form}: {found.message}" for found in findings.disagreements)
         remedy = "let one collator make all parts of the batch, and slice none of them afterwards"
         return Diagnosis(cause=parts, remedy=remedy, confirmed=False)
-    if verdict == "unproven" and noticed != "shown":
-        return explain(noticed)
+    if verdict == "unproven" and findings.dependence != "shown":
+        return explain(findings.dependence)
     if verdict in ("noise", "unproven"):
         return _noise(verdict)
     return None
@@ -216,19 +149,12 @@ def _noise(verdict: Verdict) -> Diagnosis:
     return Diagnosis(cause=cause, remedy=remedy, confirmed=False)
 
 
-def _recheck(
-    examination: Examination, pairs: Sequence[Pair], altered: Sequence[Altered]
-) -> Callable[[Batch], bool]:
-    """Whether another batch cures what was found: asked of the worst finding of each kind."""
-    leaks = sorted((pair for pair in pairs if pair.kind == "leak"), key=lambda p: -p.difference)
-    worst = sorted(altered, key=lambda found: -found.difference)[:1]
+def _recheck(call: Call, layout: Layout, options: IsolationOptions) -> Callable[[Batch], bool]:
+    """Whether another batch is isolated, by the whole check: a remedy that moves the problem
+    elsewhere, to another document or from a leak to an altered one, is none."""
 
     def cured(batch: Batch) -> bool:
-        again = examine(examination.call, batch, examination.layout, examination.options)
-        differences = again.differences([pair.source for pair in leaks[:1]])
-        found = again.pairs(differences, _gradients(again, {}))
-        if any(pair.kind == "leak" for pair in found):
-            return False
-        return not again.altered([found.document for found in worst])
+        found = find(call, batch, layout, options, detailed=False)
+        return found.verdict in ("isolated", "noise")
 
     return cured

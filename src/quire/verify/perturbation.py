@@ -1,6 +1,8 @@
-"""Changing one document, and measuring what moved."""
+"""Changing documents, and measuring what moved."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +13,19 @@ from quire.verify.layout import Batch, as_numpy
 from quire.verify.report import Document
 
 
-def perturbed(batch: Batch, source: Document, keep: tuple[int, ...] = ()) -> dict[str, object]:
-    """The batch with every token of one document replaced by another id of the same batch.
+def perturbed(
+    batch: Batch, sources: Sequence[Document], keep: tuple[int, ...] = ()
+) -> dict[str, object]:
+    """The batch with every token of these documents replaced by another id of the same batch.
 
     Ids of the batch are known to be valid ones. Those in `keep` (image placeholders, say) are
     neither replaced nor used.
     """
     ids = as_numpy(batch["input_ids"]).astype(np.int64)
-    places = slice(source.start, source.stop)
-    ids[source.row, places] = _others(ids[source.row, places], ids, keep)
+    others = _others(ids, keep)
+    for source in sources:
+        places = (source.row, slice(source.start, source.stop))
+        ids[places] = others[places]
     return with_ids(batch, ids)
 
 
@@ -31,12 +37,10 @@ def largest_difference(left: torch.Tensor, right: torch.Tensor) -> float:
     return float(distance.nan_to_num(nan=float("inf")))
 
 
-def _others(
-    tokens: npt.NDArray[np.int64], ids: npt.NDArray[np.int64], keep: tuple[int, ...]
-) -> npt.NDArray[np.int64]:
+def _others(ids: npt.NDArray[np.int64], keep: tuple[int, ...]) -> npt.NDArray[np.int64]:
     known = np.setdiff1d(ids, keep)
     if len(known) == 1:  # a neighbour is the only other id of which we can know anything
         known = np.array([max(known[0] - 1, 0), max(known[0], 1)])
-    place = np.searchsorted(known, tokens)
-    changed = known[(place + 1) % len(known)] if len(known) else tokens
-    return np.where(np.isin(tokens, keep), tokens, changed)
+    place = np.searchsorted(known, ids)
+    changed = known[(place + 1) % len(known)] if len(known) else ids
+    return np.where(np.isin(ids, keep), ids, changed)

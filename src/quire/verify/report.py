@@ -13,7 +13,7 @@ Dependence = Literal["shown", "none", "untestable"]
 
 MEANINGS: dict[Verdict, str] = {
     "isolated": "no document changes another, bit for bit",
-    "noise": "differences within the dtype's rounding and no gradient: kernel noise, not a leak",
+    "noise": "differences within rounding and no gradient: kernel noise, not a leak",
     "leak": "documents see each other",
     "altered": "no document sees another, but in the row they are not what they are alone",
     "disagreement": "the parts of the batch contradict each other about where documents start",
@@ -54,11 +54,17 @@ class Pair:
     gradient: float | None
     """The largest gradient of the target's logits at the source's embeddings, if taken."""
     kind: Kind
+    float32_difference: float | None = None
+    """The same change with the weights in float32, where rounding is too small to hide a leak;
+    measured for models of 16 bits where no gradient decides."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Altered:
-    """A document whose logits in the row are not those that it has alone."""
+    """A document whose logits in the row are not those that it has alone.
+
+    Compared in evaluation mode, and in float32 if the model has 16 bits.
+    """
 
     document: Document
     difference: float
@@ -102,6 +108,10 @@ class IsolationReport:
     dependence: Dependence = "shown"
     """Whether a later token noticed an earlier one of its own document, without which no call can
     be told from another; `untestable` where no document has a token after one that may change."""
+    training: bool = False
+    """Whether the model was in training mode, and so was examined in it."""
+    num_logits: int | None = None
+    """Logits of each token that were compared: a sample of a large vocabulary."""
 
     @property
     def isolated(self) -> bool:

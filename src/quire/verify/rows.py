@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quire.collate import DataCollatorForCausalLM
+from quire.masks.dense import Windows
 
 
 class NoSpecialTokens:
@@ -16,6 +17,9 @@ class NoSpecialTokens:
     bos_token_id: int | None = None
 
 
-def collate(rows: Sequence[Mapping[str, object]], attention: str | None) -> dict[str, Any]:
+def collate(
+    rows: Sequence[Mapping[str, object]], attention: str | None, windows: Windows = None
+) -> dict[str, Any]:
     """The batch of torch tensors that `DataCollatorForCausalLM` makes of these rows."""
-    return dict(DataCollatorForCausalLM(NoSpecialTokens(), attention=attention)(rows))
+    collator = DataCollatorForCausalLM(NoSpecialTokens(), attention=attention, windows=windows)
+    return dict(collator(rows))

@@ -1,0 +1,140 @@
+"""The form of a batch that keeps documents apart in a given model, proven on that model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from quire.errors import InvalidOption, ModelError
+from quire.masks.dense import Windows
+from quire.verify.causes import recurrent_layers
+from quire.verify.isolation import check_isolation
+from quire.verify.model_config import (
+    LAYER_TYPES,
+    attention_backend,
+    longest_window,
+    sliding_windows,
+    text_config,
+)
+from quire.verify.model_state import is_training
+from quire.verify.rows import collate
+
+LONGEST_PROOF = 256
+"""A document longer than the model's window is tried up to this window."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionChoice:
+    """The collator's options `attention` and `windows`."""
+
+    attention: str | None
+    windows: Windows = None
+
+    def __str__(self) -> str:
+        """The options as a caller writes them."""
+        windows = "" if self.windows is None else f", windows={self.windows!r}"
+        return f"attention={self.attention!r}{windows}"
+
+
+_PROVEN: WeakKeyDictionary[torch.nn.Module, dict[object, AttentionChoice]] = WeakKeyDictionary()
+
+
+def choose_attention(
+    model: object, attention: str | None = "transformers", windows: Windows = None
+) -> AttentionChoice:
+    """The first form that `check_isolation` finds isolated in this model, as it is now.
+
+    The default `attention` stands for all forms, in a fixed order: what transformers does by
+    itself, a mask of the model's backend with the model's sliding windows, bounds for flash
+    kernels, segment ids for state-space layers. Any other is the only one that is tried. Raises
+    ModelError if none is isolated. The answer is kept for each model, and asked again if its
+    backend, dtype or mode changes.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidOption(
+            f"model is a {type(model).__name__}, but the proof needs a torch module; "
+            "pass the model itself, or leave model out"
+        )
+    known = _PROVEN.setdefault(model, {})
+    key = (attention, str(windows), attention_backend(model), _dtype(model), is_training(model))
+    if key not in known:
+        asked = AttentionChoice(attention=attention, windows=windows)
+        known[key] = _first_isolated(
+            model, _candidates(model) if attention == "transformers" else iter([asked])
+        )
+    return known[key]
+
+
+def _candidates(model: torch.nn.Module) -> Iterator[AttentionChoice]:
+    backend, windows = attention_backend(model), sliding_windows(model)
+    yield AttentionChoice(attention="transformers")
+    types = windows if isinstance(windows, Mapping) else ()
+    if backend in ("sdpa", "eager") and set(types) <= set(LAYER_TYPES):
+        yield AttentionChoice(attention=backend, windows=windows)
+    if backend == "flex_attention" and windows is None:
+        yield AttentionChoice(attention="flex")
+    if backend is not None and "flash" in backend:
+        yield AttentionChoice(attention="varlen")
+    if recurrent_layers(model):
+        yield AttentionChoice(attention="segments")
+
+
+def _first_isolated(
+    model: torch.nn.Module, candidates: Iterator[AttentionChoice]
+) -> AttentionChoice:
+    rows, tried = _rows(model), []
+    for choice in candidates:
+        failure = _failure(model, rows, choice)
+        if failure is None:
+            return choice
+        tried.append(f"{choice} {failure}")
+    raise ModelError(
+        f"no batch keeps documents apart in {type(model).__name__} with "
+        f"{attention_backend(model) or 'its own'} attention: {'; '.join(tried)}. Put one document "
+        "in a row (packed=False), or load the model with another attn_implementation"
+    )
+
+
+def _failure(
+    model: torch.nn.Module, rows: list[dict[str, object]], choice: AttentionChoice
+) -> str | None:
+    """Why this form will not do; None if it is isolated."""
+    device = next(model.parameters()).device
+    segments = collate(rows, "segments")["segment_ids"]
+    batch = _to(device, collate(rows, choice.attention, choice.windows))
+    try:
+        report = check_isolation(model, batch, segment_ids=segments)
+    except ModelError as error:
+        return f"cannot be checked ({error})"
+    if report.isolated:
+        return None
+    why = f": {report.diagnosis.cause}" if report.diagnosis else ""
+    return f"is not isolated ({report.verdict}{why})"
+
+
+def _rows(model: torch.nn.Module) -> list[dict[str, object]]:
+    """Two rows of random tokens; one document is longer than a window that is not too large."""
+    window = longest_window(sliding_windows(model)) or 0
+    long = window + 5 if window <= LONGEST_PROOF else 9
+    config: Any = text_config(model)
+    generator = np.random.default_rng(0)
+    rows: list[dict[str, object]] = []
+    for lengths in (np.array([7, max(long, 9), 1, 6]), np.array([5, 8, 4])):
+        tokens = generator.integers(0, config.vocab_size, lengths.sum())
+        rows.append({"input_ids": tokens, "document_starts": np.cumsum(lengths) - lengths})
+    return rows
+
+
+def _to(device: torch.device, value: Any) -> Any:  # noqa: ANN401 (a batch, or a part of one)
+    if isinstance(value, Mapping):
+        return {name: _to(device, item) for name, item in value.items()}
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
+def _dtype(model: torch.nn.Module) -> frozenset[str]:
+    return frozenset(str(parameter.dtype) for parameter in model.parameters())

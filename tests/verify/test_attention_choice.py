@@ -1,0 +1,144 @@
+"""`DataCollatorForCausalLM(model=…)`: a form that is isolated in that model, or a refusal."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+
+import pytest
+import torch
+import transformers
+from tests.verify.models import SIZES, VOCABULARY, Tokenizer, model, rows
+
+from quire.collate import DataCollatorForCausalLM
+from quire.errors import InvalidOption, ModelError
+from quire.verify import attention_choice, check_isolation
+
+SMALL = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2}
+CONFIGS = {
+    "opt": lambda: transformers.OPTConfig(
+        **SMALL, ffn_dim=64, num_attention_heads=4, max_position_embeddings=64, pad_token_id=0
+    ),
+    "mpt": lambda: transformers.MptConfig(
+        vocab_size=VOCABULARY, d_model=32, n_layers=2, n_heads=4, max_seq_len=64
+    ),
+    "falcon": lambda: transformers.FalconConfig(**SMALL, num_attention_heads=4),
+    "bloom": lambda: transformers.BloomConfig(**SMALL, n_head=4),
+    "biogpt": lambda: transformers.BioGptConfig(**SIZES, pad_token_id=0),
+}
+
+
+@functools.cache
+def other_model(name: str, backend: str = "eager"):
+    torch.manual_seed(0)
+    return transformers.AutoModelForCausalLM.from_config(
+        CONFIGS[name](), attn_implementation=backend
+    ).eval()
+
+
+def collator(given, **options) -> DataCollatorForCausalLM:
+    return DataCollatorForCausalLM(Tokenizer(), model=given, **options)
+
+
+def assert_isolated(given, made: DataCollatorForCausalLM) -> None:
+    report = check_isolation(given, dict(made(rows())))
+    assert report.isolated, report.diagnosis
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"), [("llama", "sdpa"), ("qwen3", "eager"), ("mistral", "sdpa")]
+)
+def test_the_default_form_stays_where_it_is_isolated(name, backend):
+    made = collator(model(name, backend))
+    assert (made.attention, made.windows) == ("transformers", None)
+    assert_isolated(model(name, backend), made)
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [("opt", "sdpa"), ("opt", "eager"), ("mpt", "eager"), ("falcon", "sdpa"), ("biogpt", "eager")],
+)
+def test_a_model_that_ignores_position_ids_gets_a_mask_of_its_backend(name, backend):
+    given = other_model(name, backend)
+    plain = check_isolation(given, dict(DataCollatorForCausalLM(Tokenizer())(rows())))
+    assert plain.verdict == "leak"
+    made = collator(given)
+    assert (made.attention, made.windows) == (backend, None)
+    assert_isolated(given, made)
+
+
+def test_a_model_that_mixes_windows_gets_a_mask_for_each_type_of_layer():
+    made = collator(model("gpt_oss", "eager"))
+    windows = {"full_attention": None, "sliding_attention": 4}
+    assert (made.attention, made.windows) == ("eager", windows)
+    masks = made(rows())["attention_mask"]
+    assert {kind: tuple(mask.shape) for kind, mask in masks.items()} == {
+        "full_attention": (2, 1, 19, 19),
+        "sliding_attention": (2, 1, 19, 19),
+    }
+    seen = {kind: (mask[0, 0, 6] == 0).nonzero()[:, 0].tolist() for kind, mask in masks.items()}
+    assert seen == {"full_attention": [*range(7)], "sliding_attention": [3, 4, 5, 6]}
+    assert_isolated(model("gpt_oss", "eager"), made)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda: other_model("bloom"), "in BloomForCausalLM with eager attention: attention='tr"),
+        (lambda: model("mamba", "eager"), r"is not isolated \(leak: .*MambaMixer carry a state"),
+    ],
+    ids=["bloom", "mamba"],
+)
+def test_a_model_that_no_batch_keeps_apart_is_refused_with_the_reason(given, message):
+    with pytest.raises(ModelError, match=message) as refusal:
+        collator(given())
+    assert "Put one document in a row" in str(refusal.value)
+
+
+def test_a_form_that_is_asked_for_is_proven_and_not_replaced():
+    assert collator(model("llama"), attention="sdpa").attention == "sdpa"
+    with pytest.raises(ModelError, match=r"attention=None is not isolated \(leak: use_cache is on"):
+        collator(model("llama"), attention=None)
+    with pytest.raises(ModelError, match=r"attention='sdpa' is not isolated \(altered"):
+        collator(model("mistral"), attention="sdpa")
+    assert collator(model("mistral"), attention="sdpa", windows=4).windows == 4
+
+
+def test_the_proof_is_made_once_for_a_model_in_one_state(monkeypatch):
+    given, checks = copy.deepcopy(model("llama")), []
+
+    def counted(*arguments, **options):
+        checks.append(1)
+        return check_isolation(*arguments, **options)
+
+    monkeypatch.setattr(attention_choice, "check_isolation", counted)
+    collator(given), collator(given)
+    assert len(checks) == 1
+    collator(given.train())
+    assert len(checks) == 2
+
+
+def test_a_model_in_training_mode_is_chosen_for_and_stays_in_it():
+    given = copy.deepcopy(other_model("opt")).train()
+    assert collator(given).attention == "eager"
+    assert given.training
+
+
+def test_the_collator_does_not_keep_the_model():
+    made = pickle.loads(pickle.dumps(collator(model("gpt_oss", "eager"))))  # noqa: S301 (our own)
+    assert made.model is None
+    assert set(made(rows())["attention_mask"]) == {"full_attention", "sliding_attention"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"windows": 4}, "leaves them to the model; use attention='sdpa' or 'eager'"),
+        ({"windows": 4, "attention": "varlen"}, "attention='varlen' leaves them to the model"),
+        ({"model": "llama"}, "model is a str, but the proof needs a torch module"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(InvalidOption, match=message):
+        DataCollatorForCausalLM(Tokenizer(), **options)
