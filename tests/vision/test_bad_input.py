@@ -40,6 +40,9 @@ BAD = {
     "has neither length nor input_ids, only nothing": {},
     "has 3 input_ids and 2 labels": {"input_ids": [1, 2, 3], "labels": [1, 2]},
     "has length 2 but 3 input_ids": {"input_ids": [1, 2, 3], "length": 2},
+    "has length 9 but 3 input_ids": {"input_ids": [1, 2, 3], "length": 9},
+    "has length 5 but 3 input_ids": {"input_ids": [1, 2, 3], "lengths": [3, 2]},
+    "has lengths -1 but that must be": {"lengths": [4, -1]},
     "has length -1 but that must be": {"length": -1},
     "has length 2.5 but that must be": {"length": 2.5},
     "has length True but that must be": {"length": True},
@@ -88,6 +91,26 @@ def test_a_malformed_sample_within_the_budget_is_counted_logged_and_left_out(pro
         assert numbers(dataset) == [[0, 2]]
     assert dataset.telemetry().ledger.documents.dropped == {"bad_record": 1}
     assert [record.message for record in caplog.records if "left out sample 1" in record.message]
+
+
+@pytest.mark.parametrize("length", [2, 9])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_length_that_is_not_that_of_the_tokens_is_quarantined(kind, length):
+    items = [sample(0, 5), sample(1, 6) | {"length": length}, sample(2, 4)]
+    with pytest.raises(InvalidDocument, match=f"sample 1 has length {length} but 6 input_ids"):
+        list(packed(items, KINDS[kind]))
+    dataset = packed(items, KINDS[kind], max_bad_records=1)
+    assert numbers(dataset) == [[0, 2]]
+    assert dataset.telemetry().ledger.tokens.dropped == {"bad_record": length}
+
+
+def test_a_measure_may_count_tokens_that_the_model_adds():
+    items = [sample(number, 5) | {"length": 11} for number in range(2)]
+    dataset = packed(items, measure=lambda item: {"tokens": item["length"]})
+    assert numbers(dataset) == [[0], [1]]
+    images_only = packed(items, measure=lambda item: {"images": 0}, packing_max_images=1)
+    with pytest.raises(InvalidDocument, match="has length 11 but 5 input_ids"):
+        list(images_only)
 
 
 def test_one_more_than_the_budget_is_an_error():

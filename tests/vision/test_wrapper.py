@@ -279,6 +279,21 @@ def test_a_budget_whose_sizes_are_not_among_the_lengths_is_an_error():
         list(packed(samples([10]), packing_max_images=2, lengths=[10]))
 
 
+def test_lengths_that_list_the_parts_of_a_sample_are_summed():
+    """ms-swift's column ``lengths`` holds a list for each sample."""
+    parts = [[4, 6], [10], [3, 3, 4], [10]]
+    rows = [{"input_ids": [1] * 10, "lengths": lengths} for lengths in parts]
+    table = datasets.Dataset.from_list(rows)
+    for dataset in (
+        packed(rows, packing_length=25),
+        packed(table, packing_length=25),
+        packed(ByNumber([{"input_ids": [1] * 10}] * 4), packing_length=25, lengths=parts),
+        packed(ByNumber(rows), packing_length=25, lengths=[10, [10], (4, 6), 10]),
+    ):
+        assert len(dataset) == 2
+        assert [len(pack) for pack in dataset] == [2, 2]
+
+
 def test_a_column_of_tokens_alone_does_not_do_where_images_have_a_budget():
     table = datasets.Dataset.from_list([{"input_ids": [1, 2], "length": 2}] * 4)
     assert len(packed(table, packing_drop_last=False)) == 1

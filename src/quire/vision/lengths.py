@@ -11,7 +11,7 @@ import numpy as np
 from quire.errors import InvalidDocument, InvalidLengths, InvalidOption, unknown_name
 from quire.plan.lengths import IntArray, Lengths, as_lengths
 from quire.vision.reading import has_positions
-from quire.vision.samples import MEDIA, SampleReader
+from quire.vision.samples import LENGTH_FIELDS, MEDIA, SampleReader
 
 KnownLengths: TypeAlias = "Lengths | Mapping[str, Lengths]"
 """Tokens of every sample, or also its ``images`` and ``patches``, by name."""
@@ -33,15 +33,16 @@ def known_sizes(dataset: Any, given: KnownLengths | None, reader: SampleReader) 
 
 def _sizes_of_columns(dataset: Any, names: object, reader: SampleReader) -> IntArray | None:  # noqa: ANN401
     """Sizes from lengths and grids, if grids tell of all images; pixels are large, and not read."""
-    if not isinstance(names, Sequence) or "length" not in names:
+    known = [name for name in LENGTH_FIELDS if isinstance(names, Sequence) and name in names]
+    if not isinstance(names, Sequence) or not known:
         return None
     if len(reader.names) == 1:
-        return _matched(dataset, _given_sizes(np.asarray(dataset["length"]), reader.names))
+        return _matched(dataset, _given_sizes(list(dataset[known[0]]), reader.names))
     grids = [f"{kind}_grid_thw" for kind, _ in MEDIA if f"{kind}_grid_thw" in names]
     without_grid = [p for kind, p in MEDIA if p in names and f"{kind}_grid_thw" not in names]
     if not grids or without_grid:
         return None
-    columns = {name: dataset[name] for name in ("length", *grids)}
+    columns = {name: dataset[name] for name in (known[0], *grids)}
     rows = zip(*columns.values(), strict=True)
     return _sizes_in_memory([dict(zip(columns, row, strict=True)) for row in rows], reader)
 
@@ -63,11 +64,18 @@ def _given_sizes(given: KnownLengths, names: tuple[str, ...]) -> IntArray:
                 f"lengths hold no {name} but {budget} limits them; give "
                 f"lengths={{'tokens': ..., {name!r}: ...}}, or no lengths at all"
             )
-    arrays = [as_lengths(columns[name]).astype(np.int64) for name in names]
+    arrays = [as_lengths(_summed(columns[name])).astype(np.int64) for name in names]
     if len({len(array) for array in arrays}) > 1:
         counts = {name: len(array) for name, array in zip(names, arrays, strict=True)}
         raise InvalidLengths(f"lengths disagree on the number of samples: {counts}")
     return np.column_stack(arrays)
+
+
+def _summed(lengths: Any) -> Any:  # noqa: ANN401 - whatever `as_lengths` takes, or lists of parts
+    """One length for each sample: ms-swift gives a list of the lengths of its parts."""
+    if isinstance(lengths, list | tuple) and any(isinstance(n, list | tuple) for n in lengths):
+        return [sum(n) if isinstance(n, list | tuple) else n for n in lengths]
+    return lengths
 
 
 def _matched(dataset: Any, sizes: IntArray) -> IntArray:  # noqa: ANN401
@@ -80,7 +88,10 @@ def _matched(dataset: Any, sizes: IntArray) -> IntArray:  # noqa: ANN401
 
 def _sizes_in_memory(samples: Sequence[Any], reader: SampleReader) -> IntArray | None:
     """Sizes of samples that all say their length; a malformed one is met when it is read."""
-    if not all(isinstance(sample, Mapping) and "length" in sample for sample in samples):
+    if not all(
+        isinstance(sample, Mapping) and any(name in sample for name in LENGTH_FIELDS)
+        for sample in samples
+    ):
         return None
     try:
         rows = [reader.measured(sample) for sample in samples]

@@ -20,6 +20,8 @@ Sample: TypeAlias = Mapping[str, Any]
 Measure: TypeAlias = Callable[[Any], Mapping[str, int]]
 """Says of a sample how many ``tokens``, ``images`` or ``patches`` it has, or some of them."""
 
+LENGTH_FIELDS = ("length", "lengths")
+"""Where a sample says how many tokens it has; ms-swift's ``lengths`` are those of its parts."""
 MEDIA = (("image", "pixel_values"), ("video", "pixel_values_videos"))
 """Kinds, each with the field of its pixels; ``<kind>_grid_thw`` says how they are laid out."""
 _FIELDS = (
@@ -46,21 +48,25 @@ class SampleReader:
 
     def sizes(self, sample: object) -> tuple[int, ...]:
         """The sizes of a sound sample; an `InvalidDocument` says what is wrong with another."""
-        sizes = self.measured(sample)
-        self._check(sample)  # type: ignore[arg-type]  # what was measured is a mapping
+        mapping, given = require_mapping(sample), self._own_measures(sample)
+        sizes = self._sizes(mapping, given)
+        # A caller's own measure may count tokens that a model adds for images.
+        self._check(mapping, trusts_length="tokens" in given)
         return sizes
 
     def measured(self, sample: object) -> tuple[int, ...]:
         """The sizes of a sample that may still contradict itself."""
-        mapping = require_mapping(sample)
-        given = {} if self.measure is None else checked_measures(_asked(self.measure, sample))
-        return tuple([given[n] if n in given else _COUNT[n](mapping) for n in self.names])
+        return self._sizes(require_mapping(sample), self._own_measures(sample))
 
-    def _check(self, sample: Sample) -> None:
-        if sample.get("input_ids") is not None and sample.get("labels") is not None:
-            ids, labels = (_flat_length(name, sample[name]) for name in ("input_ids", "labels"))
-            if ids != labels:
-                raise InvalidDocument(f"has {ids} input_ids and {labels} labels")
+    def _own_measures(self, sample: object) -> dict[str, int]:
+        return {} if self.measure is None else checked_measures(_asked(self.measure, sample))
+
+    def _sizes(self, sample: Sample, given: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple([given[n] if n in given else _COUNT[n](sample) for n in self.names])
+
+    def _check(self, sample: Sample, *, trusts_length: bool) -> None:
+        if sample.get("input_ids") is not None:
+            _check_tokens(sample, trusts_length=trusts_length)
         looks_for_none = self.image_token_id is None and self.video_token_id is None
         if looks_for_none and all(sample.get(name) is None for name in _FIELDS):
             return  # text alone, as most samples may be
@@ -91,6 +97,17 @@ class SampleReader:
         return None
 
 
+def _check_tokens(sample: Sample, *, trusts_length: bool) -> None:
+    num_ids = _flat_length("input_ids", sample["input_ids"])
+    if sample.get("labels") is not None:
+        labels = _flat_length("labels", sample["labels"])
+        if num_ids != labels:
+            raise InvalidDocument(f"has {num_ids} input_ids and {labels} labels")
+    given = None if trusts_length else _given_length(sample)
+    if given is not None and given != num_ids:
+        raise InvalidDocument(f"has length {given} but {num_ids} input_ids")
+
+
 def require_mapping(sample: object) -> Sample:
     """The sample, if it has named fields."""
     if type(sample) is not dict and not isinstance(sample, Mapping) and not hasattr(sample, "keys"):
@@ -103,18 +120,25 @@ def length_of(sample: Sample) -> int:
 
     >>> length_of({"input_ids": [5, 6, 7]}), length_of({"length": 4})
     (3, 4)
+    >>> length_of({"lengths": [4, 2]})
+    6
     """
-    ids, given = sample.get("input_ids"), sample.get("length")
-    if ids is None and given is None:
-        names = ", ".join(sorted(map(str, sample))) or "nothing"
-        raise InvalidDocument(f"has neither length nor input_ids, only {names}")
-    held = 0 if ids is None else _flat_length("input_ids", ids)
-    if given is None:
-        return held
-    length = _integer("length", given)
-    if length < held:
-        raise InvalidDocument(f"has length {length} but {held} input_ids, so its pack would burst")
-    return length
+    if (given := _given_length(sample)) is not None:
+        return given
+    if (ids := sample.get("input_ids")) is not None:
+        return _flat_length("input_ids", ids)
+    names = ", ".join(sorted(map(str, sample))) or "nothing"
+    raise InvalidDocument(f"has neither length nor input_ids, only {names}")
+
+
+def _given_length(sample: Sample) -> int | None:
+    """What the sample says of its length: ``length``, or ms-swift's ``lengths`` of its parts."""
+    if sample.get("length") is not None:
+        return _integer("length", sample["length"])
+    parts = sample.get("lengths")
+    if parts is None:
+        return None
+    return sum(_integer("lengths", part) for part in (parts if np.ndim(parts) else [parts]))
 
 
 def count_images(sample: Sample) -> int:
