@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from quire.collate import (
     MropeOptions,
@@ -15,6 +16,7 @@ from quire.collate import (
     VisionPaddingFreeCollator,
 )
 from quire.errors import InvalidOption, InvalidRow
+from quire.vision import PackedVLDataset
 
 IMAGE, VIDEO = 90, 91
 RULES = MropeOptions(image_token_id=IMAGE, video_token_id=VIDEO)
@@ -70,13 +72,55 @@ def test_a_pack_becomes_one_flat_row(flat):
     assert "attention_mask" not in batch
 
 
-def test_samples_packs_and_several_packs_are_laid_out_alike(flat):
+def test_samples_and_the_pack_of_them_are_laid_out_alike(flat):
     samples = [with_image(5), {"input_ids": [7, 8]}, with_video(9)]
-    forms = [samples, [samples], [samples[:1], samples[1:]], [tuple(samples)]]
+    forms = [samples, [samples], [tuple(samples)], (samples,)]
     batches = [flat(form) for form in forms]
     for batch in batches[1:]:
         for name, value in batches[0].items():
             np.testing.assert_array_equal(value, batch[name], err_msg=name)
+
+
+def test_several_packs_become_a_row_each_padded_to_the_longest(flat):
+    packs = [[with_image(5, 6), {"input_ids": [7, 8, 9]}], [{"input_ids": [4, 3]}, with_image(2)]]
+    batch = flat(packs)
+    assert batch["input_ids"].tolist() == [
+        [90, 90, 90, 90, 5, 6, 7, 8, 9],
+        [4, 3, 90, 90, 90, 90, 2, 0, 0],
+    ]
+    assert batch["labels"].tolist() == [
+        [-100] * 4 + [5, 6, -100, 8, 9],
+        [-100, 3, -100, -100, -100, -100, 2, -100, -100],
+    ]
+    assert batch["position_ids"].shape == (4, 2, 9)
+    assert batch["position_ids"][:, 1].tolist() == [
+        [0, 1, 0, 1, 2, 3, 4, 0, 1],
+        [0, 1, 0, 0, 0, 0, 2, 0, 0],
+        [0, 1, 0, 0, 1, 1, 2, 0, 0],
+        [0, 1, 0, 1, 0, 1, 2, 0, 0],
+    ]
+    assert batch["text_position_ids"].tolist() == batch["position_ids"][0].tolist()
+    assert batch["mm_token_type_ids"].tolist()[1] == [0, 0, 1, 1, 1, 1, 0, 0, 0]
+    # In the flattened batch, the padding a segment of its own.
+    assert batch["cu_seq_lens_q"].tolist() == [0, 6, 9, 11, 16, 18]
+    assert batch["image_grid_thw"].tolist() == [[1, 4, 4]] * 2
+
+
+def test_a_loader_that_batches_packs_makes_no_row_longer_than_a_pack(flat):
+    samples = [{"input_ids": list(range(n % 40 + 1)), "number": n} for n in range(60)]
+    dataset = PackedVLDataset(samples, packing_length=64, packing_drop_last=False)
+    loader = DataLoader(dataset, batch_size=4, collate_fn=flat)
+    seen = []
+    for batch in loader:
+        assert batch["input_ids"].shape[0] <= 4
+        assert batch["input_ids"].shape[1] <= 64
+        seen += batch["number"]
+    assert sorted(seen) == list(range(60))
+
+
+def test_an_empty_pack_among_others_is_refused(flat):
+    with pytest.raises(InvalidRow, match="pack 1 has no samples"):
+        flat([[{"input_ids": [1]}], []])
 
 
 def test_patches_grids_and_seconds_stand_in_the_order_of_the_samples(flat):
@@ -262,6 +306,8 @@ def test_one_collator_lays_packs_end_to_end_and_pads_samples(flat, padded):
         collator([{}])
     with pytest.raises(InvalidRow, match="feature 1 is a pack and feature 0 a sample"):
         collator([samples[0], samples])
+    with pytest.raises(InvalidRow, match="feature 1 is a pack and feature 0 a sample"):
+        flat([samples[0], samples])
 
 
 BAD = {

@@ -63,6 +63,17 @@ def test_logits_of_a_pack_are_those_of_its_samples_alone(family, backend):
 
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
+def test_logits_of_a_row_of_several_packs_are_those_of_the_pack_alone(family, backend):
+    rules = MropeOptions.of_config(model(family).config)
+    collator, given = VisionPaddingFreeCollator(rules), list(samples(family))
+    packs = [given[:2], given[2:]]
+    together = logits(family, backend, collator(packs))
+    for row, pack in zip(together, packs, strict=True):
+        alone = logits(family, backend, collator([pack]))[0]
+        torch.testing.assert_close(row[: len(alone)], alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
 def test_changing_a_sample_changes_no_bit_of_another(family, backend):
     report = isolation(family, backend, packed(family))
     assert report.verdict == "isolated", report.diagnosis

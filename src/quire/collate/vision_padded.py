@@ -15,7 +15,7 @@ from quire.collate.tensors import Batch, require_return_tensors
 from quire.collate.vision import VisionBatch, VisionPaddingFreeCollator, finished, labels_of, rules
 from quire.collate.vision_mrope import MropeOptions
 from quire.collate.vision_positions import VisionModel, positions_of
-from quire.collate.vision_samples import Pack, as_packs, read_samples
+from quire.collate.vision_samples import Pack, as_packs, has_packs, read_samples
 from quire.errors import InvalidRow
 
 
@@ -48,7 +48,7 @@ class VisionPaddedCollator:
     def __call__(self, features: Sequence[Feature]) -> VisionBatch:
         """The batch of these samples, which stay as they were."""
         options = rules(self.mrope, self.model)
-        samples = read_samples(_no_packs(features), options, self.token_fields)
+        samples = read_samples([_no_packs(features)], options, self.token_fields)
         lengths = samples.rows.lengths
         boundaries = Boundaries.of_rows([[0]] * len(lengths), lengths)
 
@@ -73,7 +73,7 @@ class VisionPaddedCollator:
 
 @dataclass(frozen=True)
 class VisionCollator:
-    """Lays packs end to end and pads samples, by what comes.
+    """Makes a row of each pack, or pads samples, by what comes.
 
     A Trainer has one collator for training and evaluation: packed datasets give it lists of
     samples, others give it samples.
@@ -98,13 +98,7 @@ class VisionCollator:
         packs = as_packs(features)
         if packs and not any(packs):
             return {}
-        are_samples = [isinstance(feature, Mapping) for feature in features]
-        if any(are_samples) and not all(are_samples):
-            raise InvalidRow(
-                f"feature {are_samples.index(False)} is a pack and feature "
-                f"{are_samples.index(True)} a sample; a batch holds one or the other"
-            )
-        return self.padded(features) if all(are_samples) else self.packed(features)  # type: ignore[arg-type]
+        return self.packed(features) if has_packs(features) else self.padded(features)  # type: ignore[arg-type]
 
 
 def _no_packs(features: Sequence[Feature]) -> Sequence[Feature]:

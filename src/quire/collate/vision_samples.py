@@ -55,15 +55,12 @@ class VisionSamples:
 
 
 def read_samples(
-    features: Sequence[Feature | Pack],
+    packs: Iterable[Pack],
     options: MropeOptions,
     token_fields: Sequence[str] = (),
 ) -> VisionSamples:
-    """The samples of these features, which are samples or packs (lists of samples).
-
-    Errors name the sample by its place among all samples.
-    """
-    samples = [sample for pack in as_packs(features) for sample in pack]
+    """The samples of these packs; errors name a sample by its place among all of them."""
+    samples = [sample for pack in packs for sample in pack]
     rows = read_rows([_token_part(sample, index) for index, sample in enumerate(samples)])
     types = [_token_types(sample, index, options) for index, sample in enumerate(samples)]
     grids = [_grids(sample, index) for index, sample in enumerate(samples)]
@@ -80,6 +77,28 @@ def read_samples(
         },
         others=gather_others(samples, token_fields),
     )
+
+
+def as_rows(features: Sequence[Feature | Pack]) -> list[Pack]:
+    """The samples of each row: those of a pack, or all of them where features are samples."""
+    packs = as_packs(features)
+    if not has_packs(features):
+        return [[sample for pack in packs for sample in pack]]
+    for number, pack in enumerate(packs):
+        if not pack:
+            raise InvalidRow(f"pack {number} has no samples; leave it out of the batch")
+    return packs
+
+
+def has_packs(features: Sequence[Feature | Pack]) -> bool:
+    """Whether these are packs and not samples; a batch holds one or the other."""
+    are_samples = [isinstance(feature, Mapping) for feature in features]
+    if any(are_samples) and not all(are_samples):
+        raise InvalidRow(
+            f"feature {are_samples.index(False)} is a pack and feature "
+            f"{are_samples.index(True)} a sample; a batch holds one or the other"
+        )
+    return not all(are_samples)
 
 
 def as_packs(features: Sequence[Feature | Pack]) -> list[Sequence[Feature]]:
