@@ -10,7 +10,7 @@ import pytest
 
 from quire.config import build_options, load_options
 from quire.errors import InvalidOption
-from quire.vision import VisionConfig, VisionPackingOptions
+from quire.vision import PackedVLDataset, VisionConfig, VisionPackingOptions
 
 
 class Template:
@@ -43,9 +43,21 @@ def test_options_load_from_yaml_under_training(tmp_path):
     assert options.packing_min_fill_ratio == 1.0
 
 
+def test_the_seeds_batch_options_load_beside_packing():
+    options = loaded(packing=True, per_device_train_batch_size=4, gradient_accumulation_steps=2)
+    assert (options.per_device_train_batch_size, options.gradient_accumulation_steps) == (4, 2)
+    assert loaded(packing=True).per_device_train_batch_size is None
+    packs = PackedVLDataset.from_options(
+        [{"length": 3}] * 2, dataclasses.replace(options, packing_length=6)
+    )
+    assert [len(pack) for pack in packs] == [2]
+
+
 @pytest.mark.parametrize(
     ("training", "message"),
     [
+        ({"per_device_train_batch_size": 0}, "training.per_device_train_batch_size is 0"),
+        ({"gradient_accumulation_steps": 1.5}, "training.gradient_accumulation_steps is 1.5"),
         ({"packing_length": 0}, "training.packing_length is 0 but must be an integer >= 1"),
         ({"packing_length": -5}, "training.packing_length is -5 but must be an integer >= 1"),
         ({"packing_buffer": 0}, "training.packing_buffer is 0"),

@@ -127,6 +127,23 @@ def test_a_batch_size_above_one_becomes_one_with_a_warning_and_steps_stay_as_lar
     assert (given.per_device_train_batch_size, given.gradient_accumulation_steps) == (4, 3)
 
 
+def test_the_options_batch_size_is_the_trainers(tmp_path):
+    options = replace(OPTIONS, per_device_train_batch_size=4, gradient_accumulation_steps=2)
+    plain = TrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True)
+    made = configure_training(plain, options, train_dataset=fusion(), model=model(FAMILY))
+    assert made.args.per_device_train_batch_size == 1
+    assert made.args.gradient_accumulation_steps == 8
+    unpacked = configure_training(plain, replace(options, packing=False), model=model(FAMILY))
+    assert unpacked.args.per_device_train_batch_size == 4
+    assert unpacked.args.gradient_accumulation_steps == 2
+
+
+def test_a_batch_size_that_options_and_arguments_disagree_on_is_refused(tmp_path):
+    options = replace(OPTIONS, per_device_train_batch_size=4)
+    with pytest.raises(InvalidOption, match="is 2 in TrainingArguments and 4 in the options"):
+        configure_training(arguments(tmp_path), options, train_dataset=fusion())
+
+
 def test_a_batch_size_of_one_is_left_alone_without_a_warning(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "quire.vision"):
         made = training(tmp_path, per_device_train_batch_size=1, gradient_accumulation_steps=3)

@@ -51,6 +51,10 @@ class VisionPackingOptions:
     """The template's ``max_length``, where this is to set it."""
     max_bad_records: int = 0
     """Malformed samples of an epoch that may be left out and counted before one is an error."""
+    per_device_train_batch_size: int | None = None
+    """The Trainer's batch size, where this is to set it; with packing it becomes 1."""
+    gradient_accumulation_steps: int | None = None
+    """The Trainer's accumulation steps, where this is to set them."""
     seed: int = 0
     """Decides the order of packs where a whole epoch is grouped; `FusionDataset` takes its own."""
 
@@ -77,6 +81,15 @@ class VisionPackingOptions:
         return _template_length(template)
 
 
+OF_THE_TRAINER = (
+    "packing",
+    "eval_packing",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+)
+"""Options that decide nothing about the packs of a dataset."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VisionConfig:
     """A config file of which the section ``training`` is about packing."""
@@ -92,6 +105,8 @@ _LEAST = {
     "packing_max_documents": 1,
     "global_max_length": 1,
     "max_bad_records": 0,
+    "per_device_train_batch_size": 1,
+    "gradient_accumulation_steps": 1,
     "seed": 0,
 }
 _MAY_BE_NONE = (
@@ -100,6 +115,8 @@ _MAY_BE_NONE = (
     "packing_max_patches",
     "packing_max_documents",
     "global_max_length",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
 )
 
 

@@ -7,7 +7,7 @@ import functools
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +96,9 @@ def configure_training(
     """Everything for a Trainer that packs its training samples and pads those of evaluation.
 
     Datasets give encoded samples; `FusionDataset` mixes several. With ``options.packing`` the
-    batch size becomes 1 and gradient accumulation grows by as much; with ``eval_packing``
-    evaluation is packed, too. Positions follow ``mrope``, else the config of ``model``.
+    batch size becomes 1 and gradient accumulation grows by as much; both start from what the
+    options say, else the arguments. With ``eval_packing`` evaluation is packed, too. Positions
+    follow ``mrope``, else the config of ``model``.
     """
     known = rules(mrope, model)
     collator = VisionCollator(
@@ -105,7 +106,7 @@ def configure_training(
         VisionPaddedCollator(tokenizer, known),
     )
     others: dict[str, Any] = {"callbacks": [], "data_collator": collator}
-    args = _copied(args)
+    args = _copied(args, options)
     if options.packing and train_dataset is not None:
         packed = _pack(train_dataset, options, args, known, template=template, lengths=lengths)
         train_dataset = TrainingPacks(packed, args.world_size)
@@ -126,12 +127,27 @@ def configure_training(
     )
 
 
-def _copied(args: TrainingArguments) -> TrainingArguments:
-    """The arguments, with what samples and ranks of their own need."""
+def _copied(args: TrainingArguments, options: VisionPackingOptions) -> TrainingArguments:
+    """The arguments, with the options' batch size and what samples and ranks of their own need."""
     args = copy.copy(args)
+    for name in ("per_device_train_batch_size", "gradient_accumulation_steps"):
+        if (wanted := getattr(options, name)) is not None:
+            _require_settable(args, name, wanted)
+            setattr(args, name, wanted)
     args.accelerator_config = copy.copy(args.accelerator_config)
     args.remove_unused_columns = False  # images are in columns that no model's signature names
     return args
+
+
+def _require_settable(args: TrainingArguments, name: str, wanted: int) -> None:
+    """Raise if the arguments have another value than the options, and not by default."""
+    unset = next(part.default for part in fields(args) if part.name == name)
+    given = getattr(args, name)
+    if given not in (unset, wanted) or (args.deepspeed and given != wanted):
+        raise InvalidOption(
+            f"{name} is {given} in TrainingArguments and {wanted} in the options; set it in "
+            "TrainingArguments and leave it out of the options"
+        )
 
 
 def _pack(

@@ -15,7 +15,7 @@ from quire.vision.budgets import Budgets
 from quire.vision.delivery import logger
 from quire.vision.epochs import Epoch, Packing, Packs
 from quire.vision.lengths import KnownLengths
-from quire.vision.options import Scope, VisionPackingOptions
+from quire.vision.options import OF_THE_TRAINER, Scope, VisionPackingOptions
 from quire.vision.planned import PlannedPacks
 from quire.vision.ranks import Share
 from quire.vision.reading import has_positions, require_readable
@@ -102,9 +102,8 @@ class PackedVLDataset(IterableBase):
         **others: Any,  # noqa: ANN401 - the keywords that are no options
     ) -> PackedVLDataset:
         """The dataset with its options in one piece; ``others`` are template, lengths, rank, …"""
-        left_out = ("packing", "eval_packing")
-        plain = {p.name: getattr(options, p.name) for p in fields(options)}
-        return cls(dataset, **{n: v for n, v in plain.items() if n not in left_out}, **others)
+        names = [part.name for part in fields(options) if part.name not in OF_THE_TRAINER]
+        return cls(dataset, **{name: getattr(options, name) for name in names}, **others)
 
     @property
     def packing_length(self) -> int:
