@@ -19,6 +19,7 @@ ALL = (
     "balance",
     "blocks",
     "pack_dataset",
+    "chat",
     "corpus",
     "ray_engine",
     "loader",

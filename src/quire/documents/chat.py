@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from quire.documents.chat_date import as_chat_date, today
 from quire.documents.chat_template import ChatTemplate, ChatTokenizer, Messages
 from quire.documents.tokenizer import CalledTokenizer
-from quire.documents.turns import find_turns
+from quire.documents.turns import TurnForm, find_turns
 from quire.errors import InvalidDocument, InvalidOption
 
 IGNORE = -100
@@ -46,39 +47,42 @@ def conversation_encoder(
     ``date``, or today's, the same for all conversations. The function raises
     `InvalidDocument` with a message that completes 'record 7 ...'.
     """
-
     plain = ChatTemplate(tokenizer, as_chat_date(date) or today())
-    _ = _spoken_by(plain) if assistant_only else plain.source  # before the first record
+    find = _turns_of(plain) if assistant_only else None
+    _ = plain.source  # there is one, or this raises before the first record
     encoder = CalledTokenizer(tokenizer)
 
     def encode(messages: Messages, tools: object = None) -> tuple[list[int], list[int]]:
         messages = _checked(messages)
         template = plain.with_tools(tools)
-        if not assistant_only:
+        if find is None:
             ids: list[int] = encoder.encode_batch([template.render(messages)]).tokens.tolist()
             return ids, list(ids)
-        ids, said = _said_within(*_spoken_by(template)(messages, template), encoder)
+        ids, said = _said_within(*find(messages, template), encoder)
         return ids, np.where(said, ids, IGNORE).tolist()
 
     return encode
 
 
-def _spoken_by(template: ChatTemplate) -> Callable[[Messages, ChatTemplate], Rendered]:
-    if not getattr(template.tokenizer, "is_fast", False):
+def _turns_of(plain: ChatTemplate) -> Callable[[Messages, ChatTemplate], Rendered]:
+    """A function from messages and the template with their tools to the text and its turns."""
+    if not getattr(plain.tokenizer, "is_fast", False):
         raise InvalidOption(
-            f"{type(template.tokenizer).__name__} is slow, so it cannot say where its tokens stand "
-            "in the text; use a fast tokenizer, or assistant_only=False"
+            f"{type(plain.tokenizer).__name__} is slow, so it cannot say which characters its "
+            "tokens cover; use a fast tokenizer, or assistant_only=False"
         )
-    return _marked if template.marks_the_assistant else _found
+    source = plain.source
+    form = None if plain.marks_the_assistant else TurnForm.learned(plain)
 
+    def find(messages: Messages, template: ChatTemplate) -> Rendered:
+        if template.marks_the_assistant:
+            return template.render_marked(messages)
+        text = template.render(messages)
+        # A tokenizer may have a template of its own for conversations with tools.
+        known = form if template.source == source else None
+        return text, find_turns(messages, text, template, known)
 
-def _marked(messages: Messages, template: ChatTemplate) -> Rendered:
-    return template.render_marked(messages)
-
-
-def _found(messages: Messages, template: ChatTemplate) -> Rendered:
-    text = template.render(messages)
-    return text, find_turns(messages, text, template)
+    return find
 
 
 def _said_within(text: str, turns: Iterable[tuple[int, int]], encoder: CalledTokenizer) -> Said:
@@ -90,11 +94,12 @@ def _said_within(text: str, turns: Iterable[tuple[int, int]], encoder: CalledTok
     of a character that has several, and runs on to the user where the last one is trimmed away.
     """
     ids, offsets = encoder.encode_with_offsets(text)
-    begins, ends = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
-    said = np.zeros(len(begins), dtype=bool)
-    for start, stop in turns:
-        said |= (begins < stop) & (ends > start) & (start < stop)
-    return ids, said
+    flat = np.fromiter(chain.from_iterable(offsets), dtype=np.int64, count=2 * len(ids))
+    begins, ends = flat[::2], flat[1::2]
+    spoken = [(start, stop) for start, stop in turns if start < stop]
+    starts, stops = np.array([(-1, -1), *spoken], dtype=np.int64).T
+    # Turns follow each other, so the last one that starts before a token's end decides.
+    return ids, begins < stops[np.searchsorted(starts, ends) - 1]
 
 
 def without_nulls(value: Any) -> Any:  # noqa: ANN401

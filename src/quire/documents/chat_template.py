@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -69,7 +70,10 @@ class ChatTemplate:
 
     def with_tools(self, tools: object) -> ChatTemplate:
         """The template with a record's tools, which are a list, JSON of one, or nothing."""
-        template = replace(self, tools=_as_list(tools))
+        listed = _as_list(tools)
+        if listed is None:
+            return self
+        template = replace(self, tools=listed)
         if template.tools and not re.search(r"\btools\b", template.source):
             raise InvalidDocument(
                 "has tools, which the chat template does not write out; give the tokenizer a "
@@ -91,7 +95,7 @@ class ChatTemplate:
     @property
     def marks_the_assistant(self) -> bool:
         """Whether it has generation blocks."""
-        return re.search(r"\{%-?\s*generation\s*-?%\}", self.source) is not None
+        return _has_generation_block(self.source)
 
     def render(self, messages: Messages, *, add_generation_prompt: bool = False) -> str:
         """The text."""
@@ -130,6 +134,11 @@ class ChatTemplate:
     @property
     def _tools(self) -> dict[str, Any]:
         return {"tools": self.tools} if self.tools else {}  # some write a heading over no tools
+
+
+@lru_cache(maxsize=64)
+def _has_generation_block(source: str) -> bool:
+    return re.search(r"\{%-?\s*generation\s*-?%\}", source) is not None
 
 
 @contextmanager
