@@ -31,20 +31,20 @@ from tests import bf16
 
 TESTS = Path(__file__).resolve().parent
 SLOW = (
-    "cluster",
+    *(f"cluster/test_{name}.py" for name in ("bad_input", "bytes", "deaths", "engine_choice")),
+    *("cluster/test_interrupts.py", "cluster/test_store.py"),
     "dataset/test_example.py",
-    "faults",
+    *(f"faults/test_{name}.py" for name in ("controls", "disk_faults", "pack_memory", "soak")),
+    "faults/test_pack_process.py",
     "report/test_browser.py",
     "storage",
     "stream/test_jax_training.py",
     "stream/test_processes.py",
-    "test_docs.py",
     "test_examples.py",
     "test_site.py",
-    "vision/test_training.py",
 )
 """Folders and files of which every test is slow: they need a cluster, a server, a browser, a
-training run, every fault at every operation, or a page of the docs."""
+training run, many processes, or every fault at every operation."""
 QUICK, FEWEST = 25, 3
 NIGHTLY = 10_000
 

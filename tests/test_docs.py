@@ -30,6 +30,7 @@ def _shell(code: str) -> str:
     return f"import subprocess\nsubprocess.run(['bash', '-euc', {code!r}], check=True)\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name
 )

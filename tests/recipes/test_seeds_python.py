@@ -199,6 +199,7 @@ def test_001_0_large_map_batches(texts):
     assert done.dataset.to_dict() == bound(max_length=512)({"text": texts})
 
 
+@pytest.mark.slow
 def test_001_1_the_full_pipeline(here, texts):
     done = run(snippet("001", 1))
     rows = done.packed_dataset["train"]

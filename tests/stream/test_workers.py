@@ -79,6 +79,7 @@ def expected():
         return take(stream, 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_the_batches_are_the_same_when_a_worker_is_killed(expected, prefetch):
     """Fault 42: one worker dies while it waits or works, again and again."""
@@ -187,6 +188,7 @@ def prefetching_threads():
     return [thread for thread in threading.enumerate() if thread.name == "quire-prefetch"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("taken", "prefetch", "workers"), [(0, 2, 0), (1, 2, 0), (5, 2, 0), (1, 0, 1), (5, 2, 1)]
 )

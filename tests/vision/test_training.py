@@ -296,6 +296,7 @@ def test_two_epochs_see_their_own_schedules_whole_and_report_on_them(tmp_path, c
     ] == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "free"), [(0, [9, 10]), (1, [10, 9])], ids=["rising", "falling"])
 def test_an_epoch_with_more_or_fewer_packs_than_the_first_loses_neither_packs_nor_steps(
     tmp_path, seed, free
@@ -418,6 +419,7 @@ def whole(tmp_path_factory):
     return trainer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3, 4, 5, 7])
 def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(whole, step):
     """Mid-epoch, at the epoch's end, and in the second epoch; what was had is not read again."""
@@ -442,6 +444,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(whole, ste
     assert made.callbacks[0].history[-1].num_packs == len(made.train_dataset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 2])
 def test_workers_change_nothing(whole, step):
     made = training(whole.args.output_dir, dataloader_num_workers=2)
@@ -497,6 +500,7 @@ def test_a_checkpoint_of_version_1_goes_on_with_the_same_bits(whole, tmp_path):
     assert_equal_bits(weights(resumed), weights(whole))
 
 
+@pytest.mark.slow
 def test_whole_epochs_of_several_limits_go_on_with_the_same_bits(tmp_path):
     options = replace(OPTIONS, packing_max_images=3)
     first = trainer_of(training(tmp_path, options=options, save_strategy="steps", save_steps=1))
@@ -607,6 +611,7 @@ def prepared(dataset, world_size, rank, **others):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_accelerate_gives_every_rank_all_packs_of_its_own(world_size, num_workers):
@@ -633,6 +638,7 @@ def test_packs_that_are_not_given_as_often_as_there_are_ranks_are_lost():
     assert len(kept) < len(packed)
 
 
+@pytest.mark.slow
 def test_two_ranks_of_a_real_run_train_on_all_samples_once_and_stay_alike(tmp_path):
     script = Path(__file__).with_name("ranks_of_a_trainer.py")
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
