@@ -1,4 +1,4 @@
-"""Parquet files: one text column, read a row group at a time."""
+"""Parquet files: one text column, read in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from quire.documents.bounded_tables import Expansion, decoded_size, parquet_batches
 from quire.errors import CorruptFile, InvalidDocument
 from quire.stream.records import BadRecord, Record
 from quire.stream.state import read_count
-
-_BATCH_ROWS = 512
 
 
 class ParquetRows:
@@ -21,6 +20,7 @@ class ParquetRows:
     def __init__(self, path: Path, cursor: object | None, text_key: str) -> None:
         self._path, self._text_key = path, text_key
         self._file = _open(path, text_key)
+        self._expansion = Expansion(path, path.stat().st_size)
         rows = self._file.metadata.num_rows
         what = f"the cursor in {path.name}"
         self._row = 0 if cursor is None else read_count(what, cursor, most=rows)
@@ -48,10 +48,14 @@ class ParquetRows:
             if row >= in_group:
                 row -= in_group
                 continue
-            batches = self._file.iter_batches(_BATCH_ROWS, [group], columns=[self._text_key])
-            for batch in batches:
+            for batch in self._batches(group):
                 yield from batch.column(0)[row:].to_pylist()
                 row = max(0, row - len(batch))
+
+    def _batches(self, group: int) -> Iterator[pa.RecordBatch]:
+        with self._path.open("rb") as source:
+            names, expansion = [self._text_key], self._expansion
+            yield from parquet_batches(self._file, source, [group], names, expansion)
 
 
 def _open(path: Path, text_key: str) -> pq.ParquetFile:
@@ -67,4 +71,5 @@ def _open(path: Path, text_key: str) -> pq.ParquetFile:
     kind = file.schema_arrow.field(text_key).type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise InvalidDocument(f"{path}: column {text_key!r} holds {kind} but must hold strings")
+    Expansion(path, path.stat().st_size).require(decoded_size(file.metadata, [text_key]))
     return file

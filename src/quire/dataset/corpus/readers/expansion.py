@@ -10,12 +10,9 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from quire.dataset.corpus.inputs import InputFile
+from quire.documents.bounded_tables import Expansion
 from quire.errors import CorruptFile, StorageError
 from quire.storage import AnyPath, RemotePath
-
-MAX_EXPANSION = 250
-"""Text shrinks to a tenth or a twentieth; what shrinks to less than this is made to fill a disk."""
-ALWAYS_ALLOWED = 64 << 20
 
 
 def open_stream(file: InputFile) -> BinaryIO:
@@ -35,15 +32,6 @@ def _zstd(path: AnyPath) -> object:
     return pa.input_stream(str(path), compression="zstd")
 
 
-def require_bounded(file: InputFile, expanded: int) -> None:
-    """Raise if so many bytes out of this file are more than text can be."""
-    if expanded > max(ALWAYS_ALLOWED, MAX_EXPANSION * file.size):
-        raise CorruptFile(
-            f"{file.path} has {file.size} bytes and expands to more than {expanded}, over "
-            f"{MAX_EXPANSION} times as many; expand it yourself if it is meant to be so"
-        )
-
-
 def _buffered(stream: object, file: InputFile) -> BinaryIO:
     return cast(
         BinaryIO, io.BufferedReader(_Bounded(cast(io.BufferedIOBase, stream), file), 1 << 20)
@@ -53,6 +41,7 @@ def _buffered(stream: object, file: InputFile) -> BinaryIO:
 class _Bounded(io.RawIOBase):
     def __init__(self, stream: io.BufferedIOBase, file: InputFile) -> None:
         self._stream, self._file, self._expanded = stream, file, 0
+        self._expansion = Expansion(file.path, file.size)
 
     def readable(self) -> bool:
         return True
@@ -69,7 +58,7 @@ class _Bounded(io.RawIOBase):
                 "fetch it again"
             ) from error
         self._expanded += size
-        require_bounded(self._file, self._expanded)
+        self._expansion.add(size)
         return size
 
     def close(self) -> None:

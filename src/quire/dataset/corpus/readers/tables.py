@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +12,14 @@ import pyarrow.parquet as pq
 from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.batches import BadRecord, Batch, Conversation, Span
-from quire.dataset.corpus.readers.expansion import require_bounded
+from quire.documents.arrow_messages import require_bounded_messages
+from quire.documents.bounded_tables import (
+    Expansion,
+    decoded_size,
+    nested_texts,
+    parquet_batches,
+    without_dictionaries,
+)
 from quire.documents.chat import without_nulls
 from quire.documents.sound_arrays import require_sound
 from quire.documents.unfit import WATCHED, unfit_records
@@ -20,8 +27,6 @@ from quire.errors import CorruptFile
 from quire.storage import AnyPath, RemotePath
 
 Table: TypeAlias = pq.ParquetFile | pa.RecordBatchFileReader | pa.RecordBatchStreamReader
-_ROWS = 1024
-"""Rows decoded at once."""
 
 
 def read_table(
@@ -29,10 +34,8 @@ def read_table(
 ) -> Iterator[Batch]:
     """The rows of a span."""
     names = wanted_names(options, columns)
-    record, expanded = span.start, 0
+    record = span.start
     for rows in _rows(file, span, names, _beside(options)):
-        expanded += rows.nbytes
-        require_bounded(file, expanded)
         # Shards end where they end without the columns beside.
         size = max(1, options.batch_bytes * rows.num_rows // max(1, rows.select(names).nbytes))
         for first in range(0, rows.num_rows, size):
@@ -66,7 +69,7 @@ def _schema(table: Table) -> pa.Schema:
 
 def table_chunks(file: InputFile, names: list[str]) -> list[tuple[int, int]]:
     """(rows, bytes of the wanted columns) of each part that can be read alone."""
-    with _opened(file) as table:
+    with _opened(file, names) as table:
         if isinstance(table, pq.ParquetFile):
             return [_row_group(table.metadata.row_group(i), names) for i in _groups(table)]
         return [(b.num_rows, b.select(names).nbytes) for b in _record_batches(table)]
@@ -89,14 +92,24 @@ def _rows(
     with _opened(file) as table:
         there = set(_schema(table).names) - set(names)
         names = [*names, *(name for name in others if name in there)]
+    expansion = Expansion(file.path, file.size)
+    with _opened(file, names) as table:
         if isinstance(table, pq.ParquetFile):
-            yield from _parquet_rows(table, span, names)
-        else:
-            batches = (batch.select(names) for batch in _record_batches(table))
-            yield from _within(batches, 0, span.start, span.stop)
+            with file.path.open("rb") as source:
+                yield from _parquet_rows(table, source, span, names, expansion)
+            return
+        batches = (batch.select(names) for batch in _record_batches(table))
+        for batch in _within(batches, 0, span.start, span.stop):
+            yield from without_dictionaries(batch, expansion)
 
 
-def _parquet_rows(table: pq.ParquetFile, span: Span, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _parquet_rows(
+    table: pq.ParquetFile,
+    source: BinaryIO,
+    span: Span,
+    names: list[str],
+    expansion: Expansion,
+) -> Iterator[pa.RecordBatch]:
     first, groups, skipped = 0, [], 0
     for number in _groups(table):
         rows = table.metadata.row_group(number).num_rows
@@ -106,9 +119,7 @@ def _parquet_rows(table: pq.ParquetFile, span: Span, names: list[str]) -> Iterat
             groups.append(number)
         first += rows
     if groups:
-        batches = table.iter_batches(
-            batch_size=_ROWS, row_groups=groups, columns=names, use_threads=False
-        )
+        batches = parquet_batches(table, source, groups, names, expansion)
         yield from _within(batches, skipped, span.start, span.stop)
 
 
@@ -179,17 +190,22 @@ def _bad(file: InputFile, record: int, reason: str) -> BadRecord:
 
 
 @contextmanager
-def _opened(file: InputFile) -> Iterator[Table]:
+def _opened(file: InputFile, names: Sequence[str] = ()) -> Iterator[Table]:
+    """The file, to read these columns; without names, to read its schema."""
     file.require_unchanged()
     try:
         if file.kind == "parquet":
-            with _parquet(file.path) as table:
+            with _parquet(file, names) as table:
                 yield table
             return
         with _arrow_source(file.path) as source:
-            is_file = file.size >= 6 and source.read(6) == b"ARROW1"
-            source.seek(0)
-            with pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source) as reader:
+            with _arrow_reader(file, source) as reader:
+                if not names:
+                    yield reader
+                    return
+                places = [reader.schema.get_field_index(name) for name in names]
+            require_bounded_messages(source, Expansion(file.path, file.size), set(names))
+            with _arrow_reader(file, source, sorted(places)) as reader:
                 yield reader
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(file.path, RemotePath):
@@ -197,10 +213,37 @@ def _opened(file: InputFile) -> Iterator[Table]:
         raise CorruptFile(f"{file.path} cannot be read as {file.kind}: {error}") from error
 
 
-def _parquet(path: AnyPath) -> pq.ParquetFile:
-    if isinstance(path, RemotePath):
-        return pq.ParquetFile(path.arrow_file(), page_checksum_verification=True, pre_buffer=True)
-    return pq.ParquetFile(path, page_checksum_verification=True)
+def _parquet(file: InputFile, names: Sequence[str]) -> pq.ParquetFile:
+    if not names:
+        return _parquet_file(file.path)
+    with _parquet_file(file.path) as table:
+        metadata = table.metadata
+    Expansion(file.path, file.size).require(decoded_size(metadata, names))
+    return _parquet_file(file.path, metadata, nested_texts(metadata, names))
+
+
+def _parquet_file(
+    path: AnyPath, metadata: pq.FileMetaData | None = None, dictionaries: Sequence[str] = ()
+) -> pq.ParquetFile:
+    is_remote = isinstance(path, RemotePath)
+    return pq.ParquetFile(
+        path.arrow_file() if isinstance(path, RemotePath) else path,
+        metadata=metadata,
+        read_dictionary=list(dictionaries),
+        page_checksum_verification=True,
+        pre_buffer=is_remote,
+    )
+
+
+def _arrow_reader(
+    file: InputFile, source: pa.NativeFile, places: Sequence[int] = ()
+) -> pa.RecordBatchFileReader | pa.RecordBatchStreamReader:
+    source.seek(0)
+    is_file = file.size >= 6 and source.read(6) == b"ARROW1"
+    source.seek(0)
+    options = pa.ipc.IpcReadOptions(included_fields=list(places) or None)
+    opened = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    return opened(source, options=options)
 
 
 def _arrow_source(path: AnyPath) -> pa.NativeFile:
