@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.plan import pattern_search, vector_bound, vector_search
+from quire.plan import pattern_program, pattern_search, vector_bound, vector_search
 from quire.plan.pattern_problem import Fragments
 from quire.plan.pattern_search import Work
+from quire.plan.tight import solve_patterns
 from quire.plan.vector_placing import pattern_rows
 from quire.plan.vector_search import Problem
 from quire.plan.vector_sizes import read_vectors
@@ -60,3 +61,19 @@ def test_whole_rows_end_where_no_search_follows(monkeypatch):
     numbers, rows = vector_search.whole_rows(problem, found, Work(10**6))
     assert (numbers == found.numbers[used]).all()
     assert rows.tolist() == found.whole[used].tolist()
+
+
+def test_a_search_ends_where_more_rounds_would_save_no_whole_row(monkeypatch):
+    """38 programs where it goes on for the last fraction of a row."""
+    lengths = np.random.default_rng(5).lognormal(6.345, 1.092, 200).astype(int)
+    sizes, counts = np.unique(np.clip(lengths, 1, 1023) + 1, return_counts=True)
+    programs = []
+
+    def solve_relaxed(*given):
+        programs.append(given)
+        return pattern_program.solve_relaxed(*given)
+
+    monkeypatch.setattr(pattern_search, "solve_relaxed", solve_relaxed)
+    plan = solve_patterns(sizes[::-1], counts[::-1], 1024, None)
+    assert plan.num_rows == 111  # as many as the tokens need
+    assert len(programs) <= 20

@@ -47,7 +47,7 @@ def pattern_bound(
     found = search_patterns(problem, first_patterns(problem), Work(budget))
     if found is None:
         return fragments.simple_bound
-    return max(fragments.simple_bound, _proven(fragments, classes, found.relaxed.prices))
+    return max(fragments.simple_bound, _proven(fragments, classes, found.prices))
 
 
 def _proven(fragments: Fragments, classes: Classes, prices: Floats) -> int:

@@ -7,6 +7,7 @@ there are none: then no pattern at all could lower the value.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +21,8 @@ from quire.plan.pattern_program import Floats, Relaxed, solve_relaxed
 _TOLERANCE = 1e-7
 _GAP = 1e-5
 """The search ends when value and bound are as near as this, relative to the value."""
+_ROUNDING = 1e-6
+"""Values this close above a whole number count as that number."""
 _KEPT_COLUMNS = 4
 """Columns kept from round to round, per class; with many more the program gets slow."""
 
@@ -44,11 +47,13 @@ class Found:
     relaxed: Relaxed
     bound: float
     """No fractional plan of the problem has fewer rows (up to rounding errors)."""
+    prices: Floats
+    """The prices that prove the bound."""
 
     @property
     def whole(self) -> IntArray:
         """The whole part of every column's rows."""
-        return np.floor(self.relaxed.rows + 1e-6).astype(np.int64)
+        return np.floor(self.relaxed.rows + _ROUNDING).astype(np.int64)
 
     @property
     def nearest(self) -> IntArray:
@@ -70,8 +75,14 @@ def first_patterns(problem: Problem) -> IntArray:
 def search_patterns(
     problem: Problem, numbers: IntArray, work: Work, max_rounds: int = 1000
 ) -> Found | None:
-    """Patterns for the problem, from some that can serve all of it; None if work runs out first."""
-    found, bound, needs = None, 0.0, problem.needs()
+    """Patterns for the problem, from some that can serve all of it; None if work runs out first.
+
+    The search ends when no whole row can be saved any more: the last fractions of a row take most
+    of the rounds, and the most expensive ones.
+    """
+    found, needs = None, problem.needs()
+    prices = np.append(problem.sizes / problem.capacity, 1.0)  # every place costs the same
+    bound = float(needs @ prices)
     for _ in range(max_rounds):
         columns = problem.columns(numbers)
         relaxed = solve_relaxed(columns, needs, len(problem.sizes), work.left // len(needs))
@@ -79,15 +90,26 @@ def search_patterns(
             break
         knapsack = problem.knapsack(relaxed.prices)
         work.spend(relaxed.pivots * len(needs) + problem.knapsack_steps())
-        bound = max(bound, float(needs @ relaxed.prices) / max(1.0, knapsack.best))
-        found = Found(numbers=numbers, relaxed=relaxed, bound=bound)
-        if relaxed.value - bound <= _GAP * relaxed.value or work.left <= 0:
+        proven = float(needs @ relaxed.prices) / max(1.0, knapsack.best)
+        if proven > bound:
+            bound, prices = proven, relaxed.prices
+        found = Found(numbers=numbers, relaxed=relaxed, bound=bound, prices=prices)
+        if _is_settled(relaxed.value, bound) or work.left <= 0:
             break
         better = _worth_more_than_a_row(problem, knapsack, relaxed)
         if not len(better):
             break
         numbers = np.concatenate([_cheapest(numbers, columns, relaxed), better])
     return found
+
+
+def _is_settled(value: float, bound: float) -> bool:
+    """Whether more rounds would save no whole row.
+
+    Half of what lies between the bound and the next whole number is left as room for the rounding.
+    """
+    fewest = math.ceil(bound - _ROUNDING)
+    return value - bound <= _GAP * value or value <= (fewest + bound) / 2 + _ROUNDING
 
 
 def whole_rows(problem: Problem, found: Found, work: Work) -> tuple[IntArray, IntArray]:
