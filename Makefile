@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # processes of tests start sooner if the first one keeps it
-.PHONY: help setup demo test test-slow test-all suites check bench docs pictures soak nightly branches mutants clean
+.PHONY: help setup demo test test-slow test-all suites check bench docs pictures soak nightly branches mutants wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -60,8 +60,12 @@ mutants: $(VENV)/.everything  ## mutation testing of the core (hours); ONLY="qui
 	@$(INSTALL) --editable '.[mutation]'
 	QUIRE_HYPOTHESIS=mutants $(BIN)/mutmut run $(ONLY)
 
+wheel: | $(BIN)/python  ## build the wheel of quire-pack into dist/
+	$(BIN)/python -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) site .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache mutants
+	rm -rf $(VENV) dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache mutants
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "quire needs Python 3.11 or newer; say make PYTHON=...")'

@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, TypeGuard
 
+DISTRIBUTION = "quire-pack"
+"""The name of the package on an index, where ``quire`` belongs to an unrelated project."""
+
 
 class QuireError(Exception):
     """The base of all errors that quire raises on purpose."""
@@ -149,8 +152,17 @@ def missing_dependency(package: str, purpose: str, extra: str) -> MissingDepende
     """The error for an optional package that is not installed.
 
     >>> print(missing_dependency("scipy", "strategy='tight'", "solver"))
-    strategy='tight' needs scipy, which is not installed; run: pip install 'quire[solver]'
+    strategy='tight' needs scipy, which is not installed; run: pip install 'quire-pack[solver]'
     """
     return MissingDependency(
-        f"{purpose} needs {package}, which is not installed; run: pip install 'quire[{extra}]'"
+        f"{purpose} needs {package}, which is not installed; run: {install_command(extra)}"
     )
+
+
+def install_command(extra: str) -> str:
+    """What to type for the packages of one of quire's extras, or of several.
+
+    >>> print(install_command("hf,torch"))
+    pip install 'quire-pack[hf,torch]'
+    """
+    return f"pip install '{DISTRIBUTION}[{extra}]'"

@@ -68,7 +68,7 @@ def test_without_ray_the_error_names_the_extra_and_nothing_is_written(tmp_path):
     done = run(*words, "--engine", "ray", before="sys.modules['ray'] = None")
     assert done.returncode == 2
     assert "the engine 'ray' needs ray, which is not installed" in done.stderr
-    assert "pip install 'quire[ray]'" in done.stderr
+    assert "pip install 'quire-pack[ray]'" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
     assert run(*words, before="sys.modules['ray'] = None").returncode == 0, "local needs no Ray"

@@ -54,5 +54,5 @@ def test_a_window_of_nothing_is_refused():
 
 def test_without_jax_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "jax.numpy", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'quire\[jax\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'quire-pack\[jax\]'"):
         segment_mask(np.array([[1]]))

@@ -233,7 +233,8 @@ def test_without_scipy_the_error_says_what_to_install(monkeypatch, lengths):
     with pytest.raises(MissingDependency) as caught:
         quire.make_plan(lengths, 7, "tight")
     assert str(caught.value) == (
-        "strategy='tight' needs scipy, which is not installed; run: pip install 'quire[solver]'"
+        "strategy='tight' needs scipy, which is not installed; run: "
+        "pip install 'quire-pack[solver]'"
     )
 
 

@@ -133,8 +133,8 @@ def test_without_scipy_the_bound_is_of_single_dimensions_and_the_log_says_so(mon
     _without_scipy(monkeypatch)
     assert vector_bound([[6, 5], [5, 6]] * 6, [10, 10]) == 9
     assert [record.getMessage() for record in caplog.records] == [
-        "vector_bound without scipy gives the bounds of single dimensions alone; for the pattern "
-        "program: pip install 'quire[solver]'"
+        "vector_bound without scipy gives only the bounds of single dimensions; for the pattern "
+        "program: pip install 'quire-pack[solver]'"
     ]
 
 

@@ -180,8 +180,8 @@ def test_without_scipy_full_effort_is_best_fit_and_says_so(monkeypatch, caplog):
     full = pack_vectors(sizes, [1000, 1000])
     assert check(full, sizes, [1000, 1000]) <= fast + 1
     assert [record.getMessage() for record in caplog.records] == [
-        "pack_vectors(effort='full') without scipy gives best-fit alone; for the pattern program: "
-        "pip install 'quire[solver]'"
+        "pack_vectors(effort='full') without scipy gives only best-fit; for the pattern program: "
+        "pip install 'quire-pack[solver]'"
     ]
 
 

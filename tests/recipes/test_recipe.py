@@ -227,7 +227,7 @@ def test_without_jinja_the_error_says_what_to_install(write):
         check=True,
     )
     assert done.stdout == (
-        "a recipe needs jinja2, which is not installed; run: pip install 'quire[hf]'\n"
+        "a recipe needs jinja2, which is not installed; run: pip install 'quire-pack[hf]'\n"
     )
 
 

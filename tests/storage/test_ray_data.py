@@ -100,5 +100,5 @@ def test_ray_that_is_missing_is_named(tmp_path, corpus, monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "ray"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'quire\[ray\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'quire-pack\[ray\]'"):
         PackedDataset(tmp_path / "out").ray_data()

@@ -301,7 +301,9 @@ try:
 except MissingDependency as error:
     print(error)
 """
-    expected = f"{name} needs {package}, which is not installed; run: pip install 'quire[{extra}]'"
+    expected = (
+        f"{name} needs {package}, which is not installed; run: pip install 'quire-pack[{extra}]'"
+    )
     assert run(script).stdout.strip() == expected
 
 

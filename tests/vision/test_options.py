@@ -120,5 +120,5 @@ def test_what_needs_a_package_that_is_missing_says_how_to_install_it(package, na
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == (
         f"quire.vision.{name} needs {package}, which is not installed; run: pip install "
-        "'quire[hf,torch]'"
+        "'quire-pack[hf,torch]'"
     )

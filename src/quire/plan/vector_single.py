@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from quire.errors import MissingDependency
+from quire.errors import MissingDependency, install_command
 from quire.plan.bounds import bound_of_sizes
 from quire.plan.lengths import IntArray
 from quire.plan.options import PlanOptions
@@ -21,9 +21,10 @@ def solver_is_there(purpose: str, instead: str) -> bool:
         require_solver()
     except MissingDependency:
         _log.warning(
-            "%s without scipy gives %s alone; for the pattern program: pip install 'quire[solver]'",
+            "%s without scipy gives only %s; for the pattern program: %s",
             purpose,
             instead,
+            install_command("solver"),
         )
         return False
     return True

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from socket import gethostname
 from typing import Any
 
+import quire
 from quire.dataset.corpus.lock import worker_lock
 from quire.dataset.corpus.output import RUN
 from quire.dataset.corpus.partition_job import PartitionJob, Progress
@@ -39,7 +40,8 @@ def pack_partition(
 @cache
 def versions() -> dict[str, str]:
     """Of the packages that bytes depend on."""
-    return {name: version(name) for name in ("quire", "pyarrow", "numpy", "tokenizers")}
+    others = ("pyarrow", "numpy", "tokenizers")
+    return {"quire": quire.__version__, **{name: version(name) for name in others}}
 
 
 @lru_cache(maxsize=1)
