@@ -10,7 +10,9 @@ import pytest
 
 from quire.dataset.corpus.inputs import find_inputs
 from quire.errors import CorruptFile, InvalidOption, SourceChanged
-from tests.corpus.corpora import jsonl
+from quire.verify.inputs import verify_inputs
+from quire.verify.output import verify_output
+from tests.corpus.corpora import jsonl, pack
 
 
 def names(*named) -> list[str]:
@@ -150,3 +152,42 @@ def test_lines_of_json_go_by_many_names(tmp_path, ending):
     (tmp_path / f"a.{ending}").write_bytes(b"")
     (found,) = find_inputs([tmp_path])
     assert found.kind.startswith("jsonl")
+
+
+@pytest.fixture
+def twins(tmp_path):
+    """Files of the same name in different folders."""
+    for folder in ("x", "y/z"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.jsonl").write_text(f'{{"text": "{folder}"}}\n{{\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        (["x/a.jsonl", "y/z/a.jsonl"], ["x/a.jsonl", "y/z/a.jsonl"]),
+        (["y/z", "x"], ["y/z/a.jsonl", "x/a.jsonl"]),
+        (["x/*.jsonl", "y/**/*.jsonl"], ["a.jsonl", "z/a.jsonl"]),
+        (["x/a.jsonl", "y"], ["a.jsonl", "z/a.jsonl"]),
+    ],
+)
+def test_files_of_the_same_name_are_told_apart_by_their_folders(
+    twins, monkeypatch, named, expected
+):
+    assert names(*(f"{twins}/{one}" for one in named)) == expected
+    monkeypatch.chdir(twins / "x")
+    assert names(*(f"../{one}" for one in named)) == expected
+
+
+def test_manifest_bad_records_and_verify_tell_files_of_the_same_name_apart(twins, monkeypatch):
+    inputs, out = [twins / "x/a.jsonl", twins / "y/z/a.jsonl"], twins / "out"
+    manifest = pack(inputs, out, max_bad_records=2).manifest
+    assert [entry["name"] for entry in manifest["inputs"]] == ["x/a.jsonl", "y/z/a.jsonl"]
+    bad = [json.loads(line) for line in (out / "bad_records.jsonl").read_text().splitlines()]
+    assert [record["file"] for record in bad] == ["x/a.jsonl", "y/z/a.jsonl"]
+    monkeypatch.chdir(twins / "x")
+    for given in ([*reversed(inputs)], ["a.jsonl", "../y/z/a.jsonl"], [twins / "y", twins / "x"]):
+        report = verify_output(out)
+        verify_inputs(report, given, "byte")
+        assert report.ok and report.compared == 2, given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -33,8 +34,13 @@ def paths_of(manifest: Mapping[str, Any], named: Sequence[Named]) -> list[AnyPat
 def _named_as(name: str, candidates: Sequence[tuple[AnyPath, str]]) -> tuple[AnyPath, str] | None:
     """The first file of that name below what was given, else the first whose path ends with it."""
     own = (pair for pair in candidates if pair[1] == name)
-    ending = (pair for pair in candidates if f"/{pair[0].as_posix()}".endswith(f"/{name}"))
+    ending = (pair for pair in candidates if f"/{_whole(pair[0])}".endswith(f"/{name}"))
     return next(own, None) or next(ending, None)
+
+
+def _whole(path: AnyPath) -> str:
+    """The path from its root on: a name may begin above the folder that is worked in."""
+    return path.as_posix() if isinstance(path, RemotePath) else os.path.abspath(path)  # noqa: PTH100
 
 
 def _files_behind(named: Named) -> list[tuple[AnyPath, str]]:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -44,7 +45,7 @@ class InputFile:
     number: int
     path: AnyPath
     name: str
-    """Below what the user named: the same wherever the corpus stands."""
+    """Below what the user named, or below the folder that all inputs share."""
     kind: str
     size: int
     fingerprint: str
@@ -112,8 +113,44 @@ def find_inputs(named: Iterable[Named], out: AnyPath | None = None) -> tuple[Inp
             )
         seen[identity] = path
     in_stores = any(isinstance(path, RemotePath) for path, _ in found)
-    numbered = ((number, *pair) for number, pair in enumerate(found))
+    numbered = ((number, *pair) for number, pair in enumerate(_told_apart(found)))
     return tuple(each(lambda known: _input_file(*known), numbered, at_once=in_stores))
+
+
+def _told_apart(found: list[tuple[AnyPath, str]]) -> list[tuple[AnyPath, str]]:
+    """The files under names of which no two are the same.
+
+    Where two were named in different folders, all are named below the folder that they share.
+    """
+    if len({name for _, name in found}) == len(found):
+        return found
+    whole = [_whole(path).split("/") for path, _ in found]
+    local = [isinstance(path, Path) for path, _ in found]
+    # Beside local files, those of a store keep their URI.
+    shared = {
+        is_local: len(
+            _common_start([w for w, one in zip(whole, local, strict=True) if one == is_local])
+        )
+        for is_local in set(local)
+    }
+    if len(shared) == 2:
+        shared[False] = 0
+    return [
+        (path, "/".join(parts[shared[is_local] :]))
+        for (path, _), parts, is_local in zip(found, whole, local, strict=True)
+    ]
+
+
+def _whole(path: AnyPath) -> str:
+    """The path from its root on; links are not followed, as their targets may have any name."""
+    return str(path) if isinstance(path, RemotePath) else os.path.abspath(path)  # noqa: PTH100
+
+
+def _common_start(paths: Sequence[list[str]]) -> list[str]:
+    """The folders that all paths begin with."""
+    first, last = min(paths)[:-1], max(paths)[:-1]
+    pairs = zip(first, last, strict=False)
+    return [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
 
 
 def as_list(named: Iterable[Named]) -> list[Named]:
