@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from accelerate.utils.operations import concatenate, slice_tensors
 from datasets import Dataset, disable_progress_bars
+from tests.collate import dispatched_ranks
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import (
@@ -18,6 +26,7 @@ from transformers import (
 
 import quire
 from quire.collate import DataCollatorForCausalLM
+from quire.stream import TorchBatches
 from quire.verify import check_isolation
 
 NAMES = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
@@ -141,3 +150,50 @@ def test_a_default_sft_trainer_is_told_that_the_starts_are_lost(model, tmp_path)
 @pytest.mark.parametrize("make", [padding_free, with_our_collator, with_positions])
 def test_it_trains(model, tmp_path, make):
     assert np.isfinite(make(model, tmp_path).train().training_loss)
+
+
+# Several processes: accelerate reads an iterable dataset on one of them and dispatches its batches
+
+
+def test_a_batch_says_that_there_is_no_cache_in_a_form_that_can_be_dispatched(monkeypatch):
+    row = {"input_ids": [5, 2, 6, 2], "document_starts": [0, 2]}
+    collator = DataCollatorForCausalLM(quire.ByteTokenizer())
+    for world, value in (("", False), ("1", False), ("2", ())):
+        monkeypatch.setenv("WORLD_SIZE", world)
+        assert collator([row])["use_cache"] == value
+    batch = slice_tensors(concatenate([collator([row]), collator([row])]), slice(1, 2))
+    assert batch["use_cache"] == () and batch["position_ids"].tolist() == [[0, 1, 0, 1]]
+
+
+def expected_streaming_map(_folder) -> list:
+    rows = list(dispatched_ranks.packed_texts())
+    batches = [rows[first : first + 2] for first in range(0, len(rows), 2)]
+    return [dispatched_ranks.collator()(batch)["input_ids"].tolist() for batch in batches]
+
+
+def expected_stream(folder) -> list:
+    given = iter(TorchBatches(dispatched_ranks.stream_config(folder)))
+    return [next(given)["input_ids"].tolist() for _ in range(2 * dispatched_ranks.NUM_STEPS)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("streaming_map", expected_streaming_map), ("stream", expected_stream)],
+)
+def test_two_processes_train_on_dispatched_batches(tmp_path, name, expected):
+    script = Path(dispatched_ranks.__file__)
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    root = script.parents[2]
+    subprocess.run(
+        [sys.executable, *launch, str(script), name, str(tmp_path)],
+        check=True,
+        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'src'}", "OMP_NUM_THREADS": "1"},
+        timeout=600,
+    )
+    batches = expected(tmp_path)
+    for rank in range(2):
+        found = json.loads((tmp_path / f"rank{rank}.json").read_text())
+        assert found["tokens"] == batches[rank::2][: dispatched_ranks.NUM_STEPS]
+        assert found["verdict"] == "isolated" and np.isfinite(found["loss"])
+        assert found["use_cache"] == [False] * dispatched_ranks.NUM_STEPS

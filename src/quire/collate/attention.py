@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -17,7 +18,16 @@ if TYPE_CHECKING:
 
 def transformers_arguments(boundaries: Boundaries) -> Batch:
     """No cache: with one, transformers does not look for packed rows in `position_ids`."""
-    return {"use_cache": False}
+    return {"use_cache": no_cache()}
+
+
+def no_cache() -> bool | tuple[()]:
+    """The ``use_cache`` of a batch of rows: False, or ``()`` where several processes train.
+
+    Both mean no cache to transformers. accelerate's dispatcher, its default for iterable datasets
+    on several processes, concatenates and slices all values of a batch, and fails on a bool.
+    """
+    return () if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1") else False
 
 
 def sdpa_arguments(boundaries: Boundaries, windows: Windows = None) -> Batch:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 Array: TypeAlias = "npt.NDArray[np.generic] | torch.Tensor"
-Value: TypeAlias = "Array | BlockMask | int | bool | Mapping[str, Array]"
+Value: TypeAlias = "Array | BlockMask | int | bool | tuple[()] | Mapping[str, Array]"
 Batch: TypeAlias = "dict[str, Value]"
 
 RETURN_TENSORS = ("pt", "np")

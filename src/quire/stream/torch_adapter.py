@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from quire.collate.attention import no_cache
 from quire.documents import TokenizerLike
 from quire.errors import InvalidState, missing_dependency
 from quire.masks.visibility import fragment_starts
@@ -26,7 +27,7 @@ try:
 except ModuleNotFoundError:
     raise missing_dependency("torch", "TorchBatches", "torch") from None
 
-ModelInputs: TypeAlias = dict[str, "torch.Tensor | bool"]
+ModelInputs: TypeAlias = dict[str, "torch.Tensor | bool | tuple[()]"]
 
 
 class TorchBatches(IterableDataset[ModelInputs]):
@@ -169,4 +170,4 @@ def model_inputs(batch: Batch, microbatch: int = 0, *, shift_labels: bool = True
     if shift_labels:
         arrays["shift_labels"] = targets
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return {**tensors, "use_cache": False}
+    return {**tensors, "use_cache": no_cache()}
