@@ -82,6 +82,11 @@ class Epoch:
         """All packs of the rank, if they can be planned."""
         return None if self.plan is None else self.plan.schedule(self._packing.num_packs)
 
+    @property
+    def reader(self) -> SampleReader:
+        """What measures samples."""
+        return self._packing.reader
+
     def open_packs(self) -> Packs:
         """The packs of this process, from the first one on."""
         packing, delivery = self._packing, self.delivery()

@@ -12,6 +12,7 @@ from quire.keywords import names_near_keywords
 from quire.ledger import Ledger
 from quire.plan.options import require_integer
 from quire.vision.budgets import Budgets
+from quire.vision.dataset_styles import IterableStylePacks, MapStylePacks
 from quire.vision.delivery import logger
 from quire.vision.epochs import Epoch, Packing, Packs
 from quire.vision.lengths import KnownLengths
@@ -24,7 +25,8 @@ from quire.vision.schedule import PackCounts
 from quire.vision.state import State, opened, read_count, require_same_terms, sealed
 from quire.vision.telemetry import PackingTelemetry
 from quire.vision.templates import merge_size, prepare_template, token_id
-from quire.vision.torch_base import IterableBase, worker_share
+from quire.vision.torch_base import IterableBase, is_worker, worker_share
+from quire.vision.worker_moves import WorkerMoves
 
 
 class PackedVLDataset(IterableBase):
@@ -91,6 +93,7 @@ class PackedVLDataset(IterableBase):
         self._packs: Packs | None = None
         self._skip = 0
         self._resume: State | None = None
+        self._moves = WorkerMoves()
         if template is not None:
             prepare_template(template, self.options)
 
@@ -131,6 +134,7 @@ class PackedVLDataset(IterableBase):
         # A trainer names the epoch once more after a state of it was loaded: that is kept.
         if self._resume is not None and self._resume["epoch"] != epoch:
             self._resume = None
+        self._tell_workers()
 
     def fix_num_packs(self, number: int | None) -> None:
         """Have this many packs in every epoch; None: as many as the samples fill.
@@ -140,6 +144,7 @@ class PackedVLDataset(IterableBase):
         """
         self._packing = replace(self._packing, num_packs=number)
         self._move_to(self.epoch)
+        self._tell_workers()
 
     def skip_packs(self, number: int) -> None:
         """Have the next iteration begin behind this many of the rank's packs, which are not read.
@@ -148,6 +153,33 @@ class PackedVLDataset(IterableBase):
         """
         len(self)  # which says what is missing where lengths are not known
         self._skip = require_integer("packs to skip", number, 0)
+        self._tell_workers()
+
+    def map_style(self) -> MapStylePacks:
+        """The packs by number, for a trainer whose sampler deals them to ranks (ms-swift's)."""
+        return MapStylePacks(self)
+
+    def iterable_style(self) -> IterableStylePacks:
+        """The packs in order, without `len`, for a trainer that sends each to one rank."""
+        return IterableStylePacks(self)
+
+    def current_epoch(self) -> Epoch:
+        """The epoch whose packs come; a worker that lives on learns here that it changed."""
+        if (move := self._moves.news()) is not None:
+            fixed = None if move.num_packs < 0 else move.num_packs
+            self._packing = replace(self._packing, num_packs=fixed)
+            self._move_to(move.epoch)
+            self._resume, self._skip = None, move.skip
+        self._require_epoch_of_fusion()
+        return self._epoch
+
+    def _tell_workers(self) -> None:
+        self._moves.tell(
+            epoch=self.epoch,
+            skip=self._skip,
+            num_packs=self._packing.num_packs,
+            has_state=self._resume is not None,
+        )
 
     def _move_to(self, epoch: int) -> None:
         self._tell_epoch(epoch)
@@ -188,8 +220,15 @@ class PackedVLDataset(IterableBase):
         return round(done.num_packs * samples / seen) if seen else None
 
     def __iter__(self) -> Iterator[list[Any]]:
-        self._require_epoch_of_fusion()
-        packs = self._epoch.open_packs()
+        try:
+            return self._opened()
+        except Exception as error:
+            if not is_worker():
+                raise
+            return _Unopened(error)  # torch loses what a persistent worker raises before `next`
+
+    def _opened(self) -> Iterator[list[Any]]:
+        packs = self.current_epoch().open_packs()
         self._set_off(packs)
         if isinstance(packs, PlannedPacks):
             packs.skip(worker_share().count_below(self._skip))
@@ -203,6 +242,7 @@ class PackedVLDataset(IterableBase):
         if resume is None or resume["place"] is None:
             packs.begin()
             return
+        self._require_share(resume)  # loaded in the main process, it may be used by a worker
         try:
             packs.delivery.restore(resume)
             packs.restore(resume["place"])
@@ -258,6 +298,7 @@ class PackedVLDataset(IterableBase):
             self._move_to(epoch)
             self._require_fit(plain)
             self._resume = plain
+            self._tell_workers()
         except BaseException:  # whatever it is: packs that are under way go on
             self._epoch, self._packs, self._skip = before
             self._tell_epoch(self.epoch)
@@ -265,18 +306,35 @@ class PackedVLDataset(IterableBase):
 
     def _require_fit(self, state: State) -> None:
         require_same_terms(state["terms"], self._epoch.terms())
-        share = self._epoch.share()
-        if state["share"] != [share.index, share.count]:
-            raise InvalidState(
-                f"the state is of part {state['share']} of ranks and workers and this is part "
-                f"{[share.index, share.count]}; continue with as many of them"
-            )
+        self._require_share(state)
         for name, kinds in (("place", dict | NoneType), ("packs", dict)):
             if not isinstance(state[name], kinds):
                 raise InvalidState(f"the state's {name} is {state[name]!r:.60} but must be a dict")
 
+    def _require_share(self, state: State) -> None:
+        share = self._epoch.share()
+        if state["share"] != [share.index, share.count]:
+            raise InvalidState(
+                f"the state is of part {state['share']} of ranks and workers and this is part "
+                f"{[share.index, share.count]}; continue with as many of them, or count packs and "
+                "use skip_packs"
+            )
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_packs": None}  # a worker makes its own
+
+
+class _Unopened:
+    """An iterator that raises what happened when the packs were opened."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __iter__(self) -> _Unopened:
+        return self
+
+    def __next__(self) -> list[Any]:
+        raise self._error
 
 
 class _Deliveries:
