@@ -30,7 +30,8 @@ concurrency = thread,multiprocessing
 sigterm = true
 patch = _exit
 data_file = {folder}/data
-include = */quire/*
+source_pkgs = quire
+disable_warnings = no-data-collected, module-not-imported, module-not-measured
 """
 
 Suite = dict[str, Any]
@@ -71,7 +72,8 @@ def _timed(suite: str) -> Suite:
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.xml"
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        _make(suite, PYTEST_ADDOPTS=f"--junitxml={results}")
+        more = os.environ.get("PYTEST_ADDOPTS", "")
+        _make(suite, PYTEST_ADDOPTS=f"{more} --junitxml={results}")
         wall, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
         return {**counts_of(results), "cpu seconds": round(cpu), "wall seconds": round(wall)}
