@@ -238,6 +238,7 @@ def test_without_scipy_the_error_says_what_to_install(monkeypatch, lengths):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cap", "utilization"), [(3, 0.9975), (16, 0.9998), (None, 0.9998)], ids=str
 )

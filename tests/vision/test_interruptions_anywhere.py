@@ -106,6 +106,7 @@ def interrupted(at):
         sys.settrace(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["by number", "generated", "planned generated"])
 @pytest.mark.parametrize("is_resumed", [False, True], ids=["retried", "resumed"])
 def test_ctrl_c_at_any_line_loses_and_repeats_nothing(way, is_resumed):
