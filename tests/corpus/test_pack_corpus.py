@@ -334,7 +334,7 @@ def test_an_output_inside_its_input_is_refused(tmp_path):
         ({"resume": "no"}, "resume is 'no' but must be True or False"),
         ({"partition_size": 8e3}, r"8000\.0 is no size; write bytes, or 64K, 256M, 1G"),
         ({"columns": "labels"}, "columns is 'labels' but a list of names is needed"),
-        ({"stride": 16}, r"16 beside BOS; lower stride or raise max_length"),
+        ({"stride": 16}, r"in a row of 16; lower stride or raise max_length"),
     ],
 )
 def test_mistakes_are_said_before_anything_is_written(tmp_path, options, message):

@@ -90,6 +90,8 @@ def test_what_is_no_dataset_is_refused(dataset, message):
 
 
 def test_records_must_be_dicts():
+    with pytest.raises(InvalidDocument, match=r'dict; pass texts as \[\{"text": text\} for text'):
+        quire.pack_dataset(["a", "b"], "byte", max_length=8)
     with pytest.raises(InvalidDocument, match="record 1 is list but must be a dict"):
         pack([{"input_ids": [1]}, [2]])
     with pytest.raises(InvalidDocument, match="record 0 is list") as caught:

@@ -25,10 +25,10 @@ def no_room(prefix: int, align: int) -> str:
     )
 
 
-def no_new_token(stride: int, held: int) -> str:
+def no_new_token(stride: int, row: str) -> str:
     return (
-        f"stride={stride} leaves no room for 1 new token(s) in a row that holds {held} beside the "
-        "prefix; lower stride or raise capacity"
+        f"stride={stride} leaves no room for 1 new token(s) in a row {row}; lower stride or raise "
+        "capacity"
     )
 
 
@@ -49,8 +49,8 @@ def too_long_a_piece(least: int, most: int) -> str:
         ({"capacity": None}, whole("capacity", None, 1)),
         ({"stride": -1}, whole("stride", -1, 0)),
         ({"stride": None}, whole("stride", None, 0)),
-        ({"stride": 8}, no_new_token(8, 8)),
-        ({"stride": 6, "prefix": 2}, no_new_token(6, 6)),
+        ({"stride": 8}, no_new_token(8, "of 8")),
+        ({"stride": 6, "prefix": 2}, no_new_token(6, "that holds 6 beside the prefix")),
         ({"prefix": -1}, whole("prefix", -1, 0)),
         ({"prefix": 8}, no_room(8, 1)),
         ({"align": 9}, no_room(0, 9)),

@@ -107,9 +107,7 @@ class DictColumns:
     def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
         for number, record in enumerate(records):
             if not isinstance(record, Mapping):
-                raise InvalidDocument(
-                    f"record {number} is {type(record).__name__} but must be a dict"
-                )
+                raise _not_a_dict(number, record)
         self.names = list(dict.fromkeys(name for record in records for name in record))
         self._records = records
 
@@ -136,6 +134,12 @@ class DictColumns:
     def values(self, name: str, first: int = 0, stop: int | None = None) -> list[Any]:
         """Some values of a column, as they are."""
         return [record.get(name) for record in self._records[first:stop]]
+
+
+def _not_a_dict(number: int, record: object) -> InvalidDocument:
+    is_text = isinstance(record, str)
+    remedy = '; pass texts as [{"text": text} for text in texts]' if is_text else ""
+    return InvalidDocument(f"record {number} is {type(record).__name__} but must be a dict{remedy}")
 
 
 def _no_values() -> pa.ChunkedArray:

@@ -76,9 +76,10 @@ class PlanOptions:
             )
         if most < self.min_tail:
             remedy = "lower stride or raise capacity" if self.stride else "raise capacity"
+            beside = "that holds {} beside the prefix" if self.prefix else "of {}"
             raise InvalidOption(
                 f"stride={self.stride} leaves no room for {self.min_tail} new token(s) in a row "
-                f"that holds {self.max_fragment} beside the prefix; {remedy}"
+                f"{beside.format(self.max_fragment)}; {remedy}"
             )
 
     @property
