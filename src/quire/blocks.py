@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from quire.bins import Bin, Document, pack_sequences_optimized, split_document_optimally
 from quire.documents import Documents, EncodeOptions, TokenizerLike, as_tokenizer, encode_texts
@@ -47,9 +47,12 @@ class BlockOptions:
     min_len: int = 1
     """Rows with fewer tokens are dropped and counted."""
     encode: EncodeOptions = field(default_factory=EncodeOptions)
+    """Here ``add_bos`` is True unless it is given."""
 
     def __post_init__(self) -> None:
         require_flags(self)
+        if self.encode.add_bos is None:
+            object.__setattr__(self, "encode", replace(self.encode, add_bos=True))
         for name, least in (("max_length", 1), ("stride", 0), ("min_len", 1)):
             require_integer(name, getattr(self, name), least)
         if self.packing_strategy not in strategy_names():

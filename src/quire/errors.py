@@ -122,8 +122,9 @@ def require_flags(options: Any) -> None:  # noqa: ANN401 - any dataclass
     quire.errors.InvalidOption: shuffle is 'no' but must be True or False
     """
     for field in fields(options):
-        if field.type in ("bool", bool):
-            require_flag(field.name, getattr(options, field.name))
+        value = getattr(options, field.name)
+        if field.type in ("bool", bool) or (field.type == "bool | None" and value is not None):
+            require_flag(field.name, value)
 
 
 def require_flag(name: str, value: object) -> None:

@@ -142,7 +142,12 @@ def test_texts_are_rebuilt_from_their_rows_with_any_specials(lengths, options, b
     records = [{"text": f"{document}:{n}"} for document, n in enumerate(lengths)]
     try:
         rows, ledger = quire.pack_dataset(
-            records, Letters(bos, eos), **options, keep_source=True, return_ledger=True
+            records,
+            Letters(bos, eos),
+            **options,
+            add_bos=True,
+            keep_source=True,
+            return_ledger=True,
         )
     except InvalidOption as error:
         assert "raise max_length" in str(error)

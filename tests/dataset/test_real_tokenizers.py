@@ -60,7 +60,7 @@ def fragments(rows) -> list[list[int]]:
 
 def test_whole_and_by_map_hold_the_same_documents_as_the_tokenizer_gives(tokenizer):
     dataset = Dataset.from_dict({"text": TEXTS})
-    whole = quire.pack_dataset(dataset, tokenizer, max_length=32)
+    whole = quire.pack_dataset(dataset, tokenizer, max_length=32, add_bos=True)
     function = partial(
         quire.block_tokenize_fn, tokenizer=tokenizer, feature="text", max_length=32, packed=True,
         packing_strategy="best_fit",

@@ -11,7 +11,9 @@ from quire.errors import InvalidOption
 
 def encode(texts: list[str], tokenizer=None, **options) -> Documents:
     return encode_texts(
-        texts, as_tokenizer(tokenizer or LiteralTokenizer()), EncodeOptions(**options)
+        texts,
+        as_tokenizer(tokenizer or LiteralTokenizer()),
+        EncodeOptions(**{"add_bos": True, **options}),
     )
 
 

@@ -249,7 +249,7 @@ def test_special_ids_that_are_none_are_refused(name, token):
     tokenizer = returning([6])
     setattr(tokenizer, name, token)
     with pytest.raises(InvalidOption, match=f"{name} is "):
-        encode_texts(["x", "y"], as_tokenizer(tokenizer), EncodeOptions())
+        encode_texts(["x", "y"], as_tokenizer(tokenizer), EncodeOptions(add_bos=True))
 
 
 def test_what_is_no_tokenizer_is_refused_with_what_would_be_one():

@@ -40,7 +40,12 @@ Stride = Annotated[int, typer.Option(help="Tokens repeated where a document is c
 MinLen = Annotated[int, typer.Option(help="Drop rows with fewer tokens.")]
 MaxLen = Annotated[int | None, typer.Option(help="Drop documents with more tokens.")]
 MaxDocumentsPerRow = Annotated[int | None, typer.Option(help="The most fragments in a row.")]
-AddBos = Annotated[bool, typer.Option(help="Open every fragment with BOS.")]
+AddBos = Annotated[
+    bool | None,
+    typer.Option(
+        help="Open every fragment with BOS.", show_default="if the tokenizer itself adds it"
+    ),
+]
 AddEos = Annotated[bool, typer.Option(help="Close every document with EOS.")]
 TruncateAt = Annotated[
     str | None, typer.Option(help="Cut texts before the first match of this expression.")

@@ -45,7 +45,7 @@ def pack(
     min_len: given.MinLen = 1,
     max_len: given.MaxLen = None,
     max_documents_per_row: given.MaxDocumentsPerRow = None,
-    add_bos: given.AddBos = True,
+    add_bos: given.AddBos = None,
     add_eos: given.AddEos = True,
     truncate_at: given.TruncateAt = None,
     seed: Annotated[int, typer.Option(help="Seeds the order of rows.")] = 42,

@@ -49,7 +49,7 @@ def plan(
     min_len: given.MinLen = 1,
     max_len: given.MaxLen = None,
     max_documents_per_row: given.MaxDocumentsPerRow = None,
-    add_bos: given.AddBos = True,
+    add_bos: given.AddBos = None,
     add_eos: given.AddEos = True,
     truncate_at: given.TruncateAt = None,
     max_record_bytes: given.MaxRecordBytes = "256M",

@@ -41,7 +41,7 @@ def pack_dataset(
     min_fragment: int = 1,
     max_documents_per_row: int | None = None,
     align: int = 1,
-    add_bos: bool = True,
+    add_bos: bool | None = None,
     add_eos: bool = True,
     truncate_at: str | None = None,
     shuffle: bool | None = None,

@@ -44,6 +44,11 @@ class ByteTokenizer:
                 )
 
     @property
+    def adds_bos(self) -> bool:
+        """Documents open with BOS by default, wherever there is one."""
+        return self.bos_token_id is not None
+
+    @property
     def vocab_size(self) -> int:
         """Bytes and the ids below them, and any special id above."""
         specials = (self.pad_token_id, self.bos_token_id, self.eos_token_id)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from quire.documents.bad_records import BadRecords
 from quire.documents.documents import Documents
 from quire.documents.encoded import Encoded
-from quire.documents.tokenizer import Tokenizer
+from quire.documents.tokenizer import Tokenizer, adds_bos
 from quire.errors import InvalidDocument, InvalidOption, require_flags
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan.options import require_integer
@@ -23,8 +23,8 @@ from quire.plan.options import require_integer
 class EncodeOptions:
     """How texts become documents."""
 
-    add_bos: bool = True
-    """Open every fragment with BOS, if the tokenizer has one."""
+    add_bos: bool | None = None
+    """Open every fragment with BOS, if the tokenizer has one; None: if it adds BOS itself."""
     add_eos: bool = True
     """Close every document with EOS, if the tokenizer has one."""
     max_len: int | None = None
@@ -86,7 +86,8 @@ def with_specials(
 
     A document's EOS is one of its tokens; BOS opens every fragment, so it stands apart.
     """
-    bos = _special("bos_token_id", tokenizer, encoded) if options.add_bos else None
+    wants_bos = adds_bos(tokenizer) if options.add_bos is None else options.add_bos
+    bos = _special("bos_token_id", tokenizer, encoded) if wants_bos else None
     eos = _special("eos_token_id", tokenizer, encoded) if options.add_eos else None
     starts, lengths = _behind_bos(encoded, bos)
     good = np.ones(len(lengths), dtype=bool) if bad is None else bad.good

@@ -70,6 +70,17 @@ def as_tokenizer(tokenizer: TokenizerLike) -> Tokenizer:
     )
 
 
+def adds_bos(tokenizer: Tokenizer) -> bool:
+    """Whether the tokenizer itself opens a text with BOS: Llama's does, GPT-2's and Qwen's do not.
+
+    The byte tokenizer does. One of your own may say so with an attribute ``adds_bos``.
+
+    >>> adds_bos(as_tokenizer("byte"))
+    True
+    """
+    return tokenizer.bos_token_id is not None and bool(getattr(tokenizer, "adds_bos", False))
+
+
 def _from_path(path: Path) -> Tokenizer:
     if (path / FILE).is_file():
         return ByteTokenizer.load(path)
@@ -117,6 +128,17 @@ class CalledTokenizer:
         return getattr(self.tokenizer, "pad_token_id", None)
 
     @property
+    def adds_bos(self) -> bool:
+        """Whether a call with its own special tokens starts with BOS."""
+        if self._backend is not None:
+            ids: list[int] = self._backend.encode("a", add_special_tokens=True).ids
+        elif _accepted(self._callee, {"add_special_tokens": True}):
+            ids = self._input_ids(["a"], add_special_tokens=True)[0].tolist()
+        else:
+            return False
+        return ids[:1] == [self.bos_token_id]
+
+    @property
     def vocab_size(self) -> int | None:
         """All ids, added tokens included; None where the callable does not say."""
         if hasattr(self.tokenizer, "get_vocab"):  # len() is too small where ids have holes
@@ -156,8 +178,10 @@ class CalledTokenizer:
         token: int | None = getattr(self.tokenizer, name)
         return token
 
-    def _input_ids(self, texts: list[str]) -> list[npt.NDArray[np.int32]]:
-        wanted = {"add_special_tokens": False, "truncation": False, "padding": False}
+    def _input_ids(
+        self, texts: list[str], add_special_tokens: bool = False
+    ) -> list[npt.NDArray[np.int32]]:
+        wanted = {"add_special_tokens": add_special_tokens, "truncation": False, "padding": False}
         result = self._callee(texts, **_accepted(self._callee, wanted))
         if not isinstance(result, Mapping) or "input_ids" not in result:
             raise InvalidOption(

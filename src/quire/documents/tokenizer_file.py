@@ -35,6 +35,11 @@ class FileTokenizer:
         # Not the count of tokens: there are vocabularies with holes.
         return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
+    @property
+    def adds_bos(self) -> bool:
+        """Whether its own post-processor opens a text with BOS."""
+        return self.backend.encode("a", add_special_tokens=True).ids[:1] == [self.bos_token_id]
+
     def encode_batch(self, texts: Sequence[str]) -> Encoded:
         """The tokens of all texts, in parallel, with no special token added."""
         return encode_with_backend(self.backend, texts)

@@ -54,7 +54,7 @@ def open_stream(
     rows = RankRows.of(options, rank, world_size)
     opened_tokenizer = open_tokenizer(options, tokenizer)
     options = resolved(options, opened_tokenizer)
-    terms, maker = terms_of(options), BatchMaker(options)
+    terms, maker = terms_of(options, opened_tokenizer), BatchMaker(options)
     sources, weights = _sources(options.data, source)
     encoder = make_encoder(opened_tokenizer, terms, options.data.num_workers)
     lanes = {stream: _lane(options, sources, weights, encoder, stream) for stream in rows.streams}
@@ -127,6 +127,7 @@ def _lane(
         budget,
         window_size=config.window_size,
         vocab_size=vocab_size,
+        num_specials=int(bool(config.data.tokenizer.add_bos)),
     )
 
 

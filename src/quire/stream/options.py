@@ -68,7 +68,8 @@ class TokenizerOptions:
 
     kind: Literal["hf", "byte"] = "hf"
     hf_name_or_path: str | None = None
-    add_bos: bool = False
+    add_bos: bool | None = False
+    """None: if the tokenizer itself adds it."""
     add_eos: bool = True
     byte_offset: int = 3
     vocab_size_multiple: int = 128

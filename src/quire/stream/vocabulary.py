@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from quire.documents import ByteTokenizer, Tokenizer, TokenizerLike, as_tokenizer
+from quire.documents.tokenizer import adds_bos
 from quire.errors import InvalidOption, missing_dependency
 from quire.stream.encode import Terms
 from quire.stream.options import ModelOptions, StreamConfig, TokenizerOptions
@@ -42,6 +43,9 @@ def open_tokenizer(config: StreamConfig, given: TokenizerLike | None = None) -> 
 def resolved(config: StreamConfig, tokenizer: Tokenizer) -> StreamConfig:
     """The config with the vocabulary's size and special ids filled in."""
     options = config.data.tokenizer
+    if options.add_bos is None:
+        options = replace(options, add_bos=adds_bos(tokenizer))
+        config = replace(config, data=replace(config.data, tokenizer=options))
     model = _with_specials(config.model, tokenizer, options)
     own = tokenizer.vocab_size
     size = model.vocab_size
@@ -61,19 +65,29 @@ def resolved(config: StreamConfig, tokenizer: Tokenizer) -> StreamConfig:
     return replace(config, model=model)
 
 
-def terms_of(config: StreamConfig) -> Terms:
+def terms_of(config: StreamConfig, tokenizer: Tokenizer) -> Terms:
     """What is done to the tokens of every text; the config is resolved."""
     options, model = config.data.tokenizer, config.model
     for name in ("bos", "eos"):
         if getattr(options, f"add_{name}") and getattr(model, f"{name}_token_id") is None:
-            raise InvalidOption(
-                f"data.tokenizer.add_{name} is true but the tokenizer has no {name.upper()}; set "
-                f"model.{name}_token_id, or data.tokenizer.add_{name} to false"
-            )
+            raise _missing_special(name, getattr(tokenizer, f"{name}_token_id"))
     return Terms(
         bos=model.bos_token_id if options.add_bos else None,
         eos=model.eos_token_id if options.add_eos else None,
         max_doc_tokens=options.max_doc_tokens,
+    )
+
+
+def _missing_special(name: str, own: int | None) -> InvalidOption:
+    add, model = f"data.tokenizer.add_{name}", f"model.{name}_token_id"
+    if own is None:
+        return InvalidOption(
+            f"{add} is true but the tokenizer has no {name.upper()}; set {model}, or {add} to false"
+        )
+    return InvalidOption(
+        f"{add} is true and {model} is not set, and data.tokenizer.auto_set_special_tokens is "
+        f"false, so the tokenizer's own {name.upper()} ({own}) is not used; set {model} to {own}, "
+        f"auto_set_special_tokens to true, or {add} to false"
     )
 
 

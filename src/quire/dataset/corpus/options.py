@@ -52,7 +52,8 @@ class CorpusOptions:
     """Documents with more tokens are dropped and counted."""
     min_fragment: int = 1
     max_documents_per_row: int | None = None
-    add_bos: bool = True
+    add_bos: bool | None = None
+    """Open every fragment with BOS; None: if the tokenizer itself adds it, as is then recorded."""
     add_eos: bool = True
     truncate_at: str | None = None
     shuffle: bool | None = None

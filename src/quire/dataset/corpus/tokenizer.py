@@ -14,6 +14,7 @@ from quire.dataset.corpus.options import CorpusOptions
 from quire.documents import ByteTokenizer, TokenizerLike, as_tokenizer
 from quire.documents.chat_date import today
 from quire.documents.chat_template import as_chat_tokenizer, asks_for_date
+from quire.documents.tokenizer import adds_bos
 from quire.errors import InvalidOption
 from quire.storage import as_path, is_uri
 
@@ -55,9 +56,13 @@ def settled(
 ) -> CorpusOptions:
     """The options with what was left to the tokenizer and to the calendar filled in.
 
+    BOS is added if the tokenizer adds it itself, and never to tokens that are given or rendered.
     The date is the one that an unfinished or finished output has ``recorded`` among its options,
     or else today's; it stays open where no template asks for it.
     """
+    if options.add_bos is None:
+        is_text = loaded is not None and not options.pretokenized and not options.messages_key
+        options = replace(options, add_bos=is_text and adds_bos(as_tokenizer(loaded)))
     if options.messages_key is None or options.chat_date or not asks_for_date(loaded):
         return options
     return replace(options, chat_date=(recorded or {}).get("chat_date") or today())
