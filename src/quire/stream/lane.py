@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from quire.errors import InvalidState, QuireError
@@ -28,10 +28,11 @@ class LaneSnapshot:
     ready: Sequence[Window]
     over: bool
     counts: Counter[str]
+    num_specials: int
 
     def ledger(self) -> Ledger:
         """What came in, went out and waits; counted, not inferred from each other."""
-        return _ledger(self.counts, self.waiting, self.ready)
+        return _ledger(self.counts, self.waiting, self.ready, self.num_specials)
 
     def to_json(self) -> State:
         """The lane's state."""
@@ -55,10 +56,13 @@ class Lane:
         *,
         window_size: int,
         vocab_size: int,
+        num_specials: int = 0,
     ) -> None:
         self._mixture, self._packer = mixture, packer
         self._size, self._vocab_size = window_size, vocab_size
         self._budget = budget
+        self._num_specials = num_specials
+        """Tokens (BOS) that were put before the text of every document."""
         self._ready: deque[Window] = deque()
         self._over = False
         self._counts: Counter[str] = Counter()
@@ -83,6 +87,7 @@ class Lane:
         """Deliver windows, as many as are ready up to a count."""
         windows = [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
         self._count(windows, "emitted")
+        self._counts["special"] += self._num_specials * _opened(windows)
         self._counts["padding"] += self._size * len(windows)
         self._counts["padding"] -= sum(len(window.tokens) for window in windows)
         return windows
@@ -113,6 +118,7 @@ class Lane:
             ready=tuple(self._ready),
             over=self._over,
             counts=Counter(self._counts),
+            num_specials=self._num_specials,
         )
 
     def restore(self, state: object) -> None:
@@ -133,7 +139,7 @@ class Lane:
         counts, length = self._counts, len(document.tokens)
         counts["documents"] += 1
         if length:
-            counts["tokens"] += length + document.num_cut
+            counts["tokens"] += length - self._num_specials + document.num_cut
             counts["truncated"] += document.num_cut
             self._ready.extend(self._packer.add(document.tokens))
         elif document.problem is None:
@@ -153,8 +159,8 @@ class Lane:
         )
 
     def _count(self, windows: Sequence[Window], fate: str) -> None:
-        self._counts[f"{fate} documents"] += sum(window.num_documents for window in windows)
-        self._counts[f"{fate} tokens"] += sum(len(window.tokens) for window in windows)
+        self._counts[f"{fate} documents"] += _opened(windows)
+        self._counts[f"{fate} tokens"] += _contents(windows, self._num_specials)
 
     def _read_counts(self, plain: object) -> Counter[str]:
         try:
@@ -162,7 +168,7 @@ class Lane:
         except QuireError as error:
             raise InvalidState(f"the state's ledger: {error}") from error
         counts = _counts(ledger)
-        if _ledger(counts, self._packer.pending, self._ready) != ledger:
+        if _ledger(counts, self._packer.pending, self._ready, self._num_specials) != ledger:
             raise InvalidState(
                 "the state's ledger tells of other pending documents than its buffers hold; use a "
                 "state as get_state() gave it"
@@ -170,12 +176,25 @@ class Lane:
         return counts
 
 
-def _ledger(counts: Counter[str], waiting: tuple[int, int], ready: Sequence[Window]) -> Ledger:
+def _opened(windows: Iterable[Window]) -> int:
+    """Documents that open in these windows."""
+    return sum(window.num_documents for window in windows)
+
+
+def _contents(windows: Sequence[Window], num_specials: int) -> int:
+    """Tokens of these windows without those that open documents."""
+    return sum(len(window.tokens) for window in windows) - num_specials * _opened(windows)
+
+
+def _ledger(
+    counts: Counter[str], waiting: tuple[int, int], ready: Sequence[Window], num_specials: int
+) -> Ledger:
+    documents, tokens = waiting
     return Ledger(
         documents=Tally(
             input=counts["documents"],
             emitted=counts["emitted documents"],
-            pending=waiting[0] + sum(window.num_documents for window in ready),
+            pending=documents + _opened(ready),
             dropped={
                 "empty": counts["empty"],
                 "bad_record": counts["bad_record"],
@@ -185,11 +204,12 @@ def _ledger(counts: Counter[str], waiting: tuple[int, int], ready: Sequence[Wind
         tokens=TokenTally(
             input=counts["tokens"],
             emitted=counts["emitted tokens"],
-            pending=waiting[1] + sum(len(window.tokens) for window in ready),
+            pending=tokens - num_specials * documents + _contents(ready, num_specials),
             dropped={
                 "truncated": counts["truncated"],
                 "drop_last": counts["drop_last tokens"],
             },
+            special=counts["special"],
             padding=counts["padding"],
         ),
     )
@@ -208,6 +228,7 @@ def _counts(ledger: Ledger) -> Counter[str]:
             "emitted tokens": tokens.emitted,
             "truncated": tokens.dropped["truncated"],
             "drop_last tokens": tokens.dropped["drop_last"],
+            "special": tokens.special,
             "padding": tokens.padding,
         }
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from quire.errors import QuireError
+from quire.ledger import Ledger
 from quire.seals import Migrations
 
 
@@ -28,4 +32,36 @@ def _lane(lane: object) -> object:
     return {**lane, "packer": {**packer, "tail": 1}}
 
 
-MIGRATIONS: Migrations = {1: _with_tail}
+def _bos_as_special(body: dict[str, Any]) -> dict[str, Any]:
+    """The body of version 2 with the ledgers of version 3, in which BOS is no input."""
+    options, streams = body.get("options"), body.get("streams")
+    if not isinstance(options, Mapping) or not isinstance(streams, Mapping):
+        return body
+    if not options.get("data.tokenizer.add_bos"):
+        return body
+    return {**body, "streams": {name: _counted_anew(lane) for name, lane in streams.items()}}
+
+
+def _counted_anew(lane: object) -> object:
+    """A lane whose documents had their BOS counted as a token like any other."""
+    try:
+        ledger = Ledger.from_dict(lane["ledger"])  # type: ignore[index]
+        documents, tokens = ledger.documents, ledger.tokens
+        opened = documents.emitted + documents.pending + documents.dropped["drop_last"]
+        dropped = Counter(tokens.dropped)
+        dropped["drop_last"] -= documents.dropped["drop_last"]
+        counted = replace(
+            tokens,
+            input=tokens.input - opened,
+            emitted=tokens.emitted - documents.emitted,
+            pending=tokens.pending - documents.pending,
+            dropped=dropped,
+            special=documents.emitted,
+        )
+    except (QuireError, KeyError, TypeError):  # whoever reads the state says what is wrong
+        return lane
+    plain = replace(ledger, tokens=counted).to_dict()
+    return {**lane, "ledger": plain}  # type: ignore[dict-item]
+
+
+MIGRATIONS: Migrations = {1: _with_tail, 2: _bos_as_special}

@@ -102,19 +102,20 @@ class Stream:
         """Where the stream stands, how full its windows are, and how fast it was since it began."""
         snapshot = self._snapshot()
         documents, tokens = snapshot.ledger().documents, snapshot.ledger().tokens
-        places = tokens.emitted + tokens.padding
+        delivered = tokens.emitted + tokens.special
+        places = delivered + tokens.padding
         seconds = max(time.monotonic() - self._began, 1e-9)
         return {
             "step": snapshot.step,
             "epoch": snapshot.epoch,
             "documents": documents.emitted,
-            "tokens": tokens.emitted,
-            "utilization": tokens.emitted / places if places else 0.0,
+            "tokens": delivered,
+            "utilization": delivered / places if places else 0.0,
             "pending_documents": documents.pending,
             "pending_tokens": tokens.pending,
             "seconds": seconds,
             "batches_per_second": (snapshot.step - self._step_at_start) / seconds,
-            "tokens_per_second": (tokens.emitted - self._tokens_at_start) / seconds,
+            "tokens_per_second": (delivered - self._tokens_at_start) / seconds,
         }
 
     def get_state(self) -> State:
@@ -149,7 +150,8 @@ class Stream:
         self._is_torn = False
         self._last = self._producer.snapshot()
         self._began, self._step_at_start = time.monotonic(), step
-        self._tokens_at_start = self._last.ledger().tokens.emitted
+        tokens = self._last.ledger().tokens
+        self._tokens_at_start = tokens.emitted + tokens.special
 
     def _next_batch(self) -> Batch:
         if self._prefetcher is None:
