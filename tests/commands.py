@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 import traceback
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from types import ModuleType
 from unittest.mock import patch
 
@@ -24,13 +25,27 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
     out, err = _pipe(), _pipe()
     with (
         patch.object(sys, "argv", words),
-        patch.dict(sys.modules, __main__=ModuleType("__main__")),  # usage lines name the program
+        _other_main(),
         patch.dict(os.environ, environment),
         redirect_stdout(out),
         redirect_stderr(err),
     ):
         code = _exit_code()
     return subprocess.CompletedProcess(words, code, _written(out), _written(err))
+
+
+@contextmanager
+def _other_main() -> Iterator[None]:
+    """Another main module, since usage lines name the program.
+
+    `patch.dict` would forget all modules that the command imports, and some load only once.
+    """
+    own = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = own
 
 
 def _exit_code() -> int:

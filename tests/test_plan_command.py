@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import random
+import warnings
 from collections import Counter
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import polars
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import quire
+from quire.dataset.corpus.lengths import corpus_lengths
+from quire.dataset.corpus.options import CorpusOptions
+from quire.plan.comparison import compare
 from tests import commands
 
-STRATEGIES = ("best_fit", "first_fit", "greedy", "tight", "wrapped")
+QUICK = ("best_fit", "first_fit", "greedy", "wrapped")
+STRATEGIES = (*QUICK, "tight")
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +43,9 @@ def run(cache: Path, *arguments: object) -> CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def figures(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     cache = tmp_path_factory.mktemp("cache")
-    policies = [f"--overlong={name}" for name in ("split", "truncate", "drop")]
-    done = run(cache, corpus, "--tokenizer", "byte", "--max-length=64,128", *policies, "--json")
+    several = [f"--overlong={name}" for name in ("split", "truncate", "drop")]
+    several += [f"--strategy={name}" for name in STRATEGIES]
+    done = run(cache, corpus, "--tokenizer", "byte", "--max-length=64,128", *several, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -100,8 +108,120 @@ def test_the_table_and_the_advice_are_printed_whole_in_a_pipe(corpus, tmp_path):
     assert "…" not in done.stdout
     assert "\x1b[" not in done.stdout
     assert "take --max-length" in done.stdout
-    for strategy in STRATEGIES:
+    for strategy in QUICK:
         assert strategy in done.stdout
+
+
+def planned(cache: Path, *arguments: object) -> dict:
+    done = run(cache, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_tight_is_offered_with_what_it_could_save_and_tried_only_where_asked_for(tmp_path):
+    lengths = [3, 3, 2, 2, 2, 2]  # of 7: best-fit needs three rows, tight two
+    lines = [json.dumps({"input_ids": [1] * length}) for length in lengths]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    words = (tmp_path / "a.jsonl", "--pretokenized", "--max-length", 7)
+    offer = "tight could save at most 1 rows (33.33%): --strategy tight"
+    said = planned(tmp_path, *words)
+    assert {one["strategy"] for one in said["candidates"]} == set(QUICK)
+    assert said["recommended"]["rows"] == 3
+    assert offer in said["reasons"]
+    tried = planned(tmp_path, *words, "--strategy", "best_fit", "--strategy", "tight")
+    assert tried["recommended"]["rows"] == 2
+    assert offer not in tried["reasons"]
+    (tmp_path / "b.jsonl").write_text("\n".join([*lines[:2], '{"input_ids": [1]}']))
+    full = planned(tmp_path, tmp_path / "b.jsonl", "--pretokenized", "--max-length", 7)
+    assert not any("tight" in reason for reason in full["reasons"])
+
+
+def test_lengths_kept_from_a_call_that_allowed_bad_records_do_not_allow_them(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "hello"}\n{bad\n')
+    words = (tmp_path / "a.jsonl", "--tokenizer", "byte", "--max-length", 16)
+    allowed = run(tmp_path, *words, "--max-bad-records", 1)
+    refused = run(tmp_path, *words)
+    again = run(tmp_path, *words, "--max-bad-records", 1)
+    assert (allowed.returncode, refused.returncode, again.returncode) == (0, 2, 0)
+    assert "record 1 (byte 18)" in refused.stderr
+    assert "kept from before" in again.stdout
+
+
+def test_documents_without_a_trained_token_are_in_no_planned_row(tmp_path):
+    labels = [[1] * 10 if number % 2 else [-100] * 10 for number in range(20)]
+    lines = [json.dumps({"input_ids": [1] * 10, "labels": one}) for one in labels]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    words = (tmp_path / "t.jsonl", "--pretokenized", "--max-length", 20, "--strategy", "best_fit")
+    first, kept = planned(tmp_path, *words), planned(tmp_path, *words)
+    assert first == kept
+    (one,) = first["candidates"]
+    assert (one["rows"], one["tokens_lost"]) == (5, 100)
+    assert one["ledger"]["documents"]["dropped"] == {"unsupervised": 10}
+
+
+_DOCUMENT = st.integers(0, 12).flatmap(
+    lambda length: st.tuples(
+        st.lists(st.integers(1, 9), min_size=length, max_size=length),
+        st.lists(st.sampled_from([-100, 5]), min_size=length, max_size=length),
+    )
+)
+_TEXT = st.text("ab", max_size=12)
+
+
+@given(
+    documents=st.one_of(
+        st.lists(_DOCUMENT, min_size=1, max_size=8), st.lists(_TEXT, min_size=1, max_size=8)
+    ),
+    strategy=st.sampled_from(STRATEGIES),
+    overlong=st.sampled_from(["split", "fill", "truncate", "truncate_left", "drop"]),
+    max_length=st.integers(4, 9),
+    stride=st.integers(0, 1),
+    min_len=st.integers(1, 5),
+    specials=st.tuples(st.booleans(), st.booleans()),
+    num_bad=st.integers(0, 1),
+)
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_rows_and_ledger_of_the_plan_are_those_of_the_packed_output(
+    tmp_path_factory, documents, strategy, overlong, max_length, stride, min_len, specials, num_bad
+):
+    folder = tmp_path_factory.mktemp("both")
+    is_text = isinstance(documents[0], str)
+    records = [
+        {"text": one} if is_text else {"input_ids": one[0], "labels": one[1]} for one in documents
+    ]
+    lines = [json.dumps(record) for record in records] + ["{bad"] * num_bad
+    (folder / "a.jsonl").write_text("\n".join(lines))
+    options = {
+        "max_length": max_length,
+        "strategy": strategy,
+        "overlong": overlong,
+        "stride": stride if overlong == "split" else 0,
+        "min_len": min_len,
+        "pretokenized": not is_text,
+    }
+    if is_text:
+        options |= dict(zip(("add_bos", "add_eos"), specials, strict=True))
+    tokenizer = "byte" if is_text else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nothing but empty documents
+        packed = quire.pack_corpus(
+            [folder / "a.jsonl"], folder / "out", tokenizer, max_bad_records=1, **options
+        )
+    corpus_options = CorpusOptions(**options)
+    for _ in range(2):  # counted, then read from the cache
+        corpus = corpus_lengths(
+            [folder / "a.jsonl"],
+            tokenizer,
+            corpus_options,
+            cache_dir=folder / "cache",
+            max_bad_records=1,
+        )
+        terms = corpus.terms(corpus_options.plan_options(0))
+        (one,) = compare(corpus.lengths, [terms], supervised=corpus.supervised())
+        assert one.rows == packed.num_rows
+        assert corpus.ledger + one.ledger == packed.ledger
 
 
 def test_a_narrow_terminal_loses_no_figure(corpus, tmp_path, monkeypatch):

@@ -33,7 +33,8 @@ def plan(
         ),
     ] = None,
     strategy: Annotated[
-        list[str] | None, typer.Option(help="A strategy; may be repeated. All by default.")
+        list[str] | None,
+        typer.Option(help="A strategy; may be repeated. All but tight by default."),
     ] = None,
     overlong: Annotated[
         list[str] | None,
@@ -43,8 +44,10 @@ def plan(
     text_key: given.TextKey = "text",
     messages_key: given.MessagesKey = None,
     tools_key: given.ToolsKey = "tools",
+    assistant_only: given.AssistantOnly = True,
     chat_date: given.ChatDate = None,
     pretokenized: given.Pretokenized = False,
+    column: given.Column = None,
     stride: given.Stride = 0,
     min_len: given.MinLen = 1,
     max_len: given.MaxLen = None,
@@ -99,8 +102,10 @@ def plan(
         text_key=text_key,
         messages_key=messages_key,
         tools_key=tools_key or None,
+        assistant_only=assistant_only,
         chat_date=chat_date,
         pretokenized=pretokenized,
+        columns=tuple(column) if column else None,
         stride=stride,
         min_len=min_len,
         max_len=max_len,
@@ -129,8 +134,6 @@ def plan(
     found, notes = _candidates(
         corpus, options, lengths_asked, strategy, overlong or ["split"], batch_size
     )
-    if messages_key is not None:
-        notes.append("fragments without a trained token are dropped when packing, not here.")
     _show(corpus, found, notes, None if as_json else batch_size)
 
 
@@ -138,13 +141,14 @@ def _show(
     corpus: CorpusLengths, found: list[Candidate], notes: list[str], batch_size: int | None
 ) -> None:
     """Recommend one of the candidates; as a table, or as JSON where no batch size is given."""
-    from quire.plan.comparison import recommend
+    from quire.plan.comparison import offer_tight, recommend
 
     if not found:
         raise InvalidOption(f"there is nothing to compare: {'; '.join(notes)}")
     if not len(corpus.lengths):
         raise InvalidOption("no document has a token, so there is nothing to plan")
     chosen, reasons = recommend(found)
+    reasons += offer_tight(found, chosen)
     if batch_size is None:
         print_json(corpus, found, chosen, [*reasons, *notes])
     else:
@@ -225,12 +229,13 @@ def _candidates(
 ) -> tuple[list[Candidate], list[str]]:
     from dataclasses import replace
 
-    from quire.plan import strategy_names
+    from quire.plan import quick_strategy_names
     from quire.plan.comparison import compare
 
     found: list[Candidate] = []
     notes: list[str] = []
-    for name in strategies or strategy_names():
+    supervised = corpus.supervised()
+    for name in strategies or quick_strategy_names():
         try:
             asked = [
                 corpus.terms(
@@ -240,7 +245,9 @@ def _candidates(
                 for policy in policies
             ]
             with Console(stderr=True).status(f"planning: {name}"):
-                found += compare(corpus.lengths, asked, batch_size=batch_size)
+                found += compare(
+                    corpus.lengths, asked, batch_size=batch_size, supervised=supervised
+                )
         except MissingDependency as missing:
             notes.append(str(missing))
     return sorted(found, key=lambda one: (one.max_length, one.overlong, one.strategy)), notes

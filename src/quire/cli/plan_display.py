@@ -24,11 +24,16 @@ def print_json(
         "tokens": int(corpus.lengths.sum()),
         "dropped_before": dict(corpus.ledger.documents.dropped),
         "tokens_dropped_before": dict(corpus.ledger.tokens.dropped),
-        "candidates": [one.to_dict() for one in found],
-        "recommended": chosen.to_dict(),
+        "candidates": [_plain(corpus, one) for one in found],
+        "recommended": _plain(corpus, chosen),
         "reasons": reasons,
     }
     typer.echo(json.dumps(plain))
+
+
+def _plain(corpus: CorpusLengths, one: Candidate) -> dict[str, object]:
+    """A candidate with the ledger that `quire pack` would write."""
+    return {**one.to_dict(), "ledger": (corpus.ledger + one.ledger).to_dict()}
 
 
 def print_table(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -59,6 +60,57 @@ def _counts_before(flags: npt.NDArray[np.bool]) -> Callable[[IntArray], IntArray
         return counts
 
     return counts_before
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class TrainedRuns:
+    """Which tokens of documents end to end are trained, without the tokens.
+
+    Two numbers for each run of trained tokens: a corpus whose labels are its tokens has one run.
+
+    >>> one = TrainedRuns(edges=np.array([1, 3]), num_tokens=4)
+    >>> TrainedRuns.joined([one, one]).edges.tolist()
+    [1, 3, 5, 7]
+    """
+
+    edges: IntArray
+    """Start and stop of each run, in turn, increasing."""
+    num_tokens: int = 0
+
+    @classmethod
+    def of(cls, documents: Documents) -> TrainedRuns:
+        """The runs of documents that may have labels."""
+        total = int(documents.lengths.sum())
+        if "labels" not in documents.columns:
+            return cls(edges=np.zeros(0, dtype=np.int64), num_tokens=total)
+        labels = documents.columns["labels"].to_numpy(zero_copy_only=False)
+        ends = np.cumsum(documents.lengths)
+        shifts = np.repeat(documents.offsets - (ends - documents.lengths), documents.lengths)
+        trained = labels[np.arange(total) + shifts] != IGNORE
+        edges = np.flatnonzero(np.diff(trained, prepend=False, append=False))
+        return cls(edges=edges.astype(np.int64), num_tokens=total)
+
+    @classmethod
+    def joined(cls, parts: Sequence[TrainedRuns]) -> TrainedRuns:
+        """The runs of documents that follow each other."""
+        starts = np.cumsum([0, *(part.num_tokens for part in parts)])
+        edges = [part.edges + start for part, start in zip(parts, starts[:-1], strict=True)]
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(edges=np.concatenate([nothing, *edges]), num_tokens=int(starts[-1]))
+
+    def judge(self, lengths: IntArray) -> Supervised:
+        """The judge that `supervised_by_labels` gives, for the same documents by their lengths."""
+        starts, stops = np.append(self.edges[::2], np.iinfo(np.int64).max), self.edges[1::2]
+        offsets = np.cumsum(lengths) - lengths
+
+        def supervised(fragments: Fragments) -> npt.NDArray[np.bool]:
+            at = offsets[fragments.documents]
+            next_run = np.searchsorted(stops, at + fragments.starts, side="right")
+            one_token = lengths[fragments.documents] == 1
+            taught: npt.NDArray[np.bool] = (starts[next_run] < at + fragments.stops) | one_token
+            return taught
+
+        return supervised
 
 
 def teaching_groups(

@@ -9,6 +9,7 @@ from quire.plan.strategies import (
     keeps_order,
     make_plan,
     plan_documents,
+    quick_strategy_names,
     register_strategy,
     strategy_names,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "lower_bound",
     "make_plan",
     "plan_documents",
+    "quick_strategy_names",
     "register_strategy",
     "strategy_names",
 ]

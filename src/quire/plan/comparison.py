@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from quire.ledger import Ledger
 from quire.plan.fragments import Fragments
 from quire.plan.lengths import BoolArray, IntArray
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Plan
-from quire.plan.strategies import keeps_order, plan_documents
+from quire.plan.strategies import Supervised, keeps_order, plan_documents
 
 _FEW_CUTS = 0.05
 _LIKE = 0.01
@@ -44,6 +45,8 @@ class Candidate:
     attention: float
     """How many tokens a token attends to, itself included, on average."""
     steps: int
+    ledger: Ledger = field(default_factory=Ledger)
+    """What the plan packs and drops, by reason."""
 
     @property
     def gap(self) -> float:
@@ -57,7 +60,8 @@ class Candidate:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, with gap."""
-        return {**asdict(self), "gap": self.gap}
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {**plain, "ledger": self.ledger.to_dict(), "gap": self.gap}
 
 
 def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
@@ -83,6 +87,7 @@ def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
         tokens_lost=plan.ledger.tokens.num_dropped,
         attention=float((in_rows * (in_rows + 1.0) / 2).sum() / total) if total else 0.0,
         steps=-(-plan.num_rows // batch_size),
+        ledger=plan.ledger,
     )
 
 
@@ -99,9 +104,10 @@ def compare(
     options: Sequence[PlanOptions],
     *,
     batch_size: int = 1,
+    supervised: Supervised | None = None,
     on_plan: Callable[[Candidate], None] = lambda candidate: None,
 ) -> list[Candidate]:
-    """One candidate for each of the options.
+    """One candidate for each of the options; ``supervised`` as in `plan_documents`.
 
     >>> options = [PlanOptions(capacity=4, strategy=name) for name in ("best_fit", "greedy")]
     >>> [candidate.rows for candidate in compare(np.array([3, 2, 1, 2]), options)]
@@ -109,7 +115,8 @@ def compare(
     """
     found = []
     for one in options:
-        found.append(candidate_of(plan_documents(lengths, one), lengths, batch_size))
+        plan = plan_documents(lengths, one, supervised)
+        found.append(candidate_of(plan, lengths, batch_size))
         on_plan(found[-1])
     return found
 
@@ -137,6 +144,27 @@ def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, list[str]]:
     reasons.append(_why(chosen, best, bool(ordered)))
     reasons += _alternative(chosen, here)
     return chosen, reasons
+
+
+def offer_tight(candidates: Sequence[Candidate], chosen: Candidate) -> list[str]:
+    """What `tight` could save at most, where it was not tried and the bound leaves it anything.
+
+    The bound is that of best-fit's fragments, which are those that `tight` would place.
+    """
+    alike = (
+        one
+        for one in candidates
+        if (one.max_length, one.overlong) == (chosen.max_length, chosen.overlong)
+    )
+    found = {one.strategy: one for one in alike}
+    if "tight" in found or "best_fit" not in found:
+        return []
+    saved = chosen.rows - found["best_fit"].bound
+    if saved <= 0:
+        return []
+    return [
+        f"tight could save at most {saved:,} rows ({saved / chosen.rows:.2%}): --strategy tight"
+    ]
 
 
 def _recommended_length(candidates: Sequence[Candidate]) -> tuple[int, list[str]]:

@@ -42,6 +42,8 @@ class Strategy:
     """Tells the number of rows from the histogram: very many documents go stretch by stretch."""
     wraps: bool = False
     """Cuts documents at every row's end, whatever the policy."""
+    is_slow: bool = False
+    """Searches for seconds, so that a comparison leaves it out unless it is asked for."""
 
 
 def _tight(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
@@ -54,7 +56,7 @@ _STRATEGIES: dict[str, Strategy] = {
     "best_fit": Strategy(place=best_fit, wants_order=False, deal=best_fit_runs),
     "first_fit": Strategy(place=first_fit, wants_order=False, deal=first_fit_runs),
     "greedy": Strategy(place=greedy, keeps_order=True),
-    "tight": Strategy(place=_tight, wants_order=False),
+    "tight": Strategy(place=_tight, wants_order=False, is_slow=True),
     "wrapped": Strategy(place=greedy, keeps_order=True, wraps=True),
 }
 _BUILT_IN = frozenset(_STRATEGIES)
@@ -63,6 +65,11 @@ _BUILT_IN = frozenset(_STRATEGIES)
 def strategy_names() -> list[str]:
     """All names that ``strategy=`` takes, registered ones included."""
     return sorted(_STRATEGIES)
+
+
+def quick_strategy_names() -> list[str]:
+    """The strategies that plan a million documents in about a second."""
+    return [name for name in strategy_names() if not _STRATEGIES[name].is_slow]
 
 
 def keeps_order(name: str) -> bool:

@@ -22,10 +22,12 @@ from quire.dataset.corpus.partition_job import Progress, too_many_bad
 from quire.dataset.corpus.partitions import make_partitions
 from quire.dataset.corpus.readers import BadRecord, read_span
 from quire.dataset.corpus.tokenizer import load_tokenizer, settled, tokenizer_fingerprint
+from quire.dataset.supervision import TrainedRuns
 from quire.documents import Documents, TokenizerLike
 from quire.files import leftovers_swept, whole_file
 from quire.ledger import Ledger, Tally
 from quire.plan import PlanOptions
+from quire.plan.strategies import Supervised
 from quire.seals import FORMAT_VERSION
 
 _NOT_DECISIVE = (
@@ -46,7 +48,18 @@ class CorpusLengths:
     ends_with_eos: bool
     ledger: Ledger
     """What was dropped before planning."""
+    trained: TrainedRuns | None = None
+    """Which tokens are trained, documents end to end; None where nothing has labels."""
     was_cached: bool = False
+
+    @property
+    def num_bad(self) -> int:
+        """Bad records that were left out."""
+        return self.ledger.documents.dropped.get("bad_record", 0)
+
+    def supervised(self) -> Supervised | None:
+        """A judge of fragments, as `quire pack` has one where documents have labels."""
+        return None if self.trained is None else self.trained.judge(self.lengths)
 
     def terms(self, options: PlanOptions) -> PlanOptions:
         """The options as `quire pack` would complete them for these documents."""
@@ -72,12 +85,17 @@ def corpus_lengths(
     on_start: Callable[[int], None] = lambda num_bytes: None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> CorpusLengths:
-    """The lengths of all documents; from ``cache_dir``, where they were counted there before."""
+    """The lengths of all documents; from ``cache_dir``, where they were counted there before.
+
+    What was counted with more bad records than are allowed now is counted again, so that the error
+    names the record.
+    """
     files = find_inputs(inputs)
     loaded = load_tokenizer(tokenizer, options)
     options = settled(options, loaded)
     file = cache_dir and cache_dir / f"{_key(files, options, tokenizer, loaded)}.arrow"
-    if file and (kept := _read(file)) is not None:
+    kept = _read(file) if file else None
+    if kept is not None and kept.num_bad <= max_bad_records:
         return kept
     columns = resolve_columns(files, options)
     partitions = make_partitions(files, options, columns)
@@ -109,6 +127,7 @@ class _Count:
         self._budget = budget
         self._bad: list[BadRecord] = []
         self._parts: list[npt.NDArray[np.int64]] = []
+        self._trained: list[TrainedRuns] = []
         self._ledger = Ledger()
         self._last = self._documents([])
 
@@ -117,6 +136,7 @@ class _Count:
         if len(self._bad) > self._budget:
             raise too_many_bad(self._files, self._bad[self._budget], self._budget)
         self._parts.append(documents.lengths.astype(np.int64))
+        self._trained.append(TrainedRuns.of(documents))
         self._ledger += documents.ledger
         self._last = documents
         return Progress(
@@ -141,6 +161,7 @@ class _Count:
             has_prefix=self._last.prefix_at is not None,
             ends_with_eos=self._last.ends_with_eos,
             ledger=self._ledger + Ledger(documents=bad),
+            trained=TrainedRuns.joined(self._trained) if "labels" in self._last.columns else None,
         )
 
 
@@ -166,9 +187,10 @@ def _write(file: Path, found: CorpusLengths) -> None:
         "ends_with_eos": found.ends_with_eos,
         "ledger": found.ledger.to_dict(),
     }
-    table = pa.table({"lengths": found.lengths}).replace_schema_metadata(
-        {"quire": json.dumps(about)}
-    )
+    runs = None if found.trained is None else found.trained.edges
+    columns = {"lengths": [found.lengths], "trained": [runs]}
+    schema = pa.schema({name: pa.large_list(pa.int64()) for name in columns})
+    table = pa.table(columns, schema=schema.with_metadata({"quire": json.dumps(about)}))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with leftovers_swept(file), whole_file(file) as temporary:
@@ -188,12 +210,14 @@ def _read(file: Path) -> CorpusLengths | None:
         with pa.OSFile(str(file), "rb") as source, pa.ipc.open_file(source) as reader:
             table = reader.read_all()
         about = json.loads(table.schema.metadata[b"quire"])
+        lengths, runs = (table.column(name)[0].values for name in ("lengths", "trained"))
         return CorpusLengths(
-            lengths=table.column("lengths").to_numpy(),
+            lengths=lengths.to_numpy(),
+            trained=None if runs is None else TrainedRuns(edges=runs.to_numpy()),
             has_prefix=bool(about["has_prefix"]),
             ends_with_eos=bool(about["ends_with_eos"]),
             ledger=Ledger.from_dict(about["ledger"]),
             was_cached=True,
         )
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError):
+    except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, AttributeError):
         return None
