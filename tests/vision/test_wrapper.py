@@ -289,6 +289,7 @@ def test_lengths_that_list_the_parts_of_a_sample_are_summed():
         packed(table, packing_length=25),
         packed(ByNumber([{"input_ids": [1] * 10}] * 4), packing_length=25, lengths=parts),
         packed(ByNumber(rows), packing_length=25, lengths=[10, [10], (4, 6), 10]),
+        packed(ByNumber(rows), packing_length=25, lengths=table["lengths"]),
     ):
         assert len(dataset) == 2
         assert [len(pack) for pack in dataset] == [2, 2]

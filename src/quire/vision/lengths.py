@@ -37,7 +37,7 @@ def _sizes_of_columns(dataset: Any, names: object, reader: SampleReader) -> IntA
     if not isinstance(names, Sequence) or not known:
         return None
     if len(reader.names) == 1:
-        return _matched(dataset, _given_sizes(list(dataset[known[0]]), reader.names))
+        return _matched(dataset, _given_sizes(dataset[known[0]], reader.names))
     grids = [f"{kind}_grid_thw" for kind, _ in MEDIA if f"{kind}_grid_thw" in names]
     without_grid = [p for kind, p in MEDIA if p in names and f"{kind}_grid_thw" not in names]
     if not grids or without_grid:
@@ -73,9 +73,12 @@ def _given_sizes(given: KnownLengths, names: tuple[str, ...]) -> IntArray:
 
 def _summed(lengths: Any) -> Any:  # noqa: ANN401 - whatever `as_lengths` takes, or lists of parts
     """One length for each sample: ms-swift gives a list of the lengths of its parts."""
-    if isinstance(lengths, list | tuple) and any(isinstance(n, list | tuple) for n in lengths):
-        return [sum(n) if isinstance(n, list | tuple) else n for n in lengths]
-    return lengths
+    if not isinstance(lengths, Sequence):
+        return lengths  # an array
+    plain = list(lengths)  # a column of `datasets` reads its rows one by one
+    if not any(isinstance(parts, list | tuple) for parts in plain):
+        return plain
+    return [sum(parts) if isinstance(parts, list | tuple) else parts for parts in plain]
 
 
 def _matched(dataset: Any, sizes: IntArray) -> IntArray:  # noqa: ANN401

@@ -219,7 +219,9 @@ def _set_batch_size(args: TrainingArguments) -> None:
         )
     if args.dataloader_persistent_workers:
         args.dataloader_persistent_workers = False
-        logger.warning("persistent workers would not learn of a new epoch: they are turned off")
+        logger.warning(
+            "persistent workers would skip the packs of a resumed epoch again: they are turned off"
+        )
     _read_own_packs(args)
 
 
