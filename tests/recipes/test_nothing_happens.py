@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -114,7 +115,8 @@ def test_the_good_recipe_is_built_and_every_other_is_refused(outcome):
 def test_files_are_opened_in_the_recipe_s_folder_and_among_the_templates_alone(outcome):
     folder, said = outcome
     homes = (str(folder), said["shipped"])
-    libraries = tuple({sys.prefix, sys.base_prefix, *(p for p in sys.path if p)})
+    places = {sys.prefix, sys.base_prefix, *(p for p in sys.path if p)}
+    libraries = tuple(str(Path(place).resolve()) for place in places)
     opened = said["heard"]["opened"]
     assert str(folder / "good.yaml") in opened
     assert str(folder / "data.jsonl") in opened
