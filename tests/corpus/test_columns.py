@@ -10,7 +10,9 @@ import pytest
 
 import quire
 from quire.errors import InvalidDocument, InvalidOption, QuireError
+from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
+from tests.commands import run
 from tests.corpus.corpora import jsonl, pack, rows
 
 BARE, MARKED = {"input_ids": [5, 6]}, {"input_ids": [7, 8], "completion_mask": [0, 1]}
@@ -213,3 +215,43 @@ def test_empty_labels_of_an_empty_document_are_not_lost_where_others_have_none(t
     corpus = jsonl(tmp_path / "a.jsonl", [EMPTY, {"input_ids": [5, 6]}])
     pack(corpus, tmp_path / "out", None, pretokenized=True)
     assert rows(tmp_path / "out")["input_ids"].to_pylist() == [[5, 6]]
+
+
+@pytest.mark.parametrize("write", [jsonl, parquet, arrow])
+def test_the_column_of_the_tokens_can_be_named(tmp_path, write):
+    records = [{"ids": [5, 6], "labels": [5, -100], "input_ids": [9]}, {"ids": [7], "labels": [7]}]
+    records[1]["input_ids"] = [9, 9]
+    corpus = write(tmp_path / f"a.{write.__name__}", records)
+    asked = {"pretokenized": True, "tokens_key": "ids"}
+    result = pack(corpus, tmp_path / "out", None, **asked)
+    assert result.manifest["options"]["tokens_key"] == "ids"
+    assert rows(tmp_path / "out")["input_ids"].to_pylist() == [[5, 6, 7]]
+    assert rows(tmp_path / "out")["labels"].to_pylist() == [[5, -100, 7]]
+    report = verify_inputs(verify_output(tmp_path / "out"), [corpus], None)
+    assert report.ok and report.compared == 2
+    with pytest.raises(QuireError, match=r"'idz'"):
+        pack(corpus, tmp_path / "other", None, pretokenized=True, tokens_key="idz")
+
+
+@pytest.mark.parametrize("write", [jsonl, parquet, arrow])
+def test_tokens_are_recognised_where_there_is_no_tokenizer(tmp_path, write):
+    corpus = write(tmp_path / f"a.{write.__name__}", [{"input_ids": [5, 6]}])
+    given = pack(corpus, tmp_path / "given", None, pretokenized=True)
+    found = pack(corpus, tmp_path / "found", None)
+    assert found.manifest == given.manifest
+    found = run("pack", corpus, "--out", tmp_path / "command", "--max-length", 16)
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize("record", [{"text": "a"}, {"text": "a", "input_ids": [5]}, {"n": 1}])
+@pytest.mark.parametrize("write", [jsonl, parquet])
+def test_text_needs_a_tokenizer(tmp_path, write, record):
+    corpus = write(tmp_path / f"a.{write.__name__}", [record])
+    with pytest.raises(InvalidOption, match=r"text needs a tokenizer; .* under 'input_ids' need "):
+        pack(corpus, tmp_path / "out", None)
+
+
+def test_a_tokenizer_for_a_table_of_tokens_is_told_of_pretokenized(tmp_path):
+    corpus = parquet(tmp_path / "a.parquet", [{"input_ids": [5, 6]}])
+    with pytest.raises(InvalidOption, match=r"no column 'text', but 'input_ids': .* say pretokeni"):
+        pack(corpus, tmp_path / "out")

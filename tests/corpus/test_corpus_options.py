@@ -52,7 +52,9 @@ def test_what_is_no_integer_is_refused_by_the_name_that_it_was_given(name, wrong
         CorpusOptions(**NUMBERS | {name: wrong})
 
 
-@pytest.mark.parametrize("name", sorted(NUMBERS.keys() - {"max_len", "max_documents_per_row"}))
+@pytest.mark.parametrize(
+    "name", sorted(NUMBERS.keys() - {"max_len", "max_documents_per_row", "partition_size"})
+)
 def test_a_number_that_cannot_be_left_open_is_refused_as_none(name):
     with pytest.raises(InvalidOption, match=f"^{name} is None but must be an integer >= "):
         CorpusOptions(**NUMBERS | {name: None})

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from quire.dataset.corpus.inputs import find_inputs
 from quire.dataset.corpus.options import CorpusOptions, parse_size
 from quire.dataset.corpus.partitions import make_partitions
+from quire.dataset.corpus.preparation import default_partition_size
 from quire.dataset.corpus.readers import read_span
 from quire.errors import InvalidOption
-from tests.corpus.corpora import jsonl, texts
+from tests.corpus.corpora import hashes, jsonl, pack, texts
 
 
 def read(paths, **options):
-    options = CorpusOptions(max_length=8, **options)
+    options = CorpusOptions(max_length=8, **{"partition_size": 4 << 20, **options})
     files = find_inputs(paths)
     partitions = make_partitions(files, options, {})
     found = [
@@ -96,3 +97,24 @@ def test_sizes_are_numbers_with_a_unit(size, number):
 def test_what_is_no_size_is_said():
     with pytest.raises(InvalidOption, match="'256X' is no size"):
         parse_size("256X")
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "expected"), [(0, 4), (64, 4), (80, 5), (4096, 256), (9000, 256)]
+)
+def test_a_partition_is_a_sixteenth_of_the_inputs_within_bounds(megabytes, expected):
+    assert default_partition_size(megabytes << 20) == expected << 20
+
+
+def test_the_size_of_partitions_follows_from_the_inputs_only(tmp_path, monkeypatch):
+    """Small inputs were one partition, so a second worker had nothing to do."""
+    monkeypatch.setattr("quire.dataset.corpus.preparation._LEAST", 100)
+    path = jsonl(tmp_path / "a.jsonl", texts(200))
+    size = -(-path.stat().st_size // 16)
+    for workers in (1, 2):
+        result = pack(path, tmp_path / str(workers), workers=workers)
+        assert result.manifest["options"]["partition_size"] == size
+        assert len(result.manifest["shards"]) == 16
+    assert hashes(tmp_path / "1") == hashes(tmp_path / "2")
+    monkeypatch.setattr("quire.dataset.corpus.preparation._LEAST", 10**9)
+    assert pack(path, tmp_path / "1", resume=True).was_complete, "what was recorded is kept"

@@ -32,7 +32,11 @@ ChatDate = Annotated[
         show_default="today's, as recorded by the first run",
     ),
 ]
-Pretokenized = Annotated[bool, typer.Option("--pretokenized", help="Records hold input_ids.")]
+Pretokenized = Annotated[
+    bool,
+    typer.Option("--pretokenized", help="Records hold tokens; recognised without --tokenizer."),
+]
+TokensKey = Annotated[str, typer.Option(help="The field that holds the tokens.")]
 Column = Annotated[
     list[str] | None, typer.Option(help="A per-token column beside input_ids; may be repeated.")
 ]

@@ -40,6 +40,7 @@ def pack(
     assistant_only: given.AssistantOnly = True,
     chat_date: given.ChatDate = None,
     pretokenized: given.Pretokenized = False,
+    tokens_key: given.TokensKey = "input_ids",
     column: given.Column = None,
     stride: given.Stride = 0,
     min_len: given.MinLen = 1,
@@ -69,8 +70,12 @@ def pack(
     task_cpus: engines.TaskCpus = None,
     task_memory: engines.TaskMemory = None,
     partition_size: Annotated[
-        str, typer.Option(help="Text that is packed together: 64M, 1G, …")
-    ] = "256M",
+        str | None,
+        typer.Option(
+            help="Text that is packed together: 64M, 1G, …; by default a sixteenth of the inputs, "
+            "from 4M to 256M."
+        ),
+    ] = None,
     max_record_bytes: given.MaxRecordBytes = "256M",
     max_bad_records: given.MaxBadRecords = 0,
     resume: Annotated[
@@ -111,6 +116,7 @@ def pack(
             assistant_only=assistant_only,
             chat_date=chat_date,
             pretokenized=pretokenized,
+            tokens_key=tokens_key,
             columns=column or None,
             stride=stride,
             min_len=min_len,

@@ -47,6 +47,7 @@ def plan(
     assistant_only: given.AssistantOnly = True,
     chat_date: given.ChatDate = None,
     pretokenized: given.Pretokenized = False,
+    tokens_key: given.TokensKey = "input_ids",
     column: given.Column = None,
     stride: given.Stride = 0,
     min_len: given.MinLen = 1,
@@ -74,8 +75,8 @@ def plan(
         str, typer.Option(help="With --estimate: numbers of workers, with commas.")
     ] = "1,8,64",
     partition_size: Annotated[
-        str, typer.Option(help="With --estimate: text that is packed together.")
-    ] = "256M",
+        str | None, typer.Option(help="With --estimate: text that is packed together.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write the table as JSON.")] = False,
 ) -> None:
     """Compare strategies and lengths before packing: rows, fill, cuts, losses, cost; and advise.
@@ -105,6 +106,7 @@ def plan(
         assistant_only=assistant_only,
         chat_date=chat_date,
         pretokenized=pretokenized,
+        tokens_key=tokens_key,
         columns=tuple(column) if column else None,
         stride=stride,
         min_len=min_len,
@@ -114,7 +116,7 @@ def plan(
         add_eos=add_eos,
         truncate_at=truncate_at,
         max_record_bytes=parse_size(max_record_bytes),
-        partition_size=parse_size(partition_size),
+        partition_size=None if partition_size is None else parse_size(partition_size),
     )
     if estimate:
         print_estimate(

@@ -39,7 +39,7 @@ def print_estimate(
             inputs, tokenizer, options, size=SAMPLE_BYTES, max_bad_records=max_bad_records
         )
     size = {"documents": documents, "tokens": tokens, "partition_size": options.partition_size}
-    found = [estimate(sample, workers=count, **size) for count in workers]  # type: ignore[arg-type]
+    found = [estimate(sample, workers=count, **size) for count in workers]
     if as_json:
         plain = {"sample": asdict(sample), "estimates": [one.to_dict() for one in found]}
         typer.echo(json.dumps(plain))
@@ -60,7 +60,7 @@ def _show(sample: Sample, found: Sequence[Estimate], options: CorpusOptions) -> 
     console.print(_table(found))
     console.print(
         f"rows of {options.max_length:,} by {options.strategy}; memory: the peak of one worker at "
-        f"a partition of {_size(min(options.partition_size, whole.num_bytes))}; time: the sample "
+        f"a partition of {_size(whole.partition_bytes)}; time: the sample "
         "was packed by one worker with one thread on this machine, and workers are taken not to "
         "slow each other down; the manifest and a cluster's start come on top.",
         style="dim",

@@ -134,7 +134,9 @@ def _documents(
     column: str = "input_ids",
 ) -> Iterator[tuple[int, Tokens]]:
     bad = _bad_records(manifest, out)
-    key = column if encode is None else manifest["options"]["text_key"]
+    tokens_key = manifest["options"].get("tokens_key", "input_ids")
+    given = tokens_key if column == "input_ids" else column
+    key = given if encode is None else manifest["options"]["text_key"]
     kind: Any = list if encode is None else str
     for number, path in enumerate(paths):
         values = (

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 
 from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.expansion import open_stream
-from quire.dataset.corpus.readers.fields import kind_of_values
+from quire.dataset.corpus.readers.fields import kind_of_values, with_tokens
 from quire.dataset.corpus.readers.tables import table_schema
 from quire.documents.chat import TOOLS
 from quire.documents.json_records import RecordProblem, parse_record, without_bom
@@ -34,9 +37,7 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
     Other than with `pack_dataset`, which sees all records, only the well-known per-token columns
     are taken unasked.
     """
-    tables = [file for file in files if file.kind in _TABLES]
-    in_stores = any(isinstance(file.path, RemotePath) for file in tables)
-    schemas = dict(zip(tables, each(table_schema, tables, at_once=in_stores), strict=True))
+    schemas = _schemas(files, options)
     for file, schema in schemas.items():
         _require_distinct(file, schema)
     if not options.pretokenized:
@@ -52,13 +53,47 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
     ]
     for name in (TOKENS, *names):
         if name not in known:
-            raise _not_a_list(first, name, schemas.get(first), known)
+            shown = options.tokens_key if name == TOKENS else name
+            raise _not_a_list(first, shown, schemas.get(first), name, known)
     columns = {name: known[name] for name in dict.fromkeys((TOKENS, *names))}
     for file, schema in schemas.items():
         _require_same(file, schema, columns, first)
         if not options.columns:
             _require_none_lost(file, _of_schema(schema), columns, first)
     return columns
+
+
+def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
+    """Whether records that were not said to hold tokens do, and hold no text or conversation."""
+    if options.pretokenized or options.messages_key is not None:
+        return False
+    if any(file.kind not in _TABLES and not file.kind.startswith("jsonl") for file in files):
+        return False
+    asked = replace(options, pretokenized=True, truncate_at=None, max_len=None)
+    schemas = _schemas(files, asked)
+    if any(options.text_key in schema.names for schema in schemas.values()):
+        return False
+    lines = (record for file in files if file not in schemas for record in _sample(file, asked))
+    if any(options.text_key in record for record in lines):
+        return False
+    file, known = _shown(files, schemas, asked)
+    return TOKENS in known and (file in schemas or bool(_of_lines(file, asked)))
+
+
+def _schemas(files: Sequence[InputFile], options: CorpusOptions) -> dict[InputFile, pa.Schema]:
+    """The schema of every table, the tokens under their usual name."""
+    tables = [file for file in files if file.kind in _TABLES]
+    in_stores = any(isinstance(file.path, RemotePath) for file in tables)
+    read = each(table_schema, tables, at_once=in_stores)
+    return {file: _renamed(schema, options) for file, schema in zip(tables, read, strict=True)}
+
+
+def _renamed(schema: pa.Schema, options: CorpusOptions) -> pa.Schema:
+    key = options.tokens_key
+    if not options.pretokenized or key == TOKENS:
+        return schema
+    kept = [field for field in schema if field.name != TOKENS]
+    return pa.schema([f.with_name(TOKENS) if f.name == key else f for f in kept])
 
 
 def _shown(
@@ -93,6 +128,11 @@ def _require_field(file: InputFile, schema: pa.Schema, options: CorpusOptions) -
     name = options.messages_key or options.text_key
     needed = [name] if options.tools_key in (None, TOOLS) else [name, options.tools_key]
     for one in needed:
+        if one not in schema.names and options.tokens_key in schema.names:
+            raise InvalidOption(
+                f"{file.path} has no column {one!r}, but {options.tokens_key!r}: to pack its "
+                "tokens, say pretokenized"
+            )
         if one not in schema.names:
             raise unknown_name(f"column of {file.path}", one, schema.names)
     kind = schema.field(name).type
@@ -115,17 +155,17 @@ def _of_schema(schema: pa.Schema) -> dict[str, str]:
 
 
 def _not_a_list(
-    file: InputFile, name: str, schema: pa.Schema | None, known: Mapping[str, str]
+    file: InputFile, shown: str, schema: pa.Schema | None, name: str, known: Mapping[str, str]
 ) -> QuireError:
     """The error for a column that is needed and is not a list of numbers, or not there."""
     there = known if schema is None else schema.names
     if schema is None or name not in there:
-        return unknown_name(f"column of {file.path}", name, there)
+        return unknown_name(f"column of {file.path}", shown, there)
     kind = schema.field(name).type
     nested = is_list(kind) and is_list(kind.value_type)
     remedy = "take the outer dimension away" if nested else "convert it"
     return InvalidDocument(
-        f"{file.path}: column {name!r} has type {kind} but lists of numbers are needed; {remedy} "
+        f"{file.path}: column {shown!r} has type {kind} but lists of numbers are needed; {remedy} "
         "before packing"
     )
 
@@ -134,17 +174,20 @@ def _of_lines(file: InputFile, options: CorpusOptions) -> dict[str, str]:
     if not file.kind.startswith("jsonl"):
         raise InvalidOption(f"{file.path} is text, but tokens were asked for")
     empty: dict[str, str] = {}
+    for record in _sample(file, options):
+        lists = {name: value for name, value in record.items() if isinstance(value, list)}
+        if lists.get(TOKENS):
+            return {name: kind_of_values(value) for name, value in lists.items()}
+        empty = empty or dict.fromkeys(lists, _EMPTY)
+    return empty if TOKENS in empty else {}
+
+
+def _sample(file: InputFile, options: CorpusOptions) -> Iterator[Mapping[str, Any]]:
+    """The records of the first lines, those that can be read, the tokens under their usual name."""
     with open_stream(file) as stream:
         for line in islice(read_lines(stream, max_bytes=options.max_record_bytes), _SAMPLE):
-            try:
-                record = parse_record(without_bom(line.data or b""))
-            except RecordProblem:
-                continue
-            lists = {name: value for name, value in record.items() if isinstance(value, list)}
-            if lists.get(TOKENS):
-                return {name: kind_of_values(value) for name, value in lists.items()}
-            empty = empty or dict.fromkeys(lists, _EMPTY)
-    return empty if TOKENS in empty else {}
+            with suppress(RecordProblem):
+                yield with_tokens(parse_record(without_bom(line.data or b"")), options)
 
 
 def _require_same(

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 
 from quire.dataset.corpus.partitions import MAX_PARTITIONS
+from quire.dataset.corpus.preparation import default_partition_size
 from quire.dataset.corpus.sample import Sample
 from quire.errors import InvalidOption
 from quire.plan.options import require_integer
@@ -24,6 +25,8 @@ class Estimate:
     tokens: int
     num_bytes: int
     """Text to be read."""
+    partition_bytes: int
+    """Text of a partition, at most."""
     rows: int
     utilization: float
     memory_per_worker: int | None
@@ -40,7 +43,7 @@ class Estimate:
 def estimate(
     sample: Sample,
     *,
-    partition_size: int,
+    partition_size: int | None = None,
     workers: int,
     documents: int | None = None,
     tokens: int | None = None,
@@ -59,6 +62,7 @@ def estimate(
     require_integer("workers", workers, 1)
     times = _times(sample, documents, tokens)
     num_bytes = math.ceil(sample.num_bytes * times)
+    partition_size = partition_size or default_partition_size(num_bytes)
     partitions = max(1, math.ceil(num_bytes / partition_size))
     if partitions > MAX_PARTITIONS:
         raise InvalidOption(
@@ -72,6 +76,7 @@ def estimate(
         documents=round(sample.documents * times),
         tokens=round(sample.tokens * times),
         num_bytes=num_bytes,
+        partition_bytes=min(partition_size, num_bytes),
         rows=math.ceil(sample.rows * times),
         utilization=sample.utilization,
         memory_per_worker=_memory(sample, min(partition_size, num_bytes)),

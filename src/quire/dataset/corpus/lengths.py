@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quire.dataset.corpus.columns import resolve_columns
 from quire.dataset.corpus.encoding import make_encoder
-from quire.dataset.corpus.inputs import InputFile, find_inputs
+from quire.dataset.corpus.inputs import InputFile
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.partition_job import Progress, too_many_bad
 from quire.dataset.corpus.partitions import make_partitions
+from quire.dataset.corpus.preparation import prepare
 from quire.dataset.corpus.readers import BadRecord, read_span
-from quire.dataset.corpus.tokenizer import load_tokenizer, settled, tokenizer_fingerprint
+from quire.dataset.corpus.tokenizer import tokenizer_fingerprint
 from quire.dataset.supervision import TrainedRuns
 from quire.documents import Documents, TokenizerLike
 from quire.files import leftovers_swept, whole_file
@@ -90,14 +90,13 @@ def corpus_lengths(
     What was counted with more bad records than are allowed now is counted again, so that the error
     names the record.
     """
-    files = find_inputs(inputs)
-    loaded = load_tokenizer(tokenizer, options)
-    options = settled(options, loaded)
+    prepared = prepare(inputs, tokenizer, options)
+    files, options, loaded = prepared.files, prepared.options, prepared.tokenizer
     file = cache_dir and cache_dir / f"{_key(files, options, tokenizer, loaded)}.arrow"
     kept = _read(file) if file else None
     if kept is not None and kept.num_bad <= max_bad_records:
         return kept
-    columns = resolve_columns(files, options)
+    columns = prepared.columns()
     partitions = make_partitions(files, options, columns)
     on_start(sum(partition.size for partition in partitions))
     count = _Count(files, options, loaded, columns, max_bad_records)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from quire.documents import EncodeOptions
 from quire.documents.chat import TOOLS
 from quire.documents.chat_date import as_chat_date
+from quire.documents.list_columns import TOKENS
 from quire.documents.option_words import words_of_packing
 from quire.errors import InvalidOption, require_flags
 from quire.plan import PlanOptions, keeps_order
@@ -42,7 +43,9 @@ class CorpusOptions:
     """The date, in ISO form, that a chat template gets when it asks for one; None: today's, fixed
     when packing begins, recorded in the manifest and kept by ``resume``."""
     pretokenized: bool = False
-    """Records hold ``input_ids``, which are taken as they are."""
+    """Records hold tokens, which are taken as they are; recognised where there is no tokenizer."""
+    tokens_key: str = TOKENS
+    """The field that holds the tokens."""
     columns: tuple[str, ...] | None = None
     """Per-token columns that go along with ``input_ids``; None takes those of the first record."""
     stride: int = 0
@@ -63,8 +66,9 @@ class CorpusOptions:
     """Write ``document_ids`` and ``document_offsets``: where each fragment comes from."""
     index_only: bool = False
     """Write documents and a plan of all their rows, to be planned again without tokenising."""
-    partition_size: int = 256 * MEBIBYTE
-    """About how many bytes of text are packed together."""
+    partition_size: int | None = None
+    """About how many bytes of text are packed together; None: a sixteenth of the inputs, from 4 to
+    256 MiB."""
     max_record_bytes: int = 256 * MEBIBYTE
     """A longer record is a bad one."""
 
@@ -85,9 +89,10 @@ class CorpusOptions:
     def _require_names(self) -> None:
         date = as_chat_date(self.chat_date)
         object.__setattr__(self, "chat_date", date and date.isoformat())
-        for name in ("text_key", "messages_key", "tools_key"):
+        for name in ("text_key", "messages_key", "tools_key", "tokens_key"):
             value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
+            is_open = value is None and name != "tokens_key"
+            if not is_open and not isinstance(value, str):
                 raise InvalidOption(f"{name} is {value!r} but must be the name of a field")
 
     def _require_one_kind(self) -> None:
@@ -129,7 +134,14 @@ class CorpusOptions:
     @property
     def batch_bytes(self) -> int:
         """Text that is encoded at once: enough for a tokenizer's threads, a part of a partition."""
-        return max(1, min(16 * MEBIBYTE, self.partition_size // 16))
+        return max(1, min(16 * MEBIBYTE, self.partition_bytes // 16))
+
+    @property
+    def partition_bytes(self) -> int:
+        """The size of a partition, once it is known."""
+        if self.partition_size is None:
+            raise InvalidOption("partition_size is open until the inputs are known; prepare them")
+        return self.partition_size
 
     def row_options(self) -> dict[str, object]:
         """The options that shape rows, as plain values."""
@@ -140,6 +152,8 @@ class CorpusOptions:
         plain = asdict(self)
         if self.messages_key is None:
             del plain["tools_key"], plain["chat_date"]
+        if not self.pretokenized:
+            del plain["tokens_key"]
         return {**plain, "columns": None if self.columns is None else list(self.columns)}
 
 

@@ -60,7 +60,7 @@ class PartitionJob:
     def __call__(self, partition: Partition, report: Report) -> None:
         """Commit every shard of the partition that is not committed yet."""
         # Some slack, so that a line over the edge of a partition makes no shard of its own.
-        limit = self.options.partition_size + self.options.partition_size // 4
+        limit = self.options.partition_bytes + self.options.partition_bytes // 4
         shard = self._shard(partition, 0)
         for batch in self._batches(partition):
             if shard.num_bytes and shard.num_bytes + batch.num_bytes > limit:

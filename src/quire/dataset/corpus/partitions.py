@@ -44,7 +44,7 @@ def make_partitions(
         lambda file: [*_spans(file, options, columns)], files, at_once=_are_in_stores(files)
     )
     spans = chain.from_iterable(of_files)
-    partitions = list(_grouped(spans, options.partition_size))
+    partitions = list(_grouped(spans, options.partition_bytes))
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidOption(
             f"partition_size={options.partition_size} cuts the corpus into {len(partitions)} "
@@ -58,7 +58,7 @@ def first_partitions(
 ) -> Iterator[Partition]:
     """The same partitions one by one: nothing is read of what comes behind the last one taken."""
     spans = (span for file in files for span in _spans(file, options, columns))
-    return _grouped(spans, options.partition_size)
+    return _grouped(spans, options.partition_bytes)
 
 
 def text_size(
@@ -95,10 +95,10 @@ def _grouped(spans: Iterable[Span], limit: int) -> Iterator[Partition]:
 def _spans(file: InputFile, options: CorpusOptions, columns: Mapping[str, str]) -> Iterator[Span]:
     if file.kind == "jsonl":
         with file.errors_of_reading():
-            yield from _line_spans(file, options.partition_size)
+            yield from _line_spans(file, options.partition_bytes)
     elif file.kind in ("parquet", "arrow"):
         names = wanted_names(options, columns)
-        yield from _row_spans(file, table_chunks(file, names), options.partition_size)
+        yield from _row_spans(file, table_chunks(file, names), options.partition_bytes)
     else:
         yield Span(file=file.number, start=0, stop=None, first_record=0, size=_size(file, []))
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from quire.dataset.corpus.columns import resolve_columns
 from quire.dataset.corpus.commits import Commit, finished, read_commits, require_standing
 from quire.dataset.corpus.encoding import make_encoder
 from quire.dataset.corpus.engine import Engine, choose_engine
 from quire.dataset.corpus.index import DocumentIndex, plan_name, write_plan
-from quire.dataset.corpus.inputs import as_list, find_inputs
+from quire.dataset.corpus.inputs import as_list
 from quire.dataset.corpus.manifest import (
     make_header,
     make_index_manifest,
@@ -39,8 +38,9 @@ from quire.dataset.corpus.output import (
 )
 from quire.dataset.corpus.partition_job import PartitionJob, Progress, Report, too_many_bad
 from quire.dataset.corpus.partitions import Partition, make_partitions
+from quire.dataset.corpus.preparation import prepare
 from quire.dataset.corpus.result import PackResult
-from quire.dataset.corpus.tokenizer import load_tokenizer, settled, tokenizer_fingerprint
+from quire.dataset.corpus.tokenizer import tokenizer_fingerprint
 from quire.dataset.packed.manifest import read_manifest
 from quire.documents import TokenizerLike
 from quire.documents.list_columns import require_column_names
@@ -108,7 +108,7 @@ def _options(named: dict[str, Any]) -> CorpusOptions:
         if name not in known:
             raise unknown_name("option", name, known)
     for name in ("partition_size", "max_record_bytes"):
-        if name in named:
+        if named.get(name) is not None:
             named[name] = parse_size(named[name])
     require_column_names(named.get("columns"))
     if named.get("columns") is not None:
@@ -179,16 +179,18 @@ class _Run:
 
     def _job(self, work: AnyPath) -> PartitionJob:
         require_apart(self._named, self.out)
-        files = find_inputs(self._named, self.out)
-        tokenizer = load_tokenizer(self._tokenizer, self._options)
-        self._options = settled(self._options, tokenizer, self._recorded(work))
+        recorded = self._recorded(work)
+        prepared = prepare(
+            self._named, self._tokenizer, self._options, out=self.out, recorded=recorded
+        )
+        self._options = prepared.options
         return PartitionJob(
             out=self.out,
             work=work,
-            files=files,
-            options=self._options,
-            tokenizer=tokenizer,
-            columns=resolve_columns(files, self._options),
+            files=prepared.files,
+            options=prepared.options,
+            tokenizer=prepared.tokenizer,
+            columns=prepared.columns(),
             max_bad_records=self._budget,
         )
 

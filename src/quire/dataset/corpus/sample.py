@@ -13,14 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from quire.dataset.corpus.columns import resolve_columns
 from quire.dataset.corpus.commits import Commit
-from quire.dataset.corpus.inputs import find_inputs
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.output import DATA, WORK
 from quire.dataset.corpus.partition_job import PartitionJob, Progress
 from quire.dataset.corpus.partitions import first_partitions, text_size
-from quire.dataset.corpus.tokenizer import load_tokenizer, settled
+from quire.dataset.corpus.preparation import prepare
 from quire.documents import TokenizerLike
 from quire.errors import InvalidOption
 
@@ -76,19 +74,18 @@ def _packed(
     budget: int,
 ) -> Sample:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    files = find_inputs(inputs)
-    loaded = load_tokenizer(tokenizer, options)
-    options = settled(options, loaded)
+    prepared = prepare(inputs, tokenizer, options)
+    files, options = prepared.files, prepared.options
     job = PartitionJob(
         out=Path(),
         work=Path(),
         files=files,
         options=replace(options, index_only=False),
-        tokenizer=loaded,
-        columns=resolve_columns(files, options),
+        tokenizer=prepared.tokenizer,
+        columns=prepared.columns(),
         max_bad_records=budget,
     )
-    size = min(size, options.partition_size, sum(file.size for file in files) or 1)
+    size = min(size, options.partition_bytes, sum(file.size for file in files) or 1)
     warm = _pack_start(job, max(1, size // _WARMING))
     warm_memory = _peak_memory()
     watched, total = _pack_start(job, size), text_size(files, options, job.columns)

@@ -42,7 +42,10 @@ def load_tokenizer(named: TokenizerLike | None, options: CorpusOptions) -> Token
     if named is None:
         if options.pretokenized:
             return None
-        raise InvalidOption("text needs a tokenizer; say 'byte' or give the path of one")
+        raise InvalidOption(
+            "text needs a tokenizer; say 'byte' or give the path of one (records that hold tokens "
+            f"under {options.tokens_key!r} need none)"
+        )
     if isinstance(named, str) and is_uri(named):
         raise InvalidOption(
             f"the tokenizer {as_path(named)} stands in a store, but is read from the local disk\n"

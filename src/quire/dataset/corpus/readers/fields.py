@@ -11,13 +11,14 @@ from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.readers.batches import BadRecord, Batch, Conversation
 from quire.documents.chat import TOOLS
 from quire.documents.json_records import RecordProblem
-from quire.documents.list_columns import PER_TOKEN
+from quire.documents.list_columns import PER_TOKEN, TOKENS
 from quire.documents.unfit import unfit_record
 
 
 def field_of(record: Mapping[str, Any], options: CorpusOptions, columns: Mapping[str, str]) -> Any:  # noqa: ANN401 - a JSON value
     """The text, the conversation or the token columns of a JSON object, or a `RecordProblem`."""
     if options.pretokenized:
+        record = with_tokens(record, options)
         _require_none_lost(record, options, columns)
         _require_fit(record)
         return {name: _numbers(record, name, kind) for name, kind in columns.items()}
@@ -25,6 +26,16 @@ def field_of(record: Mapping[str, Any], options: CorpusOptions, columns: Mapping
         messages = _required(record, options.messages_key, list)
         return Conversation(messages, _tools(record, options.tools_key))
     return _required(record, options.text_key, str)
+
+
+def with_tokens(record: Mapping[str, Any], options: CorpusOptions) -> Mapping[str, Any]:
+    """The record with its tokens under their usual name; what else has that name is left out."""
+    key = options.tokens_key
+    if key == TOKENS:
+        return record
+    if key not in record:
+        raise RecordProblem(f"has no {key!r}")
+    return {**{n: v for n, v in record.items() if n not in (key, TOKENS)}, TOKENS: record[key]}
 
 
 def _tools(record: Mapping[str, Any], key: str | None) -> object:

@@ -21,6 +21,7 @@ from quire.documents.bounded_tables import (
     without_dictionaries,
 )
 from quire.documents.chat import without_nulls
+from quire.documents.list_columns import TOKENS
 from quire.documents.sound_arrays import require_sound
 from quire.documents.unfit import WATCHED, unfit_records
 from quire.errors import CorruptFile
@@ -45,7 +46,9 @@ def read_table(
 
 def wanted_names(options: CorpusOptions, columns: Mapping[str, str]) -> list[str]:
     """The columns that are read."""
-    return list(columns) if options.pretokenized else [options.messages_key or options.text_key]
+    if not options.pretokenized:
+        return [options.messages_key or options.text_key]
+    return [options.tokens_key if name == TOKENS else name for name in columns]
 
 
 def _beside(options: CorpusOptions) -> Sequence[str]:
@@ -143,6 +146,8 @@ def _batch(
     unfit = unfit_records(rows) if options.pretokenized else {}
     beside = _tools(rows, options)
     rows = rows.select(names)
+    if options.pretokenized and options.tokens_key != TOKENS:
+        rows = rows.rename_columns([TOKENS if n == options.tokens_key else n for n in names])
     batch = Batch(file=file.number, num_bytes=rows.nbytes)
     if options.pretokenized:
         batch.bad = [_bad(file, first + row, unfit[row]) for row in unfit]
