@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -151,6 +152,79 @@ def test_nested_anchors_do_not_make_an_endless_message(tmp_path, name):
 def test_a_whole_number_that_no_float_holds_is_refused():
     with pytest.raises(InvalidOption, match=r"data\.sources\[0\]\.weight is 1.*below 1\.8e308"):
         build_options(Config, {**GOOD, "data": {"sources": [{"weight": 10**400}]}})
+
+
+@pytest.mark.parametrize(
+    "number", [10**5000, -(10**5000), 1 << 20_000], ids=["decimal", "negative", "binary"]
+)
+@pytest.mark.parametrize(("section", "name"), [("train", "seq_len"), ("data", "seed")])
+def test_an_integer_of_thousands_of_digits_is_refused_as_any_other_value(section, name, number):
+    plain = {**GOOD, "data": {}}
+    plain[section] = {name: number}
+    message = refusal(plain)
+    assert re.match(
+        rf"{section}\.{name} is an integer of about [56],0\d\d digits but must", message
+    )
+
+
+def test_an_integer_of_thousands_of_digits_in_yaml_is_refused(tmp_path):
+    file = tmp_path / "config.yaml"
+    for text in ("9" * 5000, "0x" + "f" * 5000):
+        file.write_text(f"train: {{seq_len: {text}}}")
+        assert refusal(file)
+        assert refusal(GOOD, f"data.seed={text}")
+    file.write_text(f"train: {{seq_len: 8, ? 0x{'f' * 5000} : 1}}")
+    assert "unknown option train.an integer of about" in refusal(file)
+
+
+# Sections of which other programs read a part
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedTrain:
+    ignores_unknown: ClassVar[bool] = True
+    seq_len: int
+    batch_size: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedConfig:
+    ignores_unknown: ClassVar[bool] = True
+    train: SharedTrain
+    data: Data = field(default_factory=Data)
+
+
+def test_keys_of_other_programs_are_ignored_in_one_line():
+    whole = {
+        "train": {"seq_len": 8, "steps": 100, "log_every": 10, "seed": 1},
+        "data": {"seed": 3},
+        "optim": {"lr": 3e-4},
+        "logging": None,
+    }
+    with pytest.warns(UserWarning) as warned:
+        options = load_options(SharedConfig, whole, ["train.jit=true"])
+    assert options == SharedConfig(train=SharedTrain(seq_len=8), data=Data(seed=3))
+    (message,) = [str(warning.message) for warning in warned]
+    assert message == (
+        "the config has keys that are ignored: train.steps, train.log_every, train.seed, train.jit"
+        ", optim, logging"
+    )
+
+
+@pytest.mark.parametrize(
+    ("plain", "message"),
+    [
+        ({"train": {"seq_len": 8, "batch": 2}}, "train.batch; did you mean train.batch_size?"),
+        ({"train": {"seqlen": 8}}, "unknown option train.seqlen; did you mean train.seq_len?"),
+        ({**GOOD, "dta": {}}, "unknown option dta; did you mean data?"),
+        ({**GOOD, "seq_len": 8}, "unknown option seq_len; did you mean train.seq_len?"),
+        ({**GOOD, "data": {"steps": 1}}, "unknown option data.steps; known: data.mode"),
+    ],
+)
+def test_a_key_that_is_nearly_an_option_or_in_a_section_of_ours_is_an_error(plain, message):
+    with pytest.raises(InvalidOption) as caught:
+        load_options(SharedConfig, plain)
+    assert message in str(caught.value)
 
 
 def test_a_missing_config_file_is_named(tmp_path):

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-import reprlib
 import types
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml  # type: ignore[import-untyped]
 
-from quire.errors import InvalidOption, is_integer
+from quire.errors import InvalidOption, is_integer, require_short, shown
 
 Options = TypeVar("Options")
 _KINDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
@@ -28,11 +28,39 @@ def load_options(
     config: str | os.PathLike[str] | Mapping[str, Any],
     overrides: Sequence[str] = (),
 ) -> Options:
-    """The options in a YAML file or a dict, with ``data.seed=1`` like overrides laid over them."""
+    """The options in a YAML file or a dict, with ``data.seed=1`` like overrides laid over them.
+
+    A dataclass with ``ignores_unknown = True`` (a `ClassVar`) is a section that other programs read
+    too: keys that are not its options are ignored, with one warning that names them all, unless one
+    is close to an option's name.
+    """
     plain = dict(config) if isinstance(config, Mapping) else read_yaml(config)
     for override in overrides:
         plain = _overridden(plain, override)
-    return build_options(kind, plain)
+    ignored: list[str] = []
+    options = build_options(kind, _own_part(kind, plain, "", ignored))
+    if ignored:
+        warnings.warn(f"the config has keys that are ignored: {', '.join(ignored)}", stacklevel=2)
+    return options
+
+
+def _own_part(
+    kind: type, plain: Mapping[Any, Any], path: str, ignored: list[str]
+) -> dict[Any, Any]:
+    """The config without the keys that may be ignored; their dotted names are added to a list."""
+    hints = _hints(kind)
+    known = {part.name for part in dataclasses.fields(kind)}
+    own: dict[Any, Any] = {}
+    for key, value in plain.items():
+        if key in known:
+            is_section = dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping)
+            part = hints[key]
+            own[key] = _own_part(part, value, _dotted(path, key), ignored) if is_section else value
+        elif getattr(kind, "ignores_unknown", False) and _near(kind, key, path) is None:
+            ignored.append(_dotted(path, _text(key)))
+        else:
+            own[key] = value
+    return own
 
 
 def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -65,7 +93,7 @@ def build_options(kind: type[Options], plain: object, path: str = "") -> Options
         return plain
     if not isinstance(plain, Mapping):
         raise InvalidOption(
-            f"{path or 'the config'} is {_shown(plain)} but must map names to values"
+            f"{path or 'the config'} is {shown(plain)} but must map names to values"
         )
     hints = _hints(kind)  # type: ignore[arg-type]
     parts = {part.name: part for part in dataclasses.fields(kind) if part.init}  # type: ignore[arg-type]
@@ -104,14 +132,6 @@ def flat_options(options: object, path: str = "") -> dict[str, Any]:
             flat |= flat_options(item, f"{path}[{number}]")
         return flat
     return {path: list(options) if isinstance(options, tuple) else options}
-
-
-def _shown(value: object) -> str:
-    """The value in a message; nested anchors can be ten lines of YAML and gigabytes of text."""
-    shortened = reprlib.Repr()
-    shortened.maxlevel, shortened.maxlist, shortened.maxdict = 3, 10, 10
-    shortened.maxstring = shortened.maxlong = shortened.maxother = 200
-    return shortened.repr(value)
 
 
 _MAX_DEPTH = 100
@@ -177,7 +197,7 @@ def _overridden(plain: Mapping[str, Any], override: str) -> dict[str, Any]:
     name, equals, text = override.partition("=")
     if not equals or not name.strip():
         raise InvalidOption(f"override {override!r} must read name=value, such as data.seed=1")
-    value = _parsed(text, f"override {_shown(override)}: the value is not plain YAML")
+    value = _parsed(text, f"override {shown(override)}: the value is not plain YAML")
     return _with_value(plain, name.strip().split("."), value, override)
 
 
@@ -190,9 +210,7 @@ def _with_value(
         return changed
     section = changed.get(names[0], {})
     if not isinstance(section, Mapping):
-        raise InvalidOption(
-            f"override {override!r}: {names[0]} is {_shown(section)}, not a section"
-        )
+        raise InvalidOption(f"override {override!r}: {names[0]} is {shown(section)}, not a section")
     changed[names[0]] = _with_value(section, names[1:], value, override)
     return changed
 
@@ -219,10 +237,10 @@ def _plain_value(kind: type, plain: object, path: str) -> object:
         return _float(plain, path)
     if not isinstance(plain, kind) or (isinstance(plain, bool) and kind is not bool):
         raise InvalidOption(
-            f"{path} is {_shown(plain)} ({type(plain).__name__}) but must be "
+            f"{path} is {shown(plain)} ({type(plain).__name__}) but must be "
             f"{_KINDS.get(kind, kind)}"
         )
-    return plain
+    return require_short(path, plain) if is_integer(plain) else plain
 
 
 def _float(whole: int, path: str) -> float:
@@ -230,7 +248,7 @@ def _float(whole: int, path: str) -> float:
         return float(whole)
     except OverflowError:
         raise InvalidOption(
-            f"{path} is {_shown(whole)} but must be a number below 1.8e308"
+            f"{path} is {shown(whole)} but must be a number below 1.8e308"
         ) from None
 
 
@@ -240,13 +258,13 @@ def _choice(choices: Sequence[object], plain: object, path: str) -> object:
         near = difflib.get_close_matches(named, [str(c) for c in choices], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         known = ", ".join(str(choice) for choice in choices)
-        raise InvalidOption(f"{path} is {_shown(plain)} but must be one of {known}{hint}")
+        raise InvalidOption(f"{path} is {shown(plain)} but must be one of {known}{hint}")
     return plain
 
 
 def _items(hint: Any, plain: object, path: str) -> tuple[object, ...]:  # noqa: ANN401
     if isinstance(plain, str | bytes) or not isinstance(plain, Sequence):
-        raise InvalidOption(f"{path} is {_shown(plain)} but must be a list")
+        raise InvalidOption(f"{path} is {shown(plain)} but must be a list")
     return tuple(_value(hint, item, f"{path}[{number}]") for number, item in enumerate(plain))
 
 
@@ -260,15 +278,27 @@ def _default(part: dataclasses.Field[Any], hint: Any, path: str) -> object:  # n
     raise InvalidOption(f"{path} is missing; it has no default")
 
 
+_CLOSE = 0.65
+"""How alike a misspelt name and the one that is meant are, by difflib; `chunk_size` is 0.6 like
+`vocab_size` and another program's option, `vocab` is 0.67 like it and meant for it."""
+
+
 def _unknown_option(kind: type, key: object, path: str) -> InvalidOption:
-    known = list(_dotted_names(kind, path))
-    name = _dotted(path, str(key))
-    near = difflib.get_close_matches(name, known, n=1) or [
-        other for other in known if other.rpartition(".")[2] == str(key)
-    ]
-    hint = f" did you mean {near[0]}?" if near else ""
+    near = _near(kind, key, path)
+    hint = f" did you mean {near}?" if near is not None else ""
     own = [_dotted(path, part.name) for part in dataclasses.fields(kind)]
-    return InvalidOption(f"unknown option {name};{hint} known: {', '.join(own)}")
+    return InvalidOption(
+        f"unknown option {_dotted(path, _text(key))};{hint} known: {', '.join(own)}"
+    )
+
+
+def _near(kind: type, key: object, path: str) -> str | None:
+    """The option that was probably meant: one here of a similar name, or one below of the same."""
+    own = [part.name for part in dataclasses.fields(kind)]
+    if close := difflib.get_close_matches(_text(key), own, n=1, cutoff=_CLOSE):
+        return _dotted(path, close[0])
+    below = _dotted_names(kind, path)
+    return next((name for name in below if name.rpartition(".")[2] == _text(key)), None)
 
 
 def _dotted_names(kind: type, path: str) -> Iterator[str]:
@@ -278,6 +308,10 @@ def _dotted_names(kind: type, path: str) -> Iterator[str]:
         yield name
         if dataclasses.is_dataclass(hints[part.name]):
             yield from _dotted_names(hints[part.name], name)
+
+
+def _text(key: object) -> str:
+    return key if isinstance(key, str) else shown(key)
 
 
 @cache

@@ -6,8 +6,10 @@ Each message names the item, the two values that disagree and the remedy.
 from __future__ import annotations
 
 import difflib
+import math
 import numbers
 import os
+import reprlib
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, TypeGuard
@@ -136,6 +138,45 @@ def require_flag(name: str, value: object) -> None:
 def is_integer(value: object) -> TypeGuard[int]:
     """Whether this is an integer, of Python or of numpy, and no truth value."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+_MOST_DIGITS = 1000
+
+
+def require_short(name: str, number: int) -> int:
+    """The number, unless it is so long that Python neither prints it nor reads it from JSON."""
+    if abs(number) >= 10**_MOST_DIGITS:
+        raise InvalidOption(
+            f"{name} is {shown(number)} but must have at most {_MOST_DIGITS}; choose a smaller one"
+        )
+    return number
+
+
+class _Shortened(reprlib.Repr):
+    """Nested anchors can be ten lines of YAML and gigabytes of text; long integers have none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxlist, self.maxdict = 3, 10, 10
+        self.maxstring = self.maxlong = self.maxother = 200
+
+    def repr_int(self, x: int, level: int) -> str:
+        """The digits of an integer, or about how many it has."""
+        if abs(x) < 10**_MOST_DIGITS:
+            return super().repr_int(x, level)
+        return f"an integer of about {int(x.bit_length() * math.log10(2)) + 1:,} digits"
+
+
+def shown(value: object) -> str:
+    """The value in a message, shortened.
+
+    >>> shown(-3), shown(10**5000)
+    ('-3', 'an integer of about 5,001 digits')
+    """
+    return _SHORTENED.repr(value)
+
+
+_SHORTENED = _Shortened()
 
 
 def require_path(name: str, value: object) -> None:

@@ -52,6 +52,13 @@ def test_it_shows_throughput_and_utilisation(config):
     assert "% full" in result.stdout
 
 
+def test_keys_of_the_training_run_are_named_in_one_line(config):
+    config.write_text(config.read_text() + "optim: {lr: 0.1}\n")
+    result = run("--config", config, "--batches", 1, "--override", "train.steps=10")
+    assert result.exit_code == 0
+    assert result.stderr == "warning the config has keys that are ignored: train.steps, optim\n"
+
+
 def test_stats_are_json_with_the_ledger(config):
     result = run("--config", config, "--batches", 3, "--stats")
     report = json.loads(result.stdout)

@@ -103,7 +103,6 @@ def test_a_limit_that_no_document_reaches_cuts_nothing():
     ("data", "message"),
     [
         ({"num_streams": 3}, "data.num_streams is 3 but must divide train.batch_size, which is 2"),
-        ({"packing_max_docs_per_bin": 2}, "the sequential packer has no bins"),
         ({"sources": [{"weight": 0}]}, "data.sources[0].weight is 0.0 but must be a finite"),
         ({"sources": [{"weight": 1}]}, "there is another source beside it"),
         ({"tokenizer": {"kind": "hf"}}, "data.tokenizer.hf_name_or_path is null"),
@@ -120,6 +119,40 @@ def test_options_that_contradict_each_other_are_refused(data, message, monkeypat
     with pytest.raises(InvalidOption) as caught:
         open_stream(plain(data))
     assert message in str(caught.value)
+
+
+def test_options_of_bins_have_no_effect_on_the_sequential_packer():
+    bins = {"packing_max_docs_per_bin": 1, "packing_buffer_docs": 3, "repeat": False}
+    with open_stream(plain(bins)) as stream, open_stream(plain({"repeat": False})) as other:
+        assert same(take(stream), take(other))
+
+
+def test_the_config_of_a_whole_training_run_opens_a_stream():
+    """Names of chomp's own options, of which a stream reads a part."""
+    run = plain(
+        {"repeat": False},
+        model={"backend": "megalodon", "chunk_size": 16, "num_layers": 2, "output_size": -1},
+        train={"steps": 10, "allow_cpu": True, "deterministic": None, "log_every": 1},
+    )
+    run |= {name: {"enabled": True} for name in ("optim", "checkpoint", "logging", "debug")}
+    with (
+        pytest.warns(UserWarning, match=r"are ignored: train\.steps, .*model\.chunk_size, .*optim"),
+        open_stream(run) as stream,
+        open_stream(plain({"repeat": False})) as other,
+    ):
+        assert same(take(stream), take(other))
+    run["data"]["steps"] = 10
+    with pytest.raises(InvalidOption, match=r"unknown option data\.steps;"):
+        open_stream(run)
+
+
+@pytest.mark.parametrize("section", ["train", "model", "data"])
+def test_a_number_of_thousands_of_digits_is_refused_by_name(section):
+    name = {"train": "seq_len", "model": "pad_token_id", "data": "max_retries"}[section]
+    wrong = plain()
+    wrong[section][name] = 10**5000
+    with pytest.raises(InvalidOption, match=rf"{section}\.{name} is an integer of about 5,001 dig"):
+        open_stream(wrong)
 
 
 def test_the_byte_tokenizer_has_256_ids_and_those_below_them():

@@ -94,6 +94,7 @@ def test_the_global_batches_do_not_depend_on_the_world(num_streams, mode):
         assert equal(World(options, world_size).take(4), expected), world_size
 
 
+@pytest.mark.filterwarnings("ignore:of [24] streams, .* ended before the others")
 @pytest.mark.parametrize("num_streams", [1, 2, 4])
 @pytest.mark.parametrize("last_batch", ["pad", "drop"])
 def test_all_ranks_end_together_and_nothing_is_lost(num_streams, last_batch):

@@ -97,7 +97,7 @@ def pack(
 
     chosen = engines.engine_of(engine, workers, ray_address, task_cpus, task_memory)
     shown_length = None if index_only else max_length  # rows are planned at the end
-    with stopping(as_path(out)), _warnings_as_lines(), PackProgress(shown_length) as display:
+    with stopping(as_path(out)), warnings_as_lines(), PackProgress(shown_length) as display:
         result = pack_corpus(
             inputs,
             out,
@@ -171,7 +171,8 @@ def _say_stopped(out: AnyPath, remedy: str) -> None:
 
 
 @contextmanager
-def _warnings_as_lines() -> Iterator[None]:
+def warnings_as_lines() -> Iterator[None]:
+    """Print the warnings of the block when it ends, a line each."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         yield

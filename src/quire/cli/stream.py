@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from quire.cli.pack import warnings_as_lines
 from quire.config import load_options
 from quire.errors import OutputError
 from quire.stream import Stream, StreamConfig, load_state, open_stream, save_state
@@ -41,7 +42,8 @@ def stream(
 
     Example: quire stream --config stream.yaml --batches 100 --state state.json --stats
     """
-    options = load_options(StreamConfig, config, override or [])
+    with warnings_as_lines():
+        options = load_options(StreamConfig, config, override or [])
     if state is not None:
         _require_folder(state)
     with _interrupts() as interrupted, open_stream(options) as opened:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from quire.errors import InvalidOption, require_flags, unknown_name
+from quire.errors import InvalidOption, require_flags, require_short, shown, unknown_name
 from quire.plan.lengths import IntArray
 
 OVERLONG = ("split", "truncate", "truncate_left", "drop", "error", "fill")
@@ -157,7 +157,7 @@ def require_integer(name: str, value: object, least: int, most: int | None = Non
     except TypeError:
         number = least - 1
     if number < least or isinstance(value, bool):
-        raise InvalidOption(f"{name} is {value!r} but must be an integer >= {least}")
+        raise InvalidOption(f"{name} is {shown(value)} but must be an integer >= {least}")
     if most is not None and number > most:
-        raise InvalidOption(f"{name} is {number} but must be at most {most}")
-    return number
+        raise InvalidOption(f"{name} is {shown(number)} but must be at most {most}")
+    return require_short(name, number)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, shown
 from quire.plan.options import settle_integers
 
 Backend = Literal["hf", "files", "local_text"]
@@ -104,7 +104,9 @@ class DataOptions(SourceOptions):
     tokenizer: TokenizerOptions = field(default_factory=TokenizerOptions)
     packing_mode: PackingMode = "sequential"
     packing_buffer_docs: int = 128
+    """Documents that wait to be packed; without effect in sequential mode."""
     packing_max_docs_per_bin: int | None = None
+    """The most documents in a row; without effect in sequential mode."""
     mask_boundary_loss: bool = True
     train_on_eos: bool = True
     emit_position_ids: bool = False
@@ -122,11 +124,6 @@ class DataOptions(SourceOptions):
         _require_choice("last_batch", self.last_batch, ("pad", "drop"))
         settle_integers(self, _LEAST)
         _settle_number(self, "retry_delay_sec", may_be_zero=True)
-        if self.packing_mode == "sequential" and self.packing_max_docs_per_bin is not None:
-            raise InvalidOption(
-                f"packing_max_docs_per_bin is {self.packing_max_docs_per_bin} but the sequential "
-                "packer has no bins; leave it null, or set packing_mode to bin or online"
-            )
 
 
 _LEAST = {
@@ -147,6 +144,7 @@ _LEAST = {
 class TrainOptions:
     """The shape of a batch: ``[grad_accum, batch_size, seq_len]``."""
 
+    ignores_unknown: ClassVar[bool] = True
     seq_len: int
     batch_size: int
     """Rows of a microbatch over all ranks."""
@@ -161,6 +159,7 @@ class TrainOptions:
 class ModelOptions:
     """What the model knows of tokens; what is null is taken from the tokenizer."""
 
+    ignores_unknown: ClassVar[bool] = True
     vocab_size: int | None = None
     pad_token_id: int | None = None
     bos_token_id: int | None = None
@@ -176,8 +175,9 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamConfig:
-    """Everything that decides a stream."""
+    """Everything that decides a stream, in a config that may be that of a whole training run."""
 
+    ignores_unknown: ClassVar[bool] = True
     train: TrainOptions
     data: DataOptions = field(default_factory=DataOptions)
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -215,7 +215,7 @@ def _settle_number(options: object, name: str, *, may_be_zero: bool) -> None:
         number = math.inf
     if not math.isfinite(number) or number < 0 or (number == 0 and not may_be_zero):
         rule = ">= 0" if may_be_zero else "> 0"
-        raise InvalidOption(f"{name} is {value!r} but must be a finite number {rule}")
+        raise InvalidOption(f"{name} is {shown(value)} but must be a finite number {rule}")
     object.__setattr__(options, name, number)
 
 
@@ -223,7 +223,9 @@ def _require_token_ids(options: object, *names: str, most: int = _LARGEST_ID) ->
     for name in names:
         value = getattr(options, name)
         if value is not None and value > most:
-            raise InvalidOption(f"{name} is {value} but must be <= {most}, as token ids are int32")
+            raise InvalidOption(
+                f"{name} is {shown(value)} but must be <= {most}, as token ids are int32"
+            )
 
 
 def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

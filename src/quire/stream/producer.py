@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -40,6 +41,8 @@ class Producer:
         self._lanes, self._rows, self._maker = dict(lanes), rows, maker
         self._pads_last = pads_last
         self._step = 0
+        self._num_padded = 0
+        """Batches that were not full."""
 
     def next(self) -> Batch:
         """The next batch; StopIteration when all streams are over."""
@@ -52,6 +55,8 @@ class Producer:
         if min(ready) < count and not self._pads_last:
             self._drop_rest()
             raise StopIteration
+        if min(ready) < count:
+            self._count_padded(dict(zip(self._lanes, ready, strict=True)))
         taken = {stream: lane.take(count) for stream, lane in self._lanes.items()}
         for stream, windows in taken.items():
             self._lanes[stream].pad(count - len(windows))
@@ -77,6 +82,22 @@ class Producer:
         for stream, lane in self._lanes.items():
             lane.restore(streams[str(stream)])
         self._step = step
+
+    def _count_padded(self, ready: Mapping[int, int]) -> None:
+        """Warn at the second batch that is not full: one alone is the end of all streams."""
+        self._num_padded += 1
+        if self._num_padded != 2:
+            return
+        count, num_streams = self._rows.rows_per_stream, len(ready)
+        ended = [str(stream) for stream, rows in ready.items() if rows < count]
+        padding = count * num_streams - sum(ready.values())
+        warnings.warn(
+            f"of {num_streams} streams, {', '.join(ended)} ended before the others, so batches are "
+            f"padded until all have ended: {padding} of {count * num_streams} rows in batch "
+            f"{self._step}; data.num_streams: 1 pads only the last batch, data.last_batch: drop "
+            "ends with the first stream",
+            stacklevel=4,
+        )
 
     def _drop_rest(self) -> None:
         for lane in self._lanes.values():
