@@ -213,6 +213,16 @@ def test_a_special_that_is_asked_for_and_missing_is_an_error(name):
         open_stream(config(), source=ListSource([[[10]]]), tokenizer=tokenizer_of(**ids))
 
 
+def test_a_special_that_an_option_hides_is_named_with_the_remedies():
+    options = config(tokenizer={"auto_set_special_tokens": False})
+    with pytest.raises(
+        InvalidOption,
+        match=r"auto_set_special_tokens is false, so the tokenizer's own BOS \(1\) is not used; "
+        r"set model\.bos_token_id to 1, auto_set_special_tokens to true, or data\.tok",
+    ):
+        open_stream(options, source=ListSource([[[10]]]), tokenizer=Numbers())
+
+
 def test_a_special_id_outside_the_vocabulary_is_an_error():
     options = plain(model={"vocab_size": 259, "eos_token_id": 259})
     with pytest.raises(InvalidOption):

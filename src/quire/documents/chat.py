@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import datetime
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, Protocol, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
 
 from quire.documents.chat_date import as_chat_date, today
 from quire.documents.chat_template import ChatTemplate, ChatTokenizer, Messages
@@ -20,7 +17,6 @@ IGNORE = -100
 TOOLS = "tools"
 """The column that holds the tools of a conversation, unless another is named."""
 
-Said: TypeAlias = tuple[list[int], npt.NDArray[np.bool]]
 Rendered: TypeAlias = tuple[str, Iterable[tuple[int, int]]]
 """The text, and (start, stop) of the assistant's turns in it."""
 
@@ -58,8 +54,7 @@ def conversation_encoder(
         if find is None:
             ids: list[int] = encoder.encode_batch([template.render(messages)]).tokens.tolist()
             return ids, list(ids)
-        ids, said = _said_within(*find(messages, template), encoder)
-        return ids, np.where(said, ids, IGNORE).tolist()
+        return _labelled(*find(messages, template), encoder)
 
     return encode
 
@@ -85,8 +80,10 @@ def _turns_of(plain: ChatTemplate) -> Callable[[Messages, ChatTemplate], Rendere
     return find
 
 
-def _said_within(text: str, turns: Iterable[tuple[int, int]], encoder: CalledTokenizer) -> Said:
-    """Every token that holds a character of a turn.
+def _labelled(
+    text: str, turns: Iterable[tuple[int, int]], encoder: CalledTokenizer
+) -> tuple[list[int], list[int]]:
+    """The tokens of the text, and labels on every token that holds a character of a turn.
 
     A token that takes a space of the prompt, or a line end of the template, is part of the answer
     all the same, as it is where transformers makes the mask: without it ' Yes' is never learnt.
@@ -94,12 +91,17 @@ def _said_within(text: str, turns: Iterable[tuple[int, int]], encoder: CalledTok
     of a character that has several, and runs on to the user where the last one is trimmed away.
     """
     ids, offsets = encoder.encode_with_offsets(text)
-    flat = np.fromiter(chain.from_iterable(offsets), dtype=np.int64, count=2 * len(ids))
-    begins, ends = flat[::2], flat[1::2]
-    spoken = [(start, stop) for start, stop in turns if start < stop]
-    starts, stops = np.array([(-1, -1), *spoken], dtype=np.int64).T
+    starts, stops = [-1], [-1]
+    for start, stop in turns:
+        if start < stop:
+            starts.append(start)
+            stops.append(stop)
     # Turns follow each other, so the last one that starts before a token's end decides.
-    return ids, begins < stops[np.searchsorted(starts, ends) - 1]
+    labels = [
+        token if begin < stops[bisect_left(starts, end) - 1] else IGNORE
+        for token, (begin, end) in zip(ids, offsets, strict=True)
+    ]
+    return ids, labels
 
 
 def without_nulls(value: Any) -> Any:  # noqa: ANN401
