@@ -19,6 +19,7 @@ ALL = (
     "balance",
     "blocks",
     "pack_dataset",
+    "shuffled",
     "chat",
     "corpus",
     "ray_engine",

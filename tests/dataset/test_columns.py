@@ -392,3 +392,59 @@ def test_padding_is_not_packed_where_the_mask_is_left_out():
         pack(records, max_length=8, columns=["labels"])
     rows, _ = pack(records, max_length=8, columns=["labels"], max_bad_records=1)
     assert rows == [{"input_ids": [5, 6], "labels": [5, 6], "document_starts": [0]}]
+
+
+ORDERED = pa.table(
+    {
+        "input_ids": pa.chunked_array(
+            [[[1, 2, 3], []], [[4], [5, 6]], [[7, 8, 9, 10], [11]]], pa.list_(pa.int32())
+        ),
+        "labels": pa.chunked_array(
+            [[[1, 2, -100], []], [[4], [5, 6]], [[7, 8, 9, 10], [11]]], pa.list_(pa.int64())
+        ),
+        "text": pa.chunked_array([["abc", ""], ["d", "ef"], ["ghij", "k"]]),
+    }
+)
+
+
+def of_datasets():
+    datasets = pytest.importorskip("datasets")
+    plain = datasets.Dataset(ORDERED, fingerprint="ordered")
+    shuffled = plain.shuffle(seed=3)
+    return {
+        "shuffled": shuffled,
+        "selected": plain.select([5, 0, 0, 3]),
+        "one": plain.select([4, 1]),
+        "none": plain.select([]),
+        "sliced": shuffled.select(range(1, 4)),
+        "concatenated": datasets.concatenate_datasets([shuffled, plain, shuffled]),
+        "sharded": shuffled.shard(2, 1),
+    }
+
+
+@pytest.mark.parametrize("few", [8, 1])
+@pytest.mark.parametrize("name", of_datasets())
+def test_an_order_of_its_own_is_that_of_the_rows_written_out(name, few, monkeypatch):
+    """`datasets` keeps an order beside the table: rows are gathered by it, not sliced singly."""
+    monkeypatch.setattr("quire.dataset.records._FEW", few)
+    dataset = of_datasets()[name]
+    written = dataset.with_format("arrow")[:] if len(dataset) else ORDERED[:0]
+    for columns in (["input_ids", "labels"], ["text"]):
+        tokenizer = "byte" if columns == ["text"] else None
+        options = {"max_length": 7, "shuffle": False, "keep_source": True, "return_ledger": True}
+        packed, ledger = quire.pack_dataset(dataset.select_columns(columns), tokenizer, **options)
+        expected, same = quire.pack_dataset(written.select(columns), tokenizer, **options)
+        assert (packed.to_list(), ledger) == (expected.to_pylist(), same)
+
+
+def test_nulls_in_an_order_of_its_own_are_bad_records_of_that_order():
+    datasets = pytest.importorskip("datasets")
+    table = pa.table({"input_ids": [[1, 2], None, [3]]})
+    dataset = datasets.Dataset(table, fingerprint="nulls").select([2, 1, 0])
+    with pytest.raises(InvalidDocument, match="record 1 has no input_ids"):
+        quire.pack_dataset(dataset, max_length=4)
+    packed, ledger = quire.pack_dataset(
+        dataset, max_length=4, max_bad_records=1, shuffle=False, return_ledger=True
+    )
+    assert packed["input_ids"][0] == [3, 1, 2] or packed["input_ids"][0] == [1, 2, 3]
+    assert ledger.documents.dropped == {"bad_record": 1}

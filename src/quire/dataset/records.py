@@ -10,8 +10,11 @@ import bisect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from quire.documents.list_values import is_number_list, taken, taken_lists
 from quire.documents.sound_arrays import require_sound
 from quire.errors import InvalidDocument, InvalidOption, unknown_name
 
@@ -42,9 +45,7 @@ def as_columns(records: Records) -> Columns:
     if isinstance(records, pa.RecordBatch):
         return ArrowColumns(pa.Table.from_batches([records]))
     if is_hf_dataset(records):
-        dataset = cast("datasets.Dataset", records)
-        plain = dataset._indices is None
-        return ArrowColumns(dataset.data.table if plain else dataset.with_format("arrow")[:])
+        return _of_dataset(cast("datasets.Dataset", records))
     if isinstance(records, Sequence) and not isinstance(records, str | bytes):
         return DictColumns(records)
     if hasattr(records, "__iter__") and "Iterable" in type(records).__name__:
@@ -56,6 +57,17 @@ def as_columns(records: Records) -> Columns:
         f"{type(records).__name__} cannot be packed; pass a datasets.Dataset, an Arrow table or a "
         "list of dicts"
     )
+
+
+def _of_dataset(dataset: datasets.Dataset) -> ArrowColumns:
+    """The columns of a dataset; of one that was shuffled or selected from, in its order.
+
+    Its own way to do that slices the table once for every row.
+    """
+    table, indices = dataset.data.table, dataset._indices
+    if indices is None:
+        return ArrowColumns(table)
+    return TakenColumns(table, indices.column(0).to_numpy().astype(np.int64))
 
 
 def is_hf_dataset(records: object) -> bool:
@@ -87,11 +99,42 @@ class ArrowColumns:
 
     def values(self, name: str, first: int = 0, stop: int | None = None) -> list[Any]:
         """Some values of a column, as Python objects; text that is not UTF-8 as bytes."""
-        part = self.column(name)[first:stop]
-        try:
-            return cast(list[Any], part.to_pylist())
-        except UnicodeDecodeError:
-            return [_text_or_bytes(value) for value in part]
+        return as_objects(self.column(name)[first:stop])
+
+
+_FEW = 8
+"""Of fewer rows than one in so many, only those are copied, not the chunks that they are in."""
+
+
+class TakenColumns(ArrowColumns):
+    """Some rows of an Arrow table, in any order."""
+
+    def __init__(self, table: pa.Table, rows: npt.NDArray[np.int64]) -> None:
+        super().__init__(table)
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """All values of a column; lists of numbers stay where they are until they are packed."""
+        whole = super().column(name)
+        is_few = whole.num_chunks > 1 and _FEW * len(self._rows) < len(whole)
+        if is_number_list(whole.type) and not is_few:
+            return pa.chunked_array([taken_lists(whole, self._rows)])
+        return taken(whole, self._rows)
+
+    def values(self, name: str, first: int = 0, stop: int | None = None) -> list[Any]:
+        """Some values of a column, as Python objects; text that is not UTF-8 as bytes."""
+        return as_objects(taken(super().column(name), self._rows[first:stop]))
+
+
+def as_objects(part: pa.ChunkedArray) -> list[Any]:
+    """Values as Python objects; text that is not UTF-8 as bytes."""
+    try:
+        return cast(list[Any], part.to_pylist())
+    except UnicodeDecodeError:
+        return [_text_or_bytes(value) for value in part]
 
 
 def _text_or_bytes(value: pa.Scalar) -> object:

@@ -58,6 +58,44 @@ def list_values(column: pa.ChunkedArray) -> pa.Array:
     return _joined([chunk.to_numpy() for chunk in chunks], flat.type)
 
 
+def taken_lists(column: pa.ChunkedArray, rows: npt.NDArray[np.int64]) -> pa.LargeListViewArray:
+    """The lists of these rows as views of the column's values; where it is one chunk, no copy.
+
+    >>> taken_lists(pa.chunked_array([[[1, 2], None, [3]]]), np.array([2, 0, 1])).to_pylist()
+    [[3], [1, 2], None]
+    """
+    lengths = list_lengths(column)
+    offsets = np.cumsum(lengths) - lengths
+    missing = column.is_null().to_numpy()[rows] if column.null_count else None
+    return pa.LargeListViewArray.from_arrays(
+        pa.array(offsets[rows]),
+        pa.array(lengths[rows]),
+        list_values(column),
+        mask=None if missing is None else pa.array(missing),
+    )
+
+
+def taken(column: pa.ChunkedArray, rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
+    """The values of these rows: taken from each chunk at once, then put in order.
+
+    Arrow's own `take` joins all chunks first, which for some rows of a large file is all of it.
+    """
+    if column.num_chunks == 0:
+        return column
+    ends = np.cumsum([len(chunk) for chunk in column.chunks])
+    chunk_of = np.searchsorted(ends, rows, side="right")
+    order = np.argsort(chunk_of, kind="stable")
+    edges = np.searchsorted(chunk_of[order], np.arange(column.num_chunks + 1))
+    parts = [
+        chunk.take(pa.array(rows[order[edges[n] : edges[n + 1]]] - (ends[n] - len(chunk))))
+        for n, chunk in enumerate(column.chunks)
+        if edges[n] < edges[n + 1]
+    ]
+    places = np.empty(len(rows), dtype=np.int64)
+    places[order] = np.arange(len(rows))
+    return pa.chunked_array(parts, column.type).take(pa.array(places))
+
+
 def _joined(parts: list[npt.NDArray[np.generic]], kind: pa.DataType) -> pa.Array:
     """Copied by several threads: most of the time goes into touching new memory."""
     ends = np.cumsum([len(part) for part in parts]).tolist()
