@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tools.suites import counts_of
 
+from tests.quick import few
+
 ROOT = Path(__file__).resolve().parents[1]
 CRASH = """
 import os, signal
@@ -48,3 +50,21 @@ def test_a_crash_loses_the_result_of_no_other_test(tmp_path, signal):
     assert "1 failed, 9 passed" in done.stdout, done.stdout
     assert "crashed while running 'test_crash.py::test_crash'" in done.stdout
     assert counts_of(told) == {"tests": 10, "skipped": 0, "failed": 1}
+
+
+def test_of_many_cases_one_in_so_many_is_quick():
+    quick, *slow = few([("a", 1), ("b", 2), ("c", 3)], one_in=3)
+    assert quick == ("a", 1)
+    assert [(case.values, case.marks[0].name) for case in slow] == [
+        (("b", 2), "slow"),
+        (("c", 3), "slow"),
+    ]
+    assert few([5, 6], one_in=2)[1].values == (6,)
+
+
+def test_what_is_listed_as_slow_is_there():
+    from tests.conftest import SLOW, is_slow
+
+    assert [path for path in SLOW if not (ROOT / "tests" / path).exists()] == []
+    assert is_slow(ROOT / "tests" / "storage" / "test_google.py")
+    assert not is_slow(ROOT / "tests" / "test_labels.py")
