@@ -9,7 +9,7 @@ import pytest
 
 import quire
 from quire.errors import InvalidOption, OutputError
-from tests.corpus.command import run
+from tests.commands import run
 from tests.corpus.corpora import hashes, jsonl, pack, rows
 from tests.documents.word_tokenizer import CHAT, word_tokenizer
 
