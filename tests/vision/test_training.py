@@ -19,8 +19,9 @@ import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
-from transformers import TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
+from quire.collate import MropeOptions, VisionPaddingFreeCollator
 from quire.errors import InvalidOption, InvalidState
 from quire.verify import check_isolation
 from quire.verify.options import IsolationOptions
@@ -316,6 +317,28 @@ def test_an_epoch_with_more_or_fewer_packs_than_the_first_loses_neither_packs_no
     assert trainer.state.global_step == trainer.state.max_steps == 2 * max(free)
     seen = ids(trainer.seen)
     assert [sorted(flat(seen[:10])), sorted(flat(seen[10:]))] == expected
+
+
+@pytest.mark.slow
+def test_a_plain_trainer_takes_packs_by_number(tmp_path):
+    """At its defaults: columns that it calls unused are in packs, which it does not look into."""
+    options = replace(OPTIONS, packing_drop_last=False)
+    packs = PackedVLDataset.from_options(encoded("charts", 24), options).map_style()
+    fresh = copy.deepcopy(model(FAMILY)).train()
+    trainer = Trainer(
+        model=fresh,
+        args=arguments(tmp_path, num_train_epochs=1),
+        train_dataset=packs,
+        data_collator=VisionPaddingFreeCollator(MropeOptions.of_config(fresh.config)),
+    )
+    seen = []
+    fresh.register_forward_pre_hook(
+        lambda module, positional, keywords: seen.append(keywords), with_kwargs=True
+    )
+    trainer.train()
+    assert {len(batch["input_ids"]) for batch in seen} <= {1, 2}  # rows are packs
+    assert sorted(flat(ids(seen))) == sorted(sample["id"] for sample in encoded("charts", 24))
+    assert trainer.state.global_step == -(-len(packs) // 2)
 
 
 def test_the_callback_names_the_epoch_to_the_packs_itself(tmp_path):
