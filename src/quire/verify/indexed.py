@@ -17,6 +17,7 @@ import pyarrow as pa
 from quire.errors import CorruptFile
 from quire.storage import AnyPath
 from quire.verify.files import checked
+from quire.verify.plan_drops import plan_drop_problems
 from quire.verify.recount import (
     Ints,
     Recount,
@@ -113,6 +114,9 @@ def recount_plan(
     ledger, options = entry["ledger"], entry["options"]
     recount_documents(found, documents, starts, stops - starts, options, ledger)
     found.problems += _plan_ledger_problems(found, opening * len(documents), entry, manifest)
+    if not found.problems:
+        fragments = (documents, starts, stops)
+        found.problems += plan_drop_problems(folder, manifest, entry, fragments, lengths)
     found.problems += [
         f"has {value} {name} but the manifest says {entry.get(name)}"
         for name, value in (("rows", found.rows), ("tokens", found.tokens))

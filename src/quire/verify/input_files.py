@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -14,7 +15,7 @@ from quire.storage import AnyPath, Named, RemotePath, as_path, matching
 
 
 def paths_of(manifest: Mapping[str, Any], named: Sequence[Named]) -> list[AnyPath]:
-    """The file behind every input that the manifest names, by name and size."""
+    """The file behind every input that the manifest names, by name, size and fingerprint."""
     candidates = [pair for one in named for pair in _files_behind(one)]
     found = []
     for entry in manifest["inputs"]:
@@ -27,8 +28,26 @@ def paths_of(manifest: Mapping[str, Any], named: Sequence[Named]) -> list[AnyPat
             raise InvalidOption(
                 f"{path} has {size} bytes but had {entry['bytes']} when it was packed"
             )
+        if (digest := _fingerprint(path, size)) != entry["fingerprint"]:
+            raise InvalidOption(
+                f"{path} was changed after it was packed: its fingerprint is {digest}, not "
+                f"{entry['fingerprint']}; give the file as it was, or pack again"
+            )
         found.append(path)
     return found
+
+
+def _fingerprint(path: AnyPath, size: int) -> str:
+    """SHA-256 of the size and the content; of a large file, of 16 blocks of 64 KiB."""
+    digest = hashlib.sha256(str(size).encode())
+    with path.open_ranges() if isinstance(path, RemotePath) else path.open("rb") as file:
+        if size <= 16 << 16:
+            digest.update(file.read())
+            return digest.hexdigest()
+        for block in range(16):
+            file.seek((size - (1 << 16)) * block // 15)
+            digest.update(file.read(1 << 16))
+    return digest.hexdigest()
 
 
 def _named_as(name: str, candidates: Sequence[tuple[AnyPath, str]]) -> tuple[AnyPath, str] | None:

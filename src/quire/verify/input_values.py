@@ -5,48 +5,51 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quire.documents.sound_arrays import require_sound
 
+Values: TypeAlias = dict[str, Any]
+"""What a record holds under the keys that were asked for; keys that it lacks are left out."""
 
-def values_of(path: Path, kind: str, key: str) -> Iterator[tuple[int, Any]]:
-    """(record, value) of every record that holds one."""
+
+def records_of(
+    path: Path, kind: str, keys: Sequence[str], most_bytes: int
+) -> Iterator[tuple[int, Values | None]]:
+    """(record, its values) of every record; None for one that is too large or cannot be read."""
     if kind == "txt":
-        text = path.read_bytes().decode("utf-8", errors="surrogateescape")
-        yield 0, text
-    elif kind == "parquet":
+        yield 0, _whole_text(path, keys[0], most_bytes)
+    elif kind in ("parquet", "arrow"):
         record = 0
-        for batch in pq.ParquetFile(path).iter_batches(columns=[key]):
-            yield from enumerate(_column(batch), record)
-            record += batch.num_rows
-    elif kind == "arrow":
-        record = 0
-        for batch in _arrow_batches(path):
-            yield from enumerate(_column(batch.select([key])), record)
+        for batch in _batches(path, kind, keys):
+            rows = _rows(batch)
+            yield from ((record + n, _small(row, most_bytes)) for n, row in enumerate(rows))
             record += batch.num_rows
     else:
-        yield from _json_values(path, kind, key)
+        yield from _json_records(path, kind, keys, most_bytes)
 
 
-def _column(batch: pa.RecordBatch) -> list[Any]:
-    column = batch.column(0)
+def _whole_text(path: Path, key: str, most_bytes: int) -> Values | None:
+    data = path.read_bytes()
     try:
-        return cast(list[Any], column.to_pylist())
+        return {key: data.decode()} if len(data) <= most_bytes else None
     except UnicodeDecodeError:
-        return [_text(value) for value in column]
+        return None
 
 
-def _text(value: pa.Scalar) -> Any:  # noqa: ANN401 - whatever the column holds
-    try:
-        return value.as_py()
-    except UnicodeDecodeError:
-        return None  # a bad record, which is passed over
+def _batches(path: Path, kind: str, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    if kind == "parquet":
+        with pq.ParquetFile(path) as file:
+            names = [name for name in file.schema_arrow.names if name in keys]
+            yield from file.iter_batches(columns=names, batch_size=1024)
+        return
+    for batch in _arrow_batches(path):
+        yield batch.select([name for name in batch.schema.names if name in keys])
 
 
 def _arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -63,17 +66,35 @@ def _arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def _json_values(path: Path, kind: str, key: str) -> Iterator[tuple[int, Any]]:
+def _rows(batch: pa.RecordBatch) -> list[Values | None]:
+    try:
+        return cast(list[Values | None], batch.to_pylist())
+    except UnicodeDecodeError:
+        return [_row(batch, number) for number in range(batch.num_rows)]
+
+
+def _row(batch: pa.RecordBatch, number: int) -> Values | None:
+    try:
+        return cast(Values, batch.slice(number, 1).to_pylist()[0])
+    except UnicodeDecodeError:
+        return None
+
+
+def _small(row: Values | None, most_bytes: int) -> Values | None:
+    """The row, unless a text in it is over the limit."""
+    texts = [] if row is None else [value for value in row.values() if isinstance(value, str)]
+    return None if any(len(text.encode()) > most_bytes for text in texts) else row
+
+
+def _json_records(
+    path: Path, kind: str, keys: Sequence[str], most_bytes: int
+) -> Iterator[tuple[int, Values | None]]:
     with _opened(path, kind) as stream:
         for record, line in enumerate(stream):
             text = line.removeprefix(b"\xef\xbb\xbf") if record == 0 else line
-            if not text.strip():
-                continue
-            try:
-                value = json.loads(text).get(key)
-            except (ValueError, RecursionError, AttributeError):
-                value = None
-            yield record, value
+            is_small = len(line) <= most_bytes + line.endswith(b"\n")
+            if text.strip() or not is_small:
+                yield record, _json_values(text, keys) if is_small else None
 
 
 def _opened(path: Path, kind: str) -> IO[bytes]:
@@ -82,3 +103,27 @@ def _opened(path: Path, kind: str) -> IO[bytes]:
     if kind == "jsonl.zst":
         return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
     return path.open("rb")
+
+
+def _json_values(line: bytes, keys: Sequence[str]) -> Values | None:
+    try:
+        record = json.loads(
+            line.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant
+        )
+        json.dumps(record, ensure_ascii=False).encode()  # half a surrogate pair fails here
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict):
+        return None
+    return {key: record[key] for key in keys if key in record}
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> Values:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a key comes twice")
+    return values
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"JSON has no {name}")

@@ -1,0 +1,160 @@
+"""Why an output lacks a document or a part of one, derived from the inputs and the options alone.
+
+A ledger is not believed: every gap must have a reason that holds for its own tokens and labels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.verify.stored import gaps
+
+_IGNORED = -100
+_OF_ROWS = ("row_too_short", "unsupervised")
+"""Reasons that a gap may have together, in fragments of its own each."""
+
+
+class Drops:
+    """What the inputs say must be missing, counted by reason in documents and tokens."""
+
+    def __init__(
+        self, options: Mapping[str, Any], *, prefix: int, has_eos: bool, rows: bool
+    ) -> None:
+        self._options = options
+        self._prefix = prefix
+        self._has_eos = has_eos
+        self._rows = rows  # an index keeps every document; its plans leave some out
+        self.input: Counter[str] = Counter()
+        self.least: dict[str, Counter[str]] = {"documents": Counter(), "tokens": Counter()}
+        self.most: dict[str, Counter[str]] = {"documents": Counter(), "tokens": Counter()}
+
+    def judge(
+        self,
+        length: int,
+        found: Sequence[tuple[int, int]],
+        labels: npt.NDArray[Any] | None,
+    ) -> tuple[int, int] | None:
+        """Count what a document lacks; the first part for which there is no reason, if any."""
+        self.input["documents"] += 1
+        self.input["tokens"] += self._countable(0, length, length)
+        if not length:
+            self._count("documents", "empty", 1)
+            return None
+        if self._is_too_long(length):
+            self._count("documents", "too_long", 1)
+            self._count("tokens", "too_long", self._countable(0, length, length))
+            return (0, length) if found else None
+        for start, stop in gaps(length, found):
+            for part in self._parts(start, stop, length):
+                if not self._explain(*part, length, labels, whole=not found):
+                    return part[:2]
+        return None
+
+    def bad(self) -> None:
+        """Count a bad record, whose tokens nobody knows."""
+        self.input["documents"] += 1
+        self._count("documents", "bad_record", 1)
+
+    def problems(self, dropped: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+        """What a ledger counts otherwise, from its drops in documents and in tokens."""
+        for what, counted in dropped.items():
+            for reason in sorted({*counted, *self.most[what]}):
+                if what == "tokens" and reason == "bad_record":
+                    continue  # nobody knows how many tokens such a record has
+                least, most = self.least[what][reason], self.most[what][reason]
+                if not least <= counted.get(reason, 0) <= most:
+                    yield (
+                        f"{counted.get(reason, 0)} {what} are counted as dropped for the reason "
+                        f"{reason}, but the inputs give {_range(least, most)} such {what}"
+                    )
+
+    def _is_too_long(self, length: int) -> bool:
+        limit, content = self._options["max_len"], length - self._has_eos
+        if limit is not None and content + self._prefix > limit:
+            return True
+        return self._rows and self._options["overlong"] == "drop" and length > self._fragment
+
+    @property
+    def _fragment(self) -> int:
+        """The most tokens of a document that a row holds."""
+        return int(self._options["max_length"]) - self._prefix
+
+    def _parts(self, start: int, stop: int, length: int) -> Iterator[tuple[int, int, bool]]:
+        """(start, stop, whether it was cut off) of the parts of a gap that have one reason each."""
+        policy, edge = self._options["overlong"], length
+        if self._rows and length > self._fragment:
+            edge = {"truncate": self._fragment, "truncate_left": length - self._fragment}.get(
+                policy, length
+            )
+        cut_first = policy == "truncate_left" and edge != length
+        for low, high, is_cut in (
+            (start, min(stop, edge), cut_first),
+            (max(start, edge), stop, not cut_first),
+        ):
+            if low < high:
+                yield low, high, is_cut
+
+    def _explain(
+        self,
+        start: int,
+        stop: int,
+        is_cut: bool,
+        length: int,
+        labels: npt.NDArray[Any] | None,
+        *,
+        whole: bool,
+    ) -> bool:
+        size = self._countable(start, stop, length)
+        if is_cut:
+            self._count("tokens", "truncated", size)
+            return True
+        short = int(self._options["min_len"]) - 1 - self._prefix
+        taught = np.arange(stop - start)
+        if labels is not None:
+            taught = np.flatnonzero(labels[start:stop] != _IGNORED)
+        span = int(taught[-1] - taught[0]) + 1 if len(taught) else 0
+        if not self._rows or span > max(short, 0):
+            return False
+        may_be_short, may_be_unsupervised = short > 0, labels is not None
+        if not (may_be_short or may_be_unsupervised):
+            return False
+        at_most = min(size, short) if may_be_unsupervised else size
+        self._between("tokens", "row_too_short", span, at_most if may_be_short else 0)
+        self._between("tokens", "unsupervised", size - max(at_most, 0), size - span)
+        if whole:
+            certain = int(span > 0)
+            self._between("documents", "row_too_short", certain, int(may_be_short))
+            self._between("documents", "unsupervised", int(not may_be_short), 1 - certain)
+        return True
+
+    def _count(self, what: str, reason: str, number: int) -> None:
+        self._between(what, reason, number, number)
+
+    def _between(self, what: str, reason: str, least: int, most: int) -> None:
+        self.least[what][reason] += least
+        self.most[what][reason] += most
+
+    def _countable(self, start: int, stop: int, length: int) -> int:
+        """The tokens of a part that a ledger counts."""
+        return stop - start
+
+
+def shard_drops(manifest: Mapping[str, Any]) -> dict[str, Counter[str]]:
+    """What the ledgers of all shards count as dropped, in documents and in tokens.
+
+    Those of an index count no drops of its plans: what a plan leaves out is still in the shards.
+    """
+    total: dict[str, Counter[str]] = {"documents": Counter(), "tokens": Counter()}
+    for shard in manifest["shards"]:
+        for what, counts in total.items():
+            counts.update(shard["ledger"][what]["dropped"])
+    return total
+
+
+def _range(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least} to {most}"

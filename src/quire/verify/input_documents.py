@@ -1,0 +1,171 @@
+"""The documents that inputs give: their tokens, and the columns beside them.
+
+Files and records are read by other code than that which packed them. The tokenizer is the same one,
+and for conversations so is what finds the assistant's turns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.documents import Tokenizer, TokenizerLike, as_tokenizer
+from quire.documents.chat import conversation_encoder, without_nulls
+from quire.documents.chat_template import as_chat_tokenizer
+from quire.errors import InvalidDocument, InvalidOption
+from quire.storage import AnyPath, local_copy
+from quire.verify.input_values import Values, records_of
+
+Columns: TypeAlias = dict[str, npt.NDArray[Any]]
+"""The tokens of a document under ``input_ids``, and what goes along with them."""
+FILE_SHIFT = 40
+"""A document's number is that of its file, shifted by this, plus that of its record."""
+_BATCH = 256
+_ZEROS_FROM = {"attention_mask": 0, "position_ids": 1}
+"""Columns in which a zero from this place on shows padding, or several documents."""
+_PACKED = ("document_starts", "seq_lengths")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Encoder:
+    """How records become documents."""
+
+    keys: tuple[str, ...]
+    """The fields that are read."""
+    encode: Callable[[Sequence[Values | None]], Iterator[Columns | None]]
+    """The documents of some records; None for a bad record."""
+    bos: int | None = None
+    """What opens every fragment."""
+    eos: int | None = None
+    """What ends every document that is not empty."""
+
+
+def make_encoder(manifest: Mapping[str, Any], named: TokenizerLike | None) -> Encoder:
+    """The encoder that the options of the output ask for."""
+    options = manifest["options"]
+    if options["pretokenized"]:
+        return _token_encoder(manifest)
+    if named is None:
+        raise InvalidOption("to compare text with tokens, name the tokenizer that packed it")
+    _require_same_files(manifest, named)
+    if options["messages_key"] is None:
+        return _text_encoder(options, as_tokenizer(named))
+    return _chat_encoder(options, named)
+
+
+def documents_of(
+    paths: Sequence[AnyPath], manifest: Mapping[str, Any], encoder: Encoder
+) -> Iterator[tuple[int, Columns | None]]:
+    """(number, columns) of every record of the inputs; None for bad ones."""
+    most_bytes = manifest["options"]["max_record_bytes"]
+    for number, path in enumerate(paths):
+        with local_copy(path) as local:
+            kind = manifest["inputs"][number]["kind"]
+            records = records_of(local, kind, encoder.keys, most_bytes)
+            while batch := list(islice(records, _BATCH)):
+                found = encoder.encode([values for _, values in batch])
+                for (record, _), columns in zip(batch, found, strict=True):
+                    yield (number << FILE_SHIFT) + record, columns
+
+
+def _require_same_files(manifest: Mapping[str, Any], named: TokenizerLike) -> None:
+    recorded = (manifest.get("tokenizer") or {}).get("files") or {}
+    if named == "byte" or not isinstance(named, str | os.PathLike):
+        return
+    path = Path(named)
+    for name, digest in recorded.items():
+        file = path / name if path.is_dir() else path
+        if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+            raise InvalidOption(
+                f"{file} is not the {name} that packed this output: its SHA-256 is not {digest}; "
+                "give the tokenizer as it was"
+            )
+
+
+def _text_encoder(options: Mapping[str, Any], tokenizer: Tokenizer) -> Encoder:
+    bos = tokenizer.bos_token_id if options["add_bos"] else None
+    eos = tokenizer.eos_token_id if options["add_eos"] else None
+    key = options["text_key"]
+    cut = None if options["truncate_at"] is None else re.compile(options["truncate_at"])
+
+    def encode(records: Sequence[Values | None]) -> Iterator[Columns | None]:
+        given = [None if values is None else values.get(key) for values in records]
+        texts = [text if isinstance(text, str) else "" for text in given]
+        if cut is not None:
+            texts = [cut.split(text, maxsplit=1)[0] for text in texts]
+        encoded = tokenizer.encode_batch(texts)
+        pieces = np.split(encoded.tokens, np.cumsum(encoded.lengths)[:-1])
+        for text, tokens in zip(given, pieces, strict=True):
+            yield {"input_ids": _closed(tokens, bos, eos)} if isinstance(text, str) else None
+
+    return Encoder(keys=(key,), encode=encode, bos=bos, eos=eos)
+
+
+def _closed(tokens: npt.NDArray[Any], bos: int | None, eos: int | None) -> npt.NDArray[Any]:
+    """The tokens without any BOS that the text brings, and with EOS."""
+    others = np.flatnonzero(tokens != bos) if bos is not None else np.arange(len(tokens))
+    content = tokens[others[0] :] if len(others) else tokens[:0]
+    return np.append(content, eos) if eos is not None and len(content) else content
+
+
+def _token_encoder(manifest: Mapping[str, Any]) -> Encoder:
+    columns = tuple(manifest["columns"])
+    tokens_key = manifest["options"].get("tokens_key", "input_ids")
+    keys = {name: tokens_key if name == "input_ids" else name for name in columns}
+    watched = tuple(name for name in (*_ZEROS_FROM, *_PACKED) if name not in columns)
+
+    def encode(records: Sequence[Values | None]) -> Iterator[Columns | None]:
+        for values in records:
+            if values is None or _is_unfit(values, list(keys.values())):
+                yield None
+                continue
+            lists = {name: values[key] for name, key in keys.items()}
+            yield {name: np.array(v, dtype=None if v else np.int64) for name, v in lists.items()}
+
+    return Encoder(keys=(*keys.values(), *watched), encode=encode)
+
+
+def _is_unfit(values: Values, columns: Sequence[str]) -> bool:
+    """Whether a record is not one document with its columns."""
+    lists = [values.get(name) for name in columns]
+    if any(not isinstance(given, list) for given in lists):
+        return True
+    if len({len(given) for given in lists if given is not None}) > 1:
+        return True
+    if any(not isinstance(value, int | float) for given in lists for value in given or ()):
+        return True
+    if any(isinstance(values.get(name), list) for name in _PACKED):
+        return True
+    return any(0 in (values.get(name) or [])[start:] for name, start in _ZEROS_FROM.items())
+
+
+def _chat_encoder(options: Mapping[str, Any], named: TokenizerLike) -> Encoder:
+    key, tools_key = options["messages_key"], options.get("tools_key")
+    rendered = conversation_encoder(
+        as_chat_tokenizer(named), options["assistant_only"], options.get("chat_date")
+    )
+
+    def encode(records: Sequence[Values | None]) -> Iterator[Columns | None]:
+        for values in records:
+            messages = None if values is None else values.get(key)
+            if values is None or not isinstance(messages, list):
+                yield None
+                continue
+            tools = None if tools_key is None else without_nulls(values.get(tools_key))
+            try:
+                ids, labels = rendered(without_nulls(messages), tools)
+            except InvalidDocument:
+                yield None
+            else:
+                yield {"input_ids": np.array(ids), "labels": np.array(labels)}
+
+    return Encoder(keys=(key,) if tools_key is None else (key, tools_key), encode=encode)

@@ -1,0 +1,307 @@
+"""`verify --inputs` derives every drop again: no false alarm, and no reason is believed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.corpus.corpora import forge, jsonl, pack
+from tests.tokenizer_files import folder_of
+
+from quire.errors import InvalidOption
+from quire.verify.inputs import verify_inputs
+from quire.verify.output import verify_output
+
+GPT2, QWEN3 = folder_of("small-gpt2"), folder_of("small-qwen3")
+MASKED = -100
+
+
+def problems(out, inputs, tokenizer=None):
+    report = verify_output(out)
+    assert report.problems == []
+    return verify_inputs(report, [inputs], tokenizer).problems
+
+
+def lose_last_row(out, reason):
+    """Take the last row away and count what it held as dropped, with checksums that fit."""
+
+    def forget(manifest):
+        shard = manifest["shards"][-1]
+        path = out / shard["file"]
+        table = pq.read_table(path)
+        row = table.slice(table.num_rows - 1).to_pylist()[0]
+        pq.write_table(table.slice(0, table.num_rows - 1), path)
+        tokens, documents = len(row["input_ids"]), len(set(row["document_ids"]))
+        shard.update(
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest(), bytes=path.stat().st_size
+        )
+        for counts in (shard, manifest):
+            counts["rows"] -= 1
+            counts["tokens"] -= tokens
+            ledger = counts["ledger"]
+            padding = manifest["options"]["max_length"] - tokens
+            ledger["tokens"]["padding"] -= padding
+            for what, number in (("documents", documents), ("tokens", tokens)):
+                ledger[what]["emitted"] -= number
+                dropped = ledger[what]["dropped"]
+                dropped[reason] = dropped.get(reason, 0) + number
+
+    forge(out, forget)
+
+
+def tokens(*lengths, labels=None):
+    return [
+        {
+            "input_ids": [10 * n + i for i in range(length)],
+            "labels": [MASKED if labels and labels[n] else n] * length,
+        }
+        for n, length in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "options"),
+    [
+        ("unsupervised", {}),
+        ("too_long", {"overlong": "drop"}),
+        ("row_too_short", {"min_len": 2}),
+        ("row_too_short", {"min_len": 8}),
+    ],
+)
+def test_a_row_that_is_taken_out_is_missed_whatever_reason_is_counted(tmp_path, reason, options):
+    path, out = jsonl(tmp_path / "a.jsonl", tokens(*[8] * 6)), tmp_path / "out"
+    pack(path, out, None, pretokenized=True, **options)
+    assert problems(out, path) == []
+    lose_last_row(out, reason)
+    found = problems(out, path)
+    assert any("tokens 0 to 8 of 8 are missing" in problem for problem in found)
+
+
+def test_a_document_that_a_plan_of_an_index_leaves_out_needs_a_reason(tmp_path):
+    path, out = jsonl(tmp_path / "a.jsonl", tokens(8, 8, 3, 8)), tmp_path / "out"
+    options = {"index_only": True, "shuffle": False, "strategy": "greedy"}
+    pack(path, out, None, pretokenized=True, **options)
+    assert problems(out, path) == []
+    (file,) = (out / "plans").glob("*.arrow")
+    plan = pa.ipc.open_file(file.read_bytes()).read_all()
+    with pa.ipc.new_file(file, plan.schema) as writer:
+        writer.write_table(plan.slice(0, plan.num_rows - 1))
+
+    def forget(manifest):
+        (entry,) = manifest["plans"]
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        entry.update(sha256=digest, bytes=file.stat().st_size)
+        ledgers = (entry["ledger"], manifest["ledger"])
+        for counts in (entry, manifest):
+            counts["rows"] -= 1
+            counts["tokens"] -= 11
+        for ledger in ledgers:
+            ledger["tokens"]["padding"] -= 5
+            for what, number in (("documents", 2), ("tokens", 11)):
+                ledger[what]["emitted"] -= number
+                ledger[what]["dropped"]["unsupervised"] = number
+
+    forge(out, forget)
+    found = [problem.partition(": ")[2] for problem in verify_output(out).problems]
+    reason = "are in no row, for no reason that the options give"
+    assert f"tokens 0 to 3 of document 2 {reason}" in found
+    assert f"tokens 0 to 8 of document 3 {reason}" in found
+
+
+def test_documents_that_are_too_long_or_teach_nothing_may_be_missing(tmp_path):
+    records = tokens(8, 20, 8, 5, labels=[False, False, True, False])
+    path, out = jsonl(tmp_path / "a.jsonl", records), tmp_path / "out"
+    dropped = pack(path, out, None, pretokenized=True, overlong="drop").ledger.documents.dropped
+    assert dropped == {"too_long": 1, "unsupervised": 1}
+    assert problems(out, path) == []
+
+
+def test_one_reason_counted_as_another_is_seen(tmp_path):
+    path, out = jsonl(tmp_path / "a.jsonl", tokens(8, 20)), tmp_path / "out"
+    pack(path, out, None, pretokenized=True, overlong="drop")
+
+    def rename(manifest):
+        for counts in (manifest["shards"][0], manifest):
+            for what in ("documents", "tokens"):
+                dropped = counts["ledger"][what]["dropped"]
+                dropped["unsupervised"] = dropped.pop("too_long")
+
+    forge(out, rename)
+    assert [problem.partition(" are")[0] for problem in problems(out, path)] == [
+        "0 documents",
+        "1 documents",
+        "0 tokens",
+        "20 tokens",
+    ]
+
+
+def test_a_good_record_that_is_listed_as_bad_is_seen(tmp_path):
+    path, out = jsonl(tmp_path / "a.jsonl", ["abc", {"text": None}, "de"]), tmp_path / "out"
+    pack(path, out, max_bad_records=1)
+    assert problems(out, path, "byte") == []
+    listed = (out / "bad_records.jsonl").read_text().replace('"record": 1', '"record": 2')
+    (out / "bad_records.jsonl").write_text(listed)
+    digest = hashlib.sha256(listed.encode()).hexdigest()
+    forge(out, lambda manifest: manifest["bad_records"].update(sha256=digest))
+    assert problems(out, path, "byte")[:2] == [
+        "record 1 of input 0 is bad, but not listed as that",
+        "record 2 of input 0 is listed as bad, but nothing is wrong with it",
+    ]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        '{"text": 7}',
+        '{"text": "a", "text": "b"}',
+        '{"text": "a", "x": NaN}',
+        '{"text": "\\ud800"}',
+        '["text"]',
+        '{"text": "cut',
+        '{"text": "' + "x" * 90 + '"}',
+        "[" * 3000,
+    ],
+)
+def test_what_is_bad_for_the_packer_is_bad_for_the_check(tmp_path, record):
+    path, out = tmp_path / "a.jsonl", tmp_path / "out"
+    path.write_text('{"text": "abc"}\n' + record + '\n{"text": "de"}\n')
+    pack(path, out, max_bad_records=1, max_record_bytes=90)
+    assert problems(out, path, "byte") == []
+
+
+def test_bytes_that_are_not_utf8_are_bad_in_lines_and_tables(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(b'{"text": "\xff"}\n{"text": "abc"}\n')
+    (tmp_path / "in" / "b.txt").write_bytes(b"\xff")
+    raw = pa.array([b"fine", b"\xff"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": raw}), tmp_path / "in" / "c.parquet")
+    pack(tmp_path / "in", tmp_path / "out", max_bad_records=3)
+    assert problems(tmp_path / "out", tmp_path / "in", "byte") == []
+
+
+def test_a_text_that_opens_with_two_bos_raises_no_alarm(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", ["<|endoftext|><|endoftext|>hello world"])
+    pack(path, tmp_path / "out", GPT2, add_bos=True)
+    assert problems(tmp_path / "out", path, GPT2) == []
+
+
+TALK = [
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": "hello there"},
+    {"role": "user", "content": "bye"},
+    {"role": "assistant", "content": None},
+]
+
+
+@pytest.mark.parametrize("assistant_only", [True, False])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_conversations_are_rendered_again(tmp_path, assistant_only, kind):
+    talks = [{"messages": TALK}, {"messages": TALK[:1]}, {"messages": TALK * 3}]
+    path, out = tmp_path / f"a.{kind}", tmp_path / "out"
+    if kind == "jsonl":
+        jsonl(path, talks)
+    else:
+        pq.write_table(pa.Table.from_pylist(talks), path)
+    options = {"messages_key": "messages", "assistant_only": assistant_only}
+    pack(path, out, QWEN3, max_length=128, **options)
+    assert problems(out, path, QWEN3) == []
+
+    def change(manifest):
+        manifest["options"]["assistant_only"] = not assistant_only
+
+    forge(out, change)
+    assert "labels 0 to" in problems(out, path, QWEN3)[0]
+
+
+def test_a_conversation_is_rendered_with_the_date_of_its_run(tmp_path):
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    for file in QWEN3.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["chat_template"] = (
+        "{{ strftime_now('%d %b %Y') }}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    path, out = jsonl(tmp_path / "a.jsonl", [{"messages": TALK[:2]}]), tmp_path / "out"
+    pack(path, out, folder, max_length=128, messages_key="messages", chat_date="2024-07-26")
+    assert problems(out, path, folder) == []
+    forge(out, lambda manifest: manifest["options"].update(chat_date="2024-07-27"))
+    assert "are not what the input gives" in problems(out, path, folder)[0]
+
+
+def test_another_tokenizer_file_is_refused(tmp_path):
+    path, out = jsonl(tmp_path / "a.jsonl", ["abc"]), tmp_path / "out"
+    pack(path, out, GPT2)
+    with pytest.raises(InvalidOption, match=r"is not the tokenizer\.json that packed this output"):
+        problems(out, path, QWEN3)
+
+
+def test_an_input_of_the_same_size_with_other_content_is_refused(tmp_path):
+    path, out = jsonl(tmp_path / "a.jsonl", ["abc", "de"]), tmp_path / "out"
+    pack(path, out)
+    path.write_text(path.read_text().replace("de", "df"))
+    with pytest.raises(InvalidOption, match="was changed after it was packed"):
+        problems(out, path, "byte")
+
+
+POLICIES = ["split", "truncate", "truncate_left", "drop", "fill"]
+SHAPES = st.just({"strategy": "wrapped", "min_len": 6}) | st.fixed_dictionaries(
+    {},
+    optional={
+        "strategy": st.sampled_from(["best_fit", "first_fit", "greedy"]),
+        "overlong": st.sampled_from(POLICIES),
+        "min_len": st.integers(1, 12),
+        "max_documents_per_row": st.integers(1, 3),
+        "partition_size": st.sampled_from([60, 1 << 20]),
+        "index_only": st.booleans(),
+    },
+)
+
+
+@pytest.mark.filterwarnings("ignore:.* holds no row")
+@settings(max_examples=60)
+@given(
+    records=st.lists(
+        st.lists(st.tuples(st.integers(0, 50), st.sampled_from([MASKED, 1])), max_size=40),
+        min_size=1,
+        max_size=8,
+    ),
+    shape=SHAPES,
+    stride=st.sampled_from([0, 0, 3]),
+)
+def test_no_way_of_packing_tokens_raises_an_alarm(tmp_path_factory, records, shape, stride):
+    folder = tmp_path_factory.mktemp("tokens")
+    rows = [{"input_ids": [i for i, _ in r], "labels": [n for _, n in r]} for r in records]
+    if shape.get("overlong", "split") == "split":
+        shape = {"stride": stride, **shape} if shape.get("strategy") != "wrapped" else shape
+    path = jsonl(folder / "a.jsonl", rows)
+    pack(path, folder / "out", None, pretokenized=True, **shape)
+    assert problems(folder / "out", path) == []
+
+
+@pytest.mark.filterwarnings("ignore:.* holds no row")
+@settings(max_examples=60)
+@given(
+    values=st.lists(st.text("ab <|endoftext|>é", max_size=40), min_size=1, max_size=8),
+    shape=SHAPES,
+    specials=st.fixed_dictionaries(
+        {}, optional={"add_bos": st.booleans(), "add_eos": st.booleans()}
+    ),
+    limits=st.fixed_dictionaries(
+        {}, optional={"max_len": st.integers(1, 30), "truncate_at": st.just("b ")}
+    ),
+)
+def test_no_way_of_packing_texts_raises_an_alarm(tmp_path_factory, values, shape, specials, limits):
+    folder = tmp_path_factory.mktemp("texts")
+    path = jsonl(folder / "a.jsonl", values)
+    pack(path, folder / "out", **shape, **specials, **limits)
+    assert problems(folder / "out", path, "byte") == []
