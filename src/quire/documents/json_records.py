@@ -34,7 +34,8 @@ def parse_record(data: bytes) -> dict[str, Any]:
         raise RecordProblem("is nested too deep") from None
     except json.JSONDecodeError as error:
         cut = "" if data.endswith(b"\n") else " and has no line end: the file may be cut off"
-        raise RecordProblem(f"is not JSON: {error.msg} at character {error.pos}{cut}") from None
+        problem = error.msg.removesuffix(" at")  # some messages expect the place to follow
+        raise RecordProblem(f"is not JSON: {problem} at character {error.pos}{cut}") from None
     except RecordProblem:
         raise
     except ValueError:  # Python's own limit, against numbers that take hours to read
