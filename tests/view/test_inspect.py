@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -314,3 +315,28 @@ def test_15_a_token_that_the_tokenizer_has_not_is_an_error(tmp_path, token):
     assert found.returncode == 2
     assert f"token id {token} is none of the tokenizer 'byte', whose ids end at" in found.stderr
     assert f"100 {token}" in run(rows, "--tokenized").stdout
+
+
+@pytest.mark.parametrize("command", ["inspect", "report"])
+def test_a_dataset_on_a_read_only_disk_needs_a_cache_folder(tmp_path, monkeypatch, command):
+    (tmp_path / "a.jsonl").write_text('{"text": "alpha"}\n{"text": "beta"}\n')
+    out = tmp_path / "packed"
+    options = {"max_length": 64, "index_only": True}
+    quire.pack_corpus([tmp_path / "a.jsonl"], out, "byte", **options)
+    real = os.open
+
+    def refuse(path, flags, *more, **keywords):
+        if str(path).startswith(str(out)) and flags & os.O_CREAT:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return real(path, flags, *more, **keywords)
+
+    monkeypatch.setattr(os, "open", refuse)
+    words = [command, out, *(["--out", tmp_path / "page.html"] if command == "report" else [])]
+    done = commands.run(*words)
+    assert done.returncode == 2
+    assert "Read-only file system; name a folder for the mapped form with" in done.stderr
+    assert "--cache-dir" in done.stderr
+    done = commands.run(*words, "--cache-dir", tmp_path / "cache")
+    assert done.returncode == 0, done.stderr
+    shown = (tmp_path / "page.html").read_text() if command == "report" else done.stdout
+    assert "alpha" in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +34,13 @@ def inspect(
     plan: Annotated[
         str | None, typer.Option(help="Of an index-only output, the plan to show.")
     ] = None,
+    cache_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where to keep the memory-mapped form of a packed dataset; needed where the "
+            "dataset is on a read-only disk."
+        ),
+    ] = None,
     var: Annotated[
         list[str] | None, typer.Option(help="name=value for a recipe; may be repeated.")
     ] = None,
@@ -52,7 +60,13 @@ def inspect(
     from quire.storage import as_path
     from quire.view import DisplayOptions, open_rows
 
-    rows = open_rows(as_path(path), tokenizer, plan=plan, variables=_variables(var or []))
+    rows = open_rows(
+        as_path(path),
+        tokenizer,
+        plan=plan,
+        variables=_variables(var or []),
+        cache_dir=cache_dir,
+    )
     console = Console()
     if histogram:
         _histogram(rows, console, examples if rows.num_rows is None else None)

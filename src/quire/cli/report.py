@@ -22,6 +22,13 @@ def report(
     plan: Annotated[
         str | None, typer.Option(help="Of an index-only output, the plan to show.")
     ] = None,
+    cache_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where to keep the memory-mapped form of an index-only output; needed where the "
+            "output is on a read-only disk."
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option(min=1, max=1000, help="Rows in the picture.")] = 48,
     samples: Annotated[int, typer.Option(min=0, max=100, help="Rows to show as text.")] = 3,
     ranks: Annotated[int, typer.Option(min=1, help="Ranks to balance cost over.")] = 8,
@@ -40,7 +47,11 @@ def report(
     from quire.storage import as_path
 
     options = ReportOptions(
-        num_rows=rows, num_samples=samples, num_ranks=ranks, rows_per_rank=rows_per_rank
+        num_rows=rows,
+        num_samples=samples,
+        num_ranks=ranks,
+        rows_per_rank=rows_per_rank,
+        cache_dir=cache_dir,
     )
     total = int(read_manifest(as_path(path))["rows"])
     with progress_bar("rows", total) as advance:

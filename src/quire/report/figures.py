@@ -37,6 +37,8 @@ class ReportOptions:
     num_ranks: int = 8
     rows_per_rank: int = 1
     """Ranks, and rows of each in a step, for the balance of attention cost."""
+    cache_dir: Path | None = None
+    """Holds the memory-mapped form of an index-only output, as for `PackedDataset`."""
 
 
 def figures_of(
@@ -62,7 +64,7 @@ def figures_of(
         "attention": _attention(shapes, capacity, options),
         "sources": _sources(shapes, manifest),
         "rows": first_rows(shapes, manifest, options.num_rows),
-        "samples": samples_of(path, manifest, tokenizer, options.num_samples),
+        "samples": samples_of(path, manifest, tokenizer, options.num_samples, options.cache_dir),
         "bad_records": _bad_records(path, manifest),
         "manifest": {key: value for key, value in manifest.items() if key != "shards"},
         "shards": [

@@ -49,7 +49,11 @@ def _blocks(shapes: RowShapes, names: list[str], first: int, last: int) -> list[
 
 
 def samples_of(
-    path: Path, manifest: dict[str, Any], tokenizer: object | None, num_samples: int
+    path: Path,
+    manifest: dict[str, Any],
+    tokenizer: object | None,
+    num_samples: int,
+    cache_dir: Path | None = None,
 ) -> list[list[str]] | None:
     """The beginning of every fragment's text in the first rows; None without a tokenizer."""
     given = manifest.get("tokenizer") or {}
@@ -58,13 +62,16 @@ def samples_of(
     decode = getattr(as_tokenizer(tokenizer), "decode", None) if tokenizer is not None else None
     if decode is None:
         return None
-    rows = _head(path, manifest, num_samples)
+    rows = _head(path, manifest, num_samples, cache_dir)
     return [[_excerpt(decode, row["input_ids"][a:b]) for a, b in _pairs(row)] for row in rows]
 
 
-def _head(path: Path, manifest: dict[str, Any], num_rows: int) -> list[dict[str, Any]]:
+def _head(
+    path: Path, manifest: dict[str, Any], num_rows: int, cache_dir: Path | None
+) -> list[dict[str, Any]]:
     if "plan" in manifest["options"]:
-        dataset = PackedDataset(path, plan=manifest["options"]["plan"])
+        plan = manifest["options"]["plan"]
+        dataset = PackedDataset(path, plan=plan, cache_dir=cache_dir)
         rows = [dataset[row] for row in range(min(num_rows, len(dataset)))]
         return [{name: row[name].tolist() for name in _COLUMNS} for row in rows]
     return _head_of_shards(path, manifest, num_rows)

@@ -28,18 +28,20 @@ def open_rows(
     *,
     plan: str | None = None,
     variables: Mapping[str, Any] | None = None,
+    cache_dir: Path | None = None,
 ) -> Rows:
     """The rows of a packed dataset, a saved dataset, a file of rows, a stream or a recipe.
 
     ``plan`` names a plan of an index-only output, ``variables`` are those of a recipe.
+    ``cache_dir`` holds the memory-mapped form of a packed dataset, as for `PackedDataset`.
     """
     given = None if tokenizer is None else _decoder(tokenizer)
     if isinstance(path, RemotePath):
-        return _packed(path, given, plan)
+        return _packed(path, given, plan, cache_dir)
     if not path.exists():
         raise InvalidOption(f"{path} does not exist; name a folder, a file or a recipe")
     if path.is_dir():
-        return _folder(path, given, plan)
+        return _folder(path, given, plan, cache_dir)
     if path.suffix in (".yaml", ".yml"):
         return _yaml(path, given, variables or {})
     opener = _FILES.get(path.suffix)
@@ -51,9 +53,9 @@ def open_rows(
     return opener(path, given)
 
 
-def _folder(path: Path, decode: Decode | None, plan: str | None) -> Rows:
+def _folder(path: Path, decode: Decode | None, plan: str | None, cache_dir: Path | None) -> Rows:
     if (path / "manifest.json").is_file():
-        return _packed(path, decode, plan)
+        return _packed(path, decode, plan, cache_dir)
     if (path / "dataset_info.json").is_file() or (path / "dataset_dict.json").is_file():
         return _saved(path, decode)
     raise InvalidOption(
@@ -62,10 +64,10 @@ def _folder(path: Path, decode: Decode | None, plan: str | None) -> Rows:
     )
 
 
-def _packed(path: AnyPath, decode: Decode | None, plan: str | None) -> Rows:
+def _packed(path: AnyPath, decode: Decode | None, plan: str | None, cache_dir: Path | None) -> Rows:
     from quire.dataset.packed import PackedDataset
 
-    dataset = PackedDataset(path, plan=plan)
+    dataset = PackedDataset(path, plan=plan, cache_dir=cache_dir)
     tokenizer = dataset.manifest.get("tokenizer") or {}
     if decode is None and tokenizer.get("kind") == "byte":
         decode = _decoder("byte")

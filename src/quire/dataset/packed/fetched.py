@@ -135,7 +135,7 @@ def _writing(cache: Path) -> Iterator[None]:
             raise CorruptFile(f"{error.filename} is missing; the manifest names it") from error
         raise OutputError(
             f"{cache} cannot be written: {error.strerror or error}; name another folder with "
-            "cache_dir="
+            "cache_dir= (on the command line --cache-dir)"
         ) from error
 
 

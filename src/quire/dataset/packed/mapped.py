@@ -37,7 +37,7 @@ def open_mapped(path: Path, shards: Sequence[Mapping[str, Any]], folder: Path) -
         except OSError as error:
             raise OutputError(
                 f"{folder} cannot be written: {error.strerror}; name a folder for the mapped form "
-                "with cache_dir="
+                "with cache_dir= (on the command line --cache-dir)"
             ) from error
     return [map_table(folder / _mapped_name(shard)) for shard in shards]
 
