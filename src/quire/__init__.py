@@ -3,17 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from quire.ledger import Ledger
-from quire.plan import (
-    OnlinePacker,
-    Plan,
-    attention_costs,
-    balance,
-    lower_bound,
-    make_plan,
-    register_strategy,
-)
-
 if TYPE_CHECKING:
     from quire.bins import Bin, Document
     from quire.blocks import block_tokenize_fn
@@ -22,6 +11,16 @@ if TYPE_CHECKING:
     from quire.dataset.corpus.replan import replan
     from quire.dataset.packed import PackedDataset
     from quire.documents import ByteTokenizer
+    from quire.ledger import Ledger
+    from quire.plan import (
+        OnlinePacker,
+        Plan,
+        attention_costs,
+        balance,
+        lower_bound,
+        make_plan,
+        register_strategy,
+    )
     from quire.recipes import load_recipe
 
 __version__ = "0.1.0"
@@ -30,14 +29,25 @@ _LAZY = {
     "Bin": "quire.bins",
     "ByteTokenizer": "quire.documents",
     "Document": "quire.bins",
+    "Ledger": "quire.ledger",
+    "OnlinePacker": "quire.plan",
     "PackedDataset": "quire.dataset.packed",
+    "Plan": "quire.plan",
+    "attention_costs": "quire.plan",
+    "balance": "quire.plan",
     "block_tokenize_fn": "quire.blocks",
     "load_recipe": "quire.recipes",
+    "lower_bound": "quire.plan",
+    "make_plan": "quire.plan",
     "pack_corpus": "quire.dataset.corpus",
     "pack_dataset": "quire.dataset",
+    "register_strategy": "quire.plan",
     "replan": "quire.dataset.corpus",
 }
-"""Names whose modules need more than numpy; they are imported when they are first asked for."""
+"""Where each public name is; it is imported when it is first asked for."""
+
+_MODULES = {"errors", "ledger", "plan"}
+"""Modules that `import quire` is enough for; no one of them needs more than numpy."""
 
 __all__ = [
     "Bin",
@@ -61,10 +71,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"quire.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'quire' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, *_MODULES})

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
-from typing import Annotated
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 import quire
 from quire.cli.demo import demo
@@ -22,8 +27,44 @@ from quire.cli.verify_model import verify_model
 from quire.errors import QuireError
 from quire.printable import printable
 
+_EXIT_CODES = (
+    "Exit codes: 0 success; 1 only from verify, verify-model and demo: the output is not whole, or "
+    "isolation is not proven; 2 any error; 130 or 143 interrupted; 141 nobody reads the output."
+)
+
+
+class _Commands(TyperGroup):
+    """Keep exit code 1, with which typer and click end on more than one occasion, for verdicts."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - typer's own
+        with _endings():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own
+        with _endings():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _endings() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (BrokenPipeError, SystemExit) as ending:
+        if getattr(ending, "code", 1) != 1:  # with 1 rich ends where nobody reads the output
+            raise
+        # Or Python would complain when it flushes what nobody reads.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except EOFError as error:
+        raise QuireError(f"a file ends too early: {error}") from error
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Pack variable-length documents into fixed-length training sequences.",
+    epilog=_EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -58,7 +99,11 @@ app.command()(verify_model)
 
 
 def main() -> None:
-    """Run the command line; an error that quire raises on purpose becomes a line, exit code 2."""
+    """Run the command line.
+
+    An error that quire raises on purpose becomes a line, any other one keeps its traceback; the
+    exit code of both is 2.
+    """
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
             # A character that the terminal's encoding lacks is spelt out, and stops nothing.
@@ -68,8 +113,17 @@ def main() -> None:
         app(args=[word for word in sys.argv[1:] if word != "--debug"])
     except QuireError as error:
         if debug:
-            raise
-        console = Console(stderr=True)
-        console.print("[bold red]error[/]", end=" ")
-        console.print(printable(str(error)), markup=False, highlight=False, soft_wrap=True)
+            traceback.print_exc()
+        else:
+            _say_error(str(error))
         sys.exit(2)
+    except Exception as error:  # a defect of quire's, or of a package that it calls
+        traceback.print_exc()
+        _say_error(f"unexpected {type(error).__name__}; please report it with the lines above")
+        sys.exit(2)
+
+
+def _say_error(text: str) -> None:
+    console = Console(stderr=True)
+    console.print("[bold red]error[/]", end=" ")
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
