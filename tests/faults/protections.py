@@ -396,7 +396,7 @@ _OF_HOSTILE = (
         "test_a_folder_that_is_no_tokenizer_is_a_typed_error_for_conversations_too",
     ),
     Protection(
-        56, "cli/app.py", "console.print(printable(str(error)),", "console.print(str(error),",
+        56, "cli/app.py", "console.print(printable(text),", "console.print(text,",
         "corpus/test_pack_command.py::test_56_control_characters_in_names_are_escaped",
     ),
     Protection(
