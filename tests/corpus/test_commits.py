@@ -113,7 +113,7 @@ def test_a_commit_is_a_small_file_named_after_its_shard(out):
 def test_a_commit_of_another_run_is_taken_away(out):
     """Its shard is packed again, under the terms of this one."""
     own, other = committed(out, commit_of(), commit_of(piece=1, run="other terms"))
-    assert read_commits(out / "work", out, RUN) == [own]
+    assert read_commits(out / "work", out, RUN, 3) == [own]
     assert names(out / "work") == [f"{own.name}.json"]
     assert (out / other.file).exists()
 
@@ -125,13 +125,13 @@ def test_commits_come_back_in_input_order(out):
         commit_of(piece=1, bad=()),
     )
     committed(out, late, early, middle)
-    assert read_commits(out / "work", out, RUN) == [early, middle, late]
+    assert read_commits(out / "work", out, RUN, 3) == [early, middle, late]
     assert len(names(out / "work")) == 3
 
 
 def test_a_folder_without_commits_has_none_and_keeps_its_other_files(out):
     (out / "work" / "run.json").write_text("{}")
-    assert read_commits(out / "work", out, RUN) == []
+    assert read_commits(out / "work", out, RUN, 3) == []
     assert names(out / "work") == ["run.json"]
 
 
@@ -142,7 +142,7 @@ def test_a_commit_whose_shard_has_other_bytes_or_is_gone_is_taken_away(out, dama
         (out / first.file).unlink()
     else:
         (out / first.file).write_bytes(damage)
-    assert read_commits(out / "work", out, RUN) == [second]
+    assert read_commits(out / "work", out, RUN, 3) == [second]
     assert names(out / "work") == ["shard-00000-001.parquet.json"]
 
 
@@ -165,6 +165,13 @@ def test_a_commit_whose_shard_has_other_bytes_or_is_gone_is_taken_away(out, dama
         lambda plain: resealed(plain | {"piece": 1}),
         lambda plain: resealed(plain | {"partition": "0"}),
         lambda plain: resealed(plain | {"piece": None}),
+        lambda plain: resealed(plain | {"rows": "2"}),
+        lambda plain: resealed(plain | {"tokens": 7.0}),
+        lambda plain: resealed(plain | {"last": 1}),
+        lambda plain: resealed(plain | {"sha256": 5}),
+        lambda plain: resealed(plain | {"size": -4}),
+        lambda plain: resealed(plain | {"bad": [{**plain["bad"][0], "reason": None}]}),
+        lambda plain: resealed(plain | {"bad": [{**plain["bad"][0], "file": 3}]}),
         lambda plain: json.dumps(plain | {"rows": 3}),
         lambda plain: json.dumps(plain | {"tokens": "7"}),
         lambda plain: json.dumps({name: plain[name] for name in plain if name != "checksum"}),
@@ -175,14 +182,14 @@ def test_a_commit_that_is_damaged_or_another_one_s_is_taken_away(out, change):
     damaged, whole = committed(out, commit_of(), commit_of(partition=3))
     file = out / "work" / f"{damaged.name}.json"
     file.write_text(change(json.loads(file.read_text())))
-    assert read_commits(out / "work", out, RUN) == [whole]
+    assert read_commits(out / "work", out, RUN, 3) == [whole]
     assert names(out / "work") == ["shard-00003-000.parquet.json"]
 
 
 def test_a_commit_of_bytes_that_are_no_text_is_taken_away(out):
     (commit,) = committed(out, commit_of())
     (out / "work" / f"{commit.name}.json").write_bytes(b"\xff\xfe")
-    assert read_commits(out / "work", out, RUN) == []
+    assert read_commits(out / "work", out, RUN, 3) == []
     assert names(out / "work") == []
 
 
@@ -194,7 +201,7 @@ def test_in_a_store_the_size_of_a_shard_tells(remote):
     put(remote / same.file, b"ROWS")
     put(remote / longer.file, b"rows and more")
     (remote / gone.file).unlink()
-    assert read_commits(remote / "work", remote, RUN) == [same]
+    assert read_commits(remote / "work", remote, RUN, 3) == [same]
     assert names(remote / "work") == ["shard-00000-000.parquet.json"]
 
 
@@ -208,14 +215,14 @@ def test_in_a_store_commits_are_read_at_once(remote, monkeypatch):
         return real(path)
 
     monkeypatch.setattr(RemotePath, "read_bytes", read_bytes)
-    assert read_commits(remote / "work", remote, RUN) == commits
+    assert read_commits(remote / "work", remote, RUN, 3) == commits
 
 
 def test_a_commit_under_another_name_is_taken_away(out):
     first, second = committed(out, commit_of(), commit_of(piece=1))
     content = (out / "work" / f"{first.name}.json").read_bytes()
     (out / "work" / f"{second.name}.json").write_bytes(content)
-    assert read_commits(out / "work", out, RUN) == [first]
+    assert read_commits(out / "work", out, RUN, 3) == [first]
     assert names(out / "work") == [f"{first.name}.json"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quire.dataset.corpus.inputs import find_inputs
-from quire.errors import CorruptFile, InvalidOption, SourceChanged
+from quire.errors import CorruptFile, InvalidDocument, InvalidOption, SourceChanged
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
 from tests.corpus.corpora import jsonl, pack
@@ -152,6 +152,18 @@ def test_lines_of_json_go_by_many_names(tmp_path, ending):
     (tmp_path / f"a.{ending}").write_bytes(b"")
     (found,) = find_inputs([tmp_path])
     assert found.kind.startswith("jsonl")
+
+
+def test_a_json_file_that_is_named_holds_lines_too(tmp_path):
+    """As .json.gz does; of a folder it is not read, where it may describe the data."""
+    path = jsonl(tmp_path / "a.json", ["abc", "de"])
+    assert pack(path, tmp_path / "out").ledger.documents.emitted == 2
+    assert names(f"{tmp_path}/*.json") == ["a.json"]
+    (tmp_path / "b.json").write_text('[{"text": "abc"}]')
+    with pytest.raises(
+        InvalidDocument, match=r"b\.json: record 0 .* is a JSON array, not an object"
+    ):
+        pack(tmp_path / "b.json", tmp_path / "other")
 
 
 @pytest.fixture

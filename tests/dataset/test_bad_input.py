@@ -36,7 +36,10 @@ def pack(dataset, tokenizer=None, **options):
         ({"min_len": 9}, "would drop every row"),
         ({"max_len": 0}, "max_len is 0 but must be an integer >= 1"),
         ({"max_bad_records": -1}, "max_bad_records is -1 but must be an integer >= 0"),
-        ({"align": 9}, "leave no room for a token"),
+        (
+            {"align": 9},
+            r"align=9 is more than the 8 places of a row; lower align or raise max_length$",
+        ),
         ({"shuffle": "yes"}, "shuffle is 'yes' but must be True or False"),
         ({"add_bos": 1}, "add_bos is 1 but must be True or False"),
         ({"truncate_at": "\n\n"}, "truncate_at=.* has no meaning for tokenised input"),

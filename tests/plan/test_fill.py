@@ -6,8 +6,11 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import quire
+from quire.errors import InvalidOption
 from quire.plan import fill, plan_documents
 from quire.plan.fragments import whole_documents
 from quire.plan.options import PlanOptions
@@ -36,14 +39,35 @@ def test_wrapped_counts_the_least_piece_only_where_it_fills():
     assert rows(quire.make_plan([4, 4], **terms, overlong="fill")) == [[(0, 0, 4)], [(1, 0, 4)]]
 
 
-def test_a_document_longer_than_any_row_is_cut_even_if_a_piece_stays_short():
+def test_a_document_longer_than_any_row_is_cut_into_pieces_that_are_long_enough():
     terms = {"strategy": "wrapped", "overlong": "fill", "min_fragment": 3}
-    assert rows(quire.make_plan([5], 4, **terms)) == [[(0, 0, 4)], [(0, 4, 5)]]
-    assert rows(quire.make_plan([2, 5], 4, **terms)) == [[(0, 0, 2)], [(1, 0, 4)], [(1, 4, 5)]]
-    with_tail = plan_documents([5], PlanOptions(capacity=4, **terms, min_tail=2))
-    assert rows(with_tail) == [[(0, 0, 3)], [(0, 3, 5)]]
-    with_bos = quire.make_plan([7], 5, **terms, prefix=1)
+    assert rows(quire.make_plan([6], 5, **terms)) == [[(0, 0, 3)], [(0, 3, 6)]]
+    assert rows(quire.make_plan([2, 6], 5, **terms)) == [[(0, 0, 2), (1, 0, 3)], [(1, 3, 6)]]
+    with_tail = plan_documents([6], PlanOptions(capacity=5, **terms, min_tail=2))
+    assert rows(with_tail) == [[(0, 0, 3)], [(0, 3, 6)]]
+    with_bos = quire.make_plan([7], 6, **terms, prefix=1)
     assert rows(with_bos) == [[(0, 0, 4)], [(0, 4, 7)]]
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=12),
+    capacity=st.integers(4, 20),
+    stride=st.integers(0, 2),
+    prefix=st.integers(0, 1),
+    strategy=st.sampled_from(["wrapped", "best_fit"]),
+)
+def test_no_piece_that_fill_cuts_is_shorter_than_asked(lengths, capacity, stride, prefix, strategy):
+    """Over half of a row, which no cut of a slightly longer document can give, is refused."""
+    least = (capacity - prefix - stride + 1) // 2
+    terms = {"overlong": "fill", "stride": stride, "prefix": prefix}
+    plan = quire.make_plan(lengths, capacity, strategy, min_fragment=max(1, least), **terms)
+    for row in plan:
+        for piece in row:
+            whole = lengths[piece.document]
+            assert piece.stop - piece.start >= min(least, whole), (piece, whole)
+    with pytest.raises(InvalidOption, match=f"lower min_fragment to {least} or raise capacity"):
+        quire.make_plan(lengths, capacity, strategy, min_fragment=least + 1, **terms)
 
 
 def test_wrapped_keeps_alignment_prefix_and_cap():

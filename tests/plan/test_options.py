@@ -34,8 +34,9 @@ def no_new_token(stride: int, row: str) -> str:
 
 def too_long_a_piece(least: int, most: int) -> str:
     return (
-        f"min_fragment={least} is more than the {most} new tokens that a row holds beside prefix "
-        "and overlap; lower min_fragment or raise capacity"
+        f"min_fragment={least} is over half of the {most} new tokens that a row holds, so a "
+        f"document of {most + 1} could not be cut without a shorter piece; lower min_fragment to "
+        f"{(most + 1) // 2} or raise capacity"
     )
 
 
@@ -53,7 +54,6 @@ def too_long_a_piece(least: int, most: int) -> str:
         ({"stride": 6, "prefix": 2}, no_new_token(6, "that holds 6 beside the prefix")),
         ({"prefix": -1}, whole("prefix", -1, 0)),
         ({"prefix": 8}, no_room(8, 1)),
-        ({"align": 9}, no_room(0, 9)),
         ({"align": 4, "prefix": 8}, no_room(8, 4)),
         ({"align": 0}, whole("align", 0, 1)),
         (
@@ -63,8 +63,12 @@ def too_long_a_piece(least: int, most: int) -> str:
         ),
         ({"min_length": 0}, whole("min_length", 0, 1)),
         ({"min_fragment": 0}, whole("min_fragment", 0, 1)),
-        ({"min_fragment": 9, "overlong": "fill"}, too_long_a_piece(9, 8)),
-        ({"min_fragment": 6, "overlong": "fill", "stride": 3}, too_long_a_piece(6, 5)),
+        ({"min_fragment": 5, "overlong": "fill"}, too_long_a_piece(5, 8)),
+        ({"min_fragment": 4, "overlong": "fill", "stride": 3}, too_long_a_piece(4, 5)),
+        (
+            {"align": 9, "prefix": 1},
+            "align=9 is more than the 8 places of a row; lower align or raise capacity",
+        ),
         ({"max_documents_per_row": 0}, whole("max_documents_per_row", 0, 1)),
         ({"seed": -1}, whole("seed", -1, 0)),
         ({"shuffle": 1}, "shuffle is 1 but must be True or False"),
@@ -96,8 +100,8 @@ def test_an_impossible_option_is_refused_with_its_remedy(options, message):
         {"align": 8},
         {"align": 4, "prefix": 7},
         {"min_length": 8},
-        {"min_fragment": 8, "overlong": "fill"},
-        {"min_fragment": 5, "overlong": "fill", "stride": 3},
+        {"min_fragment": 4, "overlong": "fill"},
+        {"min_fragment": 3, "overlong": "fill", "stride": 3},
         {"min_fragment": 9},  # only fill cuts to close gaps
         {"min_tail": 8},
         {"min_tail": 5, "stride": 3},

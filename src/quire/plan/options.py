@@ -63,16 +63,22 @@ class PlanOptions:
         self._require_room()
 
     def _require_room(self) -> None:
+        if self.align > self.capacity:
+            raise InvalidOption(
+                f"align={self.align} is more than the {self.capacity} places of a row; lower align "
+                "or raise capacity"
+            )
         if self.max_fragment < 1:
             raise InvalidOption(
                 f"prefix={self.prefix} and align={self.align} leave no room for a token in a row "
                 f"of capacity {self.capacity}; raise capacity or lower prefix or align"
             )
         most = self.max_fragment - self.stride
-        if self.overlong == "fill" and self.min_fragment > most:
+        if self.overlong == "fill" and 2 * self.min_fragment > most + 1 > 1:
             raise InvalidOption(
-                f"min_fragment={self.min_fragment} is more than the {most} new tokens that a row "
-                "holds beside prefix and overlap; lower min_fragment or raise capacity"
+                f"min_fragment={self.min_fragment} is over half of the {most} new tokens that a "
+                f"row holds, so a document of {most + 1} could not be cut without a shorter piece; "
+                f"lower min_fragment to {(most + 1) // 2} or raise capacity"
             )
         if most < self.min_tail:
             remedy = "lower stride or raise capacity" if self.stride else "raise capacity"

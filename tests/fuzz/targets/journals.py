@@ -71,7 +71,7 @@ def _commits(folder: Path) -> Subject:
     def read(given: tuple[str, bytes]) -> str | None:
         for name, data in (seeds | dict([given])).items():
             (out / WORK / name).write_bytes(data)
-        held = read_commits(out / WORK, out, run)
+        held = read_commits(out / WORK, out, run, 1)
         use(held)
         return None if len(held) == len(seeds) else "to be done again"
 

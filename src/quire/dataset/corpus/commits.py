@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from quire.dataset.corpus.output import DATA
 from quire.dataset.corpus.readers.batches import BadRecord
@@ -56,10 +57,11 @@ def write_commit(folder: AnyPath, commit: Commit) -> None:
         temporary.write_bytes(json.dumps(plain, sort_keys=True).encode())
 
 
-def read_commits(folder: AnyPath, out: AnyPath, run: str) -> list[Commit]:
-    """All commits of this run whose shards stand with the bytes that were committed, in order.
+def read_commits(folder: AnyPath, out: AnyPath, run: str, num_files: int) -> list[Commit]:
+    """All commits of this run whose shards have the bytes that were committed, in order.
 
-    What does not hold, or is of another run, is taken away, to be done again. In a store a shard is
+    What does not hold, belongs to another run, or names a file that is not among the inputs, is
+    removed, to be done again. In a store a shard is
     not read again for that: it appeared whole, before its commit, so one of the right size is the
     one committed.
     """
@@ -68,7 +70,12 @@ def read_commits(folder: AnyPath, out: AnyPath, run: str) -> list[Commit]:
     sizes = (out / DATA).sizes() if isinstance(out, RemotePath) else None
     read = each(_read, files, at_once=sizes is not None)
     for file, commit in zip(files, read, strict=True):
-        if commit is not None and commit.run == run and _stands(commit, out, sizes):
+        if (
+            commit is not None
+            and commit.run == run
+            and all(record.file < num_files for record in commit.bad)
+            and _stands(commit, out, sizes)
+        ):
             held.append(commit)
         else:
             file.unlink()
@@ -127,14 +134,27 @@ def sha256_of(path: AnyPath) -> str | None:
     return digest.hexdigest()
 
 
+_KINDS = {"str": (str,), "int": (int,), "bool": (bool,), "int | None": (int, type(None))}
+
+
+def _typed(plain: dict[str, Any], kind: type[Commit] | type[BadRecord]) -> dict[str, Any]:
+    """The fields, if each has the type that is declared, and no number is below zero."""
+    declared = {field.name: str(field.type) for field in fields(kind)}
+    for name, value in plain.items():
+        types = _KINDS.get(declared.get(name, ""), ())
+        if type(value) not in types or (type(value) is int and not 0 <= value < 2**63):
+            raise ValueError(f"{name} is {value!r:.80} but must be {declared.get(name)}")
+    return plain
+
+
 def _read(file: AnyPath) -> Commit | None:
     try:
         plain = json.loads(file.read_bytes().decode())
         if plain.pop("checksum") != checksum(plain) or plain.pop("version") != FORMAT_VERSION:
             return None
-        bad = tuple(BadRecord(**record) for record in plain.pop("bad"))
+        bad = tuple(BadRecord(**_typed(record, BadRecord)) for record in plain.pop("bad"))
         ledger = Ledger.from_dict(plain.pop("ledger")).check()
-        commit = Commit(**plain, bad=bad, ledger=ledger)
+        commit = Commit(**_typed(plain, Commit), bad=bad, ledger=ledger)
         return commit if file.name == f"{commit.name}.json" else None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, QuireError):
         return None

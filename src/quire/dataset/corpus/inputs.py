@@ -25,12 +25,15 @@ KINDS = {
     ".ndjson": "jsonl",
     ".ndjson.gz": "jsonl.gz",
     ".ndjson.zst": "jsonl.zst",
-    ".json.gz": "jsonl.gz",  # lines too, as C4 and others are published
+    ".json": "jsonl",  # lines too, as C4 and others are published
+    ".json.gz": "jsonl.gz",
     ".json.zst": "jsonl.zst",
     ".parquet": "parquet",
     ".arrow": "arrow",
     ".txt": "txt",
 }
+_IN_FOLDERS = [ending for ending in KINDS if ending != ".json"]
+"""Beside data, a folder often has a .json that describes it; such files are named one by one."""
 _BLOCK, _NUM_BLOCKS = 1 << 16, 16
 FINGERPRINT = (
     f"sha256 of the size and of {_NUM_BLOCKS} blocks of {_BLOCK} bytes spread evenly over the "
@@ -224,9 +227,9 @@ def _in_folder(folder: AnyPath) -> Iterator[tuple[AnyPath, str]]:
         return
     files = {_name(path, folder): path for path in _files_below(folder)}
     shown = sorted(name for name in files if not _is_hidden(name))
-    known = [name for name in shown if _kind(files[name])]
+    known = [name for name in shown if name.lower().endswith(tuple(_IN_FOLDERS))]
     if not known:
-        raise InvalidOption(f"{folder} holds no file that ends with {', '.join(KINDS)}")
+        raise InvalidOption(f"{folder} holds no file that ends with {', '.join(_IN_FOLDERS)}")
     if len(known) < len(shown):
         _warn_of_others(folder, sorted(set(shown) - set(known)), len(shown))
     yield from ((files[name], name) for name in known)
@@ -235,7 +238,7 @@ def _in_folder(folder: AnyPath) -> Iterator[tuple[AnyPath, str]]:
 def _warn_of_others(folder: AnyPath, names: Sequence[str], total: int) -> None:
     warnings.warn(
         f"{folder}: {len(names)} of {total} files left unread ({', '.join(names[:3])}); what is "
-        f"read ends with {', '.join(KINDS)}",
+        f"read ends with {', '.join(_IN_FOLDERS)}",
         stacklevel=2,
     )
 

@@ -215,7 +215,7 @@ class _Run:
     def _begin(self, job: PartitionJob, header: dict[str, Any]) -> None:
         if (job.work / RUN).exists():
             require_same(self.out, read_header(job.work / RUN), header)
-            held = read_commits(job.work, self.out, job.run)
+            held = read_commits(job.work, self.out, job.run, len(job.files))
             self._commits = {(commit.partition, commit.piece): commit for commit in held}
         else:
             require_no_shards(self.out)
