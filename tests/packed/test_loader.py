@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import random
 from dataclasses import fields
 from pathlib import Path
@@ -178,6 +180,16 @@ def test_workers_start_every_pass_at_the_loader_s_place(dataset, start, persiste
     for _ in zip(range(2), loader, strict=False):  # iterating moves the loader as well
         pass
     assert tokens(given) == tokens(loader.batch(2, s) for s in range(3, loader.steps_per_epoch))
+
+
+def test_copies_of_a_torch_view_share_their_place_with_workers_of_their_own(dataset):
+    loader = dataset.loader(4)
+    batches = loader.torch()
+    pickled = pickle.loads(pickle.dumps(batches))  # noqa: S301 - our own
+    for copied in (copy.deepcopy(batches), pickled):
+        copied._loader.load_state_dict(loader.state_after(2, 1))
+        assert copied._place.read() == (2, 1) and copied._place._numbers.is_shared()
+    assert batches._place.read() == (0, 0)
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own call

@@ -114,6 +114,11 @@ class TorchBatches(IterableDataset[ModelInputs]):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_dealt": None}  # a worker opens its own
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if not self._num_loads.is_shared():  # a copy, or pickled for something else than a worker
+            self._num_loads.share_memory_()
+
 
 class _StateMissed:
     """Raises at the first batch: an error in ``iter`` would kill the worker, without its text."""

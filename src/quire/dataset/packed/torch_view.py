@@ -74,6 +74,11 @@ class SharedPlace:
     def __init__(self, epoch: int, step: int) -> None:
         self._numbers = torch.tensor([epoch, step]).share_memory_()  # type: ignore[no-untyped-call]
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if not self._numbers.is_shared():  # a copy, or pickled for something else than a worker
+            self._numbers.share_memory_()
+
     def write(self, epoch: int, step: int) -> None:
         """Set what workers read when their next pass starts."""
         self._numbers[0], self._numbers[1] = epoch, step
