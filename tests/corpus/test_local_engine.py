@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 
+import pytest
+
 from quire.dataset.corpus import local_engine
+from quire.dataset.corpus.partition_job import PartitionJob
+from quire.errors import InvalidOption
 from tests.corpus.corpora import hashes, jsonl, pack, texts
 from tests.corpus.pickled_tokenizer import PickledTokenizer
 
@@ -62,3 +67,46 @@ def test_a_partition_whose_worker_died_while_idle_is_done_once(tmp_path, monkeyp
 
 
 _MANY = {"partition_size": 200}
+
+
+def backwards(sizes, capacity, options):
+    """A row for each fragment, the last one first."""
+    return list(range(len(sizes)))[::-1]
+
+
+@pytest.mark.slow
+def test_workers_know_a_strategy_that_their_script_registered(tmp_path, registered):
+    registered("backwards", backwards)
+    path = jsonl(tmp_path / "a.jsonl", texts(60))
+    for workers in (1, 2):
+        pack(path, tmp_path / str(workers), **_MANY, strategy="backwards", workers=workers)
+    assert hashes(tmp_path / "1") == hashes(tmp_path / "2")
+
+
+def test_a_strategy_that_no_process_can_find_is_refused_before_work(tmp_path, registered):
+    registered("local", lambda sizes, capacity, options: list(range(len(sizes))))
+    path = jsonl(tmp_path / "a.jsonl", texts(60))
+    with pytest.raises(InvalidOption, match=r"strategy 'local' cannot be sent to .*, or use w"):
+        pack(path, tmp_path / "out", **_MANY, strategy="local", workers=2)
+    assert not (tmp_path / "out").exists()
+    pack(path, tmp_path / "out", **_MANY, strategy="local", workers=1)
+
+
+def test_a_job_brings_its_strategy_to_a_process_that_does_not_know_it(tmp_path, registered):
+    """As a task of Ray does, which runs the same job."""
+    from quire.plan.strategies import _STRATEGIES
+
+    registered("backwards", backwards)
+    seen = []
+    path = jsonl(tmp_path / "a.jsonl", texts(5))
+    with pytest.MonkeyPatch.context() as patch:
+        run = PartitionJob.__call__
+
+        def forgetful(job, partition, report):
+            _STRATEGIES.pop("backwards")
+            seen.append(partition.number)
+            run(pickle.loads(pickle.dumps(job)), partition, report)  # noqa: S301 - our own
+
+        patch.setattr(PartitionJob, "__call__", forgetful)
+        assert pack(path, tmp_path / "out", strategy="backwards").num_rows >= 5
+    assert seen == [0]

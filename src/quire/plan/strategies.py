@@ -44,6 +44,8 @@ class Strategy:
     """Cuts documents at every row's end, whatever the policy."""
     is_slow: bool = False
     """Searches for seconds, so that a comparison leaves it out unless it is asked for."""
+    function: RowNumbers | None = None
+    """What was registered, for processes that do not know it."""
 
 
 def _tight(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
@@ -83,6 +85,8 @@ def register_strategy(name: str, function: RowNumbers) -> None:
     The function gets the size of every fragment (prefix and alignment included), the size of a row
     and the options; it returns a row number for each fragment. Rows that are too full or hold more
     than ``options.max_documents_per_row`` fragments are refused; a number left out is no row.
+    Worker processes get the function by its name, so it must be defined at the top of a module or
+    script; in one process any function will do.
 
     >>> register_strategy("alone", lambda sizes, capacity, options: list(range(len(sizes))))
     >>> make_plan([3, 2], capacity=10, strategy="alone").num_rows
@@ -102,7 +106,12 @@ def register_strategy(name: str, function: RowNumbers) -> None:
         _require_fit(name, rows, sizes, capacity, options)
         return rows
 
-    _STRATEGIES[name] = Strategy(place=place)
+    _STRATEGIES[name] = Strategy(place=place, function=function)
+
+
+def registered_strategy(name: str) -> RowNumbers | None:
+    """The function that was registered under this name; None where the strategy is built in."""
+    return _strategy(name).function
 
 
 def make_plan(

@@ -22,6 +22,7 @@ from quire.dataset.corpus.partition_job import PartitionJob, Progress, Report
 from quire.dataset.corpus.partitions import Partition
 from quire.errors import InvalidOption, QuireError, WorkerError
 from quire.plan.options import require_integer
+from quire.plan.strategies import RowNumbers
 
 _TRIES = 3
 """How often a partition is begun before the deaths of its workers are taken for its fault."""
@@ -79,7 +80,19 @@ class _Worker:
         self.connection.send(partition)
 
 
+def require_portable(name: str, strategy: RowNumbers | None) -> None:
+    """Raise unless the function of a registered strategy can be found by other processes."""
+    try:
+        ForkingPickler.dumps(strategy)
+    except Exception as error:  # whatever pickle raises for what has no name
+        raise InvalidOption(
+            f"strategy {name!r} cannot be sent to worker processes: {error}; define its function "
+            "at the top of a module, or use workers=1"
+        ) from error
+
+
 def _as_bytes(job: PartitionJob) -> memoryview:
+    require_portable(job.options.strategy, job.strategy)
     try:
         return ForkingPickler.dumps(job)
     except Exception as error:  # whatever a tokenizer's own code raises

@@ -23,6 +23,8 @@ from quire.dataset.corpus.shards import shard_name, write_shard
 from quire.documents import TokenizerLike
 from quire.errors import InvalidDocument
 from quire.ledger import Ledger, Tally
+from quire.plan import register_strategy
+from quire.plan.strategies import RowNumbers
 from quire.storage import AnyPath
 
 
@@ -56,9 +58,13 @@ class PartitionJob:
     committed: frozenset[tuple[int, int]] = frozenset()
     """(partition, piece) of shards that stand already."""
     max_bad_records: int = 0
+    strategy: RowNumbers | None = None
+    """The strategy of the options, where it was registered: other processes do not know it."""
 
     def __call__(self, partition: Partition, report: Report) -> None:
         """Commit every shard of the partition that is not committed yet."""
+        if self.strategy is not None:
+            register_strategy(self.options.strategy, self.strategy)
         # Some slack, so that a line over the edge of a partition makes no shard of its own.
         limit = self.options.partition_bytes + self.options.partition_bytes // 4
         shard = self._shard(partition, 0)

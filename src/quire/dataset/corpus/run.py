@@ -47,6 +47,7 @@ from quire.documents.list_columns import require_column_names
 from quire.errors import InvalidOption, WorkerError, require_flag, unknown_name
 from quire.ledger import Ledger
 from quire.plan.options import require_integer
+from quire.plan.strategies import registered_strategy
 from quire.seals import checksum
 from quire.storage import AnyPath, Named, RemotePath, as_path
 
@@ -192,6 +193,7 @@ class _Run:
             tokenizer=prepared.tokenizer,
             columns=prepared.columns(),
             max_bad_records=self._budget,
+            strategy=registered_strategy(prepared.options.strategy),
         )
 
     def _recorded(self, work: AnyPath) -> dict[str, Any] | None:

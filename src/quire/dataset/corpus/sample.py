@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quire.dataset.corpus.commits import Commit
+from quire.dataset.corpus.local_engine import require_portable
 from quire.dataset.corpus.options import CorpusOptions
 from quire.dataset.corpus.output import DATA, WORK
 from quire.dataset.corpus.partition_job import PartitionJob, Progress
@@ -21,6 +22,8 @@ from quire.dataset.corpus.partitions import first_partitions, text_size
 from quire.dataset.corpus.preparation import prepare
 from quire.documents import TokenizerLike
 from quire.errors import InvalidOption
+from quire.plan import register_strategy
+from quire.plan.strategies import RowNumbers, registered_strategy
 
 _WARMING = 8
 """Before the sample, one that is so many times smaller is packed."""
@@ -63,16 +66,22 @@ def pack_sample(
     """
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
-        return pool.apply(_packed, (inputs, tokenizer, options, size, max_bad_records))
+        strategy = registered_strategy(options.strategy)
+        require_portable(options.strategy, strategy)
+        given = (inputs, tokenizer, options, strategy, size, max_bad_records)
+        return pool.apply(_packed, given)
 
 
 def _packed(
     inputs: Sequence[str | os.PathLike[str]],
     tokenizer: TokenizerLike | None,
     options: CorpusOptions,
+    strategy: RowNumbers | None,
     size: int,
     budget: int,
 ) -> Sample:
+    if strategy is not None:
+        register_strategy(options.strategy, strategy)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     prepared = prepare(inputs, tokenizer, options)
     files, options = prepared.files, prepared.options
