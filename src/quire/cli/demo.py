@@ -21,17 +21,17 @@ console = Console()
 
 
 def demo(
-    max_length: Annotated[int, typer.Option(help="Places in a row.")] = 4096,
+    max_length: Annotated[int, typer.Option(help="Tokens in a row.")] = 4096,
     corpus: Annotated[
         Path | None, typer.Option(help="A folder; every file in it is one document.")
     ] = None,
-    pattern: Annotated[str, typer.Option(help="Which files of the folder.")] = "*.py",
+    pattern: Annotated[str, typer.Option(help="The files of the folder to pack.")] = "*.py",
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("quire-demo"),
 ) -> None:
     """Plan the Python standard library's own sources with every strategy, then pack them.
 
-    A file is a document, a byte is a token. What is packed is recounted, and a few rows are shown;
-    every step says the command that does it. A second run finds the output complete.
+    Each file is a document and each byte a token. The output is verified, and a few rows are shown;
+    every step prints the command that does the same. A second run finds the output complete.
 
     Example: quire demo --max-length 8192
     """

@@ -32,7 +32,7 @@ def inspect(
         typer.Option(help="What turns tokens into text: 'byte', or the path of a tokenizer."),
     ] = None,
     plan: Annotated[
-        str | None, typer.Option(help="Of an index-only output, the plan to show.")
+        str | None, typer.Option(help="The plan to show, of an index-only output.")
     ] = None,
     cache_dir: Annotated[
         Path | None,
@@ -46,14 +46,14 @@ def inspect(
     ] = None,
     tokenized: Annotated[bool, typer.Option("--tokenized", help="Show token ids.")] = False,
     positions: Annotated[bool, typer.Option("--positions", help="Show position ids.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Show documents to their end.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show documents in full.")] = False,
     histogram: Annotated[
-        bool, typer.Option("--histogram", help="Show lengths of the rows and documents instead.")
+        bool, typer.Option("--histogram", help="Show histograms of the lengths instead.")
     ] = False,
 ) -> None:
     """Show packed rows: every document in its own colour, with its start and length.
 
-    With --histogram all rows are counted; of a stream or jsonl, --examples of them if given.
+    With --histogram all rows are counted; of a stream or a jsonl file, as many as --examples says.
 
     Example: quire inspect packed -n 3
     """
@@ -86,7 +86,7 @@ def _variables(given: list[str]) -> dict[str, object]:
     try:
         return {name: yaml.safe_load(value) for name, _, value in pairs}
     except yaml.YAMLError as error:
-        raise InvalidOption(f"a value of --var is no YAML: {error}") from error
+        raise InvalidOption(f"a value of --var is not YAML: {error}") from error
 
 
 def _show(rows: Rows, console: Console, start: int, examples: int, options: DisplayOptions) -> None:

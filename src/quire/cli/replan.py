@@ -1,4 +1,4 @@
-"""`quire replan`: other rows of an index-only output."""
+"""`quire replan`: another plan of rows for an index-only output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def replan(
         str, typer.Argument(help="A folder that quire pack --index-only wrote, or its URI.")
     ],
     *,
-    max_length: Annotated[int | None, typer.Option(help="Places in a row.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Tokens in a row.")] = None,
     strategy: Annotated[
         str | None, typer.Option(help="best_fit, first_fit, greedy, wrapped or tight.")
     ] = None,
@@ -33,11 +33,11 @@ def replan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write the summary as JSON.")] = False,
 ) -> None:
-    """Plan other rows of a corpus that is tokenised already, beside the plans that it has.
+    """Add another plan of rows to a corpus that was packed with --index-only.
 
-    No text is read and no token moved. What is not given stays as the corpus was packed. Open it
-    with quire.PackedDataset(PATH, plan=NAME). A plan that is there already is left as it is, so
-    after an interruption the same command is all there is to do.
+    No text is read and no token is moved. Options that are not given stay as the corpus was packed.
+    Open the rows with quire.PackedDataset(PATH, plan=NAME). A plan that exists already is left as
+    it is, so after an interruption run the same command again.
 
     Example: quire replan ./packed --max-length 8192 --strategy wrapped
     """

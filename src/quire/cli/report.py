@@ -17,10 +17,10 @@ def report(
     ] = Path("report.html"),
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="The tokenizer that packed it, to show text; bytes need none."),
+        typer.Option(help="The tokenizer that packed it, to show text; byte needs none."),
     ] = None,
     plan: Annotated[
-        str | None, typer.Option(help="Of an index-only output, the plan to show.")
+        str | None, typer.Option(help="The plan to show, of an index-only output.")
     ] = None,
     cache_dir: Annotated[
         Path | None,
@@ -36,8 +36,8 @@ def report(
 ) -> None:
     """Write one self-contained HTML page: ledger, fill, lengths, costs, mix, and the rows.
 
-    The page loads nothing from a network. Text of documents is shown as text; say --samples 0 to
-    leave it out.
+    The page loads nothing from a network. It shows the text of a few documents; --samples 0 leaves
+    it out.
 
     Example: quire report packed -o report.html
     """

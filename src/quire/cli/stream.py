@@ -1,4 +1,4 @@
-"""`quire stream`: run a stream, show how fast and how full it is, leave and take it up again."""
+"""`quire stream`: run a stream, show its throughput and utilisation, save and resume it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,19 @@ _LINES_EVERY_SECONDS = 5.0
 
 
 def stream(
-    config: Annotated[Path, typer.Option(help="A YAML file with data, train and model.")],
+    config: Annotated[
+        Path, typer.Option(help="A YAML file with the sections data, train and model.")
+    ],
     *,
     override: Annotated[
-        list[str] | None, typer.Option(help="name=value over the config, such as data.seed=1.")
+        list[str] | None,
+        typer.Option(help="name=value in place of the config's, such as data.seed=1."),
     ] = None,
     batches: Annotated[
-        int | None, typer.Option(min=0, help="Stop behind so many batches; by default at the end.")
+        int | None, typer.Option(min=0, help="Stop after this many batches; by default at the end.")
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="Go on from this state if it exists, and save it there.")
+        Path | None, typer.Option(help="Resume from this state if it exists, and save it there.")
     ] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Write statistics as JSON.")] = False,
 ) -> None:
@@ -51,7 +54,7 @@ def stream(
             opened.set_state(load_state(state))
         try:
             _run(opened, batches, interrupted)
-        finally:  # behind an error, too, the last batch's state is good
+        finally:  # after an error, too, the state of the last batch is good
             if state is not None:
                 save_state(opened.get_state(), state)
         _report(opened, as_json=stats)
