@@ -305,3 +305,56 @@ def test_no_way_of_packing_texts_raises_an_alarm(tmp_path_factory, values, shape
     path = jsonl(folder / "a.jsonl", values)
     pack(path, folder / "out", **shape, **specials, **limits)
     assert problems(folder / "out", path, "byte") == []
+
+
+SAID, HEARD = "the answer to that question is no", "is the answer to this question yes"
+
+
+@pytest.fixture
+def talk(tmp_path):
+    messages = [{"role": "user", "content": HEARD}, {"role": "assistant", "content": SAID}]
+    return jsonl(tmp_path / "a.jsonl", [{"messages": messages}])
+
+
+def test_labels_are_seen_to_be_wrong_where_packer_and_check_find_the_same_wrong_turns(
+    tmp_path, talk, monkeypatch
+):
+    options = {"max_length": 64, "messages_key": "messages"}
+    pack(talk, tmp_path / "right", QWEN3, **options)
+    assert problems(tmp_path / "right", talk, QWEN3) == []
+
+    def everything(plain):
+        def find(messages, template):
+            text = template.render(messages)
+            return text, [(0, len(text))]
+
+        return find
+
+    monkeypatch.setattr("quire.documents.chat._turns_of", everything)
+    pack(talk, tmp_path / "wrong", QWEN3, **options)
+    (problem,) = problems(tmp_path / "wrong", talk, QWEN3)
+    assert "labels 0 to" in problem
+
+
+@pytest.mark.parametrize(
+    ("records", "old", "new"),
+    [
+        ([([1, 2], [MASKED] * 2), ([3] * 9, [3] * 9)], "unsupervised", "row_too_short"),
+        ([([1, 2], [1, 2]), ([3] * 15, [3] * 15)], "row_too_short", "unsupervised"),
+        ([([1], [MASKED]), ([3] * 16, [3] * 16)], "row_too_short", "unsupervised"),
+    ],
+    ids=["untrained", "trained", "one token"],
+)
+def test_a_document_of_one_fragment_has_one_reason(tmp_path, records, old, new):
+    path = jsonl(tmp_path / "a.jsonl", [{"input_ids": i, "labels": n} for i, n in records])
+    out = tmp_path / "out"
+    pack(path, out, None, pretokenized=True, max_length=16, min_len=3)
+    assert problems(out, path) == []
+
+    def rename(manifest):
+        for ledger in (manifest["ledger"], manifest["shards"][0]["ledger"]):
+            for tally in ledger.values():
+                tally["dropped"][new] = tally["dropped"].pop(old)
+
+    forge(out, rename)
+    assert problems(out, path) != []

@@ -84,6 +84,11 @@ class Drops:
         """The most tokens of a document that a row holds."""
         return int(self._options["max_length"]) - self._prefix
 
+    @property
+    def _cuts_at_rows(self) -> bool:
+        """Whether a document may be cut though it fits into a row."""
+        return bool(self._options["overlong"] == "fill" or self._options["strategy"] == "wrapped")
+
     def _parts(self, start: int, stop: int, length: int) -> Iterator[tuple[int, int, bool]]:
         """(start, stop, whether it was cut off) of the parts of a gap that have one reason each."""
         policy, edge = self._options["overlong"], length
@@ -115,17 +120,24 @@ class Drops:
             return True
         short = int(self._options["min_len"]) - 1 - self._prefix
         taught = np.arange(stop - start)
-        if labels is not None:
+        if labels is not None and length > 1:  # of one token no label is a target
             taught = np.flatnonzero(labels[start:stop] != _IGNORED)
         span = int(taught[-1] - taught[0]) + 1 if len(taught) else 0
+        may_be_short, may_be_unsupervised = short > 0, labels is not None and length > 1
+        if whole and length <= self._fragment and not self._cuts_at_rows:
+            span = size if span else 0  # one fragment has one reason
+            may_be_short, may_be_unsupervised = (
+                may_be_short and span > 0,
+                may_be_unsupervised and not span,
+            )
         if not self._rows or span > max(short, 0):
             return False
-        may_be_short, may_be_unsupervised = short > 0, labels is not None
         if not (may_be_short or may_be_unsupervised):
             return False
         at_most = min(size, short) if may_be_unsupervised else size
-        self._between("tokens", "row_too_short", span, at_most if may_be_short else 0)
-        self._between("tokens", "unsupervised", size - max(at_most, 0), size - span)
+        at_most = at_most if may_be_short else 0
+        self._between("tokens", "row_too_short", span, at_most)
+        self._between("tokens", "unsupervised", size - at_most, size - span)
         if whole:
             certain = int(span > 0)
             self._between("documents", "row_too_short", certain, int(may_be_short))

@@ -1,7 +1,8 @@
 """The documents that inputs give: their tokens, and the columns beside them.
 
-Files and records are read by other code than that which packed them. The tokenizer is the same one,
-and for conversations so is what finds the assistant's turns.
+Files and records are read by other code than that which packed them, and conversations rendered by
+the tokenizer's own method. The tokenizer is the same one, and so is what finds the assistant's
+turns; but inside messages whose place is certain, labels are derived apart from it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from quire.documents.chat import conversation_encoder, without_nulls
 from quire.documents.chat_template import as_chat_tokenizer
 from quire.errors import InvalidDocument, InvalidOption
 from quire.storage import AnyPath, local_copy
+from quire.verify.input_chats import Chats
 from quire.verify.input_values import Values, records_of
 
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -30,6 +32,7 @@ Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 FILE_SHIFT = 40
 """A document's number is that of its file, shifted by this, plus that of its record."""
 _BATCH = 256
+_IGNORED = -100
 _ZEROS_FROM = {"attention_mask": 0, "position_ids": 1}
 """Columns in which a zero from this place on shows padding, or several documents."""
 _PACKED = ("document_starts", "seq_lengths")
@@ -150,6 +153,7 @@ def _is_unfit(values: Values, columns: Sequence[str]) -> bool:
 
 def _chat_encoder(options: Mapping[str, Any], named: TokenizerLike) -> Encoder:
     key, tools_key = options["messages_key"], options.get("tools_key")
+    chats = Chats(named, options.get("chat_date"))
     rendered = conversation_encoder(
         as_chat_tokenizer(named), options["assistant_only"], options.get("chat_date")
     )
@@ -161,11 +165,16 @@ def _chat_encoder(options: Mapping[str, Any], named: TokenizerLike) -> Encoder:
                 yield None
                 continue
             tools = None if tools_key is None else without_nulls(values.get(tools_key))
+            messages = without_nulls(messages)
             try:
-                ids, labels = rendered(without_nulls(messages), tools)
+                _, found = rendered(messages, tools)
             except InvalidDocument:
                 yield None
-            else:
-                yield {"input_ids": np.array(ids), "labels": np.array(labels)}
+                continue
+            ids, said, heard = chats(messages, tools)
+            labels = np.array(found)
+            if options["assistant_only"] and len(labels) == len(ids):
+                labels = np.where(said, ids, np.where(heard, _IGNORED, labels))
+            yield {"input_ids": ids, "labels": labels}
 
     return Encoder(keys=(key,) if tools_key is None else (key, tools_key), encode=encode)

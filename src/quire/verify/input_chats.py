@@ -1,0 +1,95 @@
+"""Conversations, rendered again: by the tokenizer's own methods, not by the code that packs."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.documents import TokenizerLike
+from quire.documents.chat_template import as_chat_tokenizer
+from quire.errors import InvalidOption
+
+Mask = npt.NDArray[np.bool]
+_ASKS_FOR_DATE = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
+_CERTAIN = 16
+"""Texts of so many characters that occur once are taken to be where a message was written."""
+
+
+class Chats:
+    """Messages and tools to tokens, and of some tokens who says them."""
+
+    def __init__(self, named: TokenizerLike, date: str | None) -> None:
+        self._tokenizer: Any = as_chat_tokenizer(named)
+        self._date = None if date is None else datetime.datetime.fromisoformat(date)
+
+    def __call__(
+        self, messages: Sequence[Any], tools: object
+    ) -> tuple[npt.NDArray[np.int64], Mask, Mask]:
+        """Token ids, tokens that the assistant says for certain, and tokens that others say.
+
+        A message is found by its text, if that is long enough and occurs once in the rendered
+        conversation. Nothing is known of the other tokens.
+        """
+        turns = [_filled(message) for message in messages]
+        text = self._render(turns, tools)
+        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids = np.array(encoded["input_ids"], dtype=np.int64)
+        offsets = np.array(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+        said, heard = (_inside(offsets, _places(turns, text, own)) for own in (True, False))
+        return ids, said & ~heard, heard & ~said
+
+    def _render(self, turns: list[dict[str, Any]], tools: object) -> str:
+        listed = json.loads(tools) if isinstance(tools, str) and tools else tools
+        given = {"tools": _filled(listed)} if listed else {}
+        source = self._dated(self._tokenizer.get_chat_template(**given))
+        text: str = self._tokenizer.apply_chat_template(
+            turns, tokenize=False, chat_template=source, **given
+        )
+        return text
+
+    def _dated(self, source: str) -> str:
+        """The template with the date of the manifest where it asks for today's."""
+        date = self._date
+        if date is None:
+            return source
+        dated = _ASKS_FOR_DATE.sub(lambda match: repr(date.strftime(match[2])), source)
+        if "strftime_now" in dated:
+            raise InvalidOption(
+                "the chat template computes the format of its date, so its conversations cannot be "
+                "compared; leave --inputs out"
+            )
+        return dated
+
+
+def _filled(message: Any) -> Any:  # noqa: ANN401 - a JSON value
+    """A message without nulls, and with content."""
+    if not isinstance(message, dict):
+        return message
+    given = {key: value for key, value in message.items() if value is not None}
+    return {"content": "", **given} if "role" in given else given
+
+
+def _places(turns: Sequence[Any], text: str, own: bool) -> Iterator[tuple[int, int]]:
+    """Where the assistant's messages, or those of others, are for certain."""
+    for turn in turns:
+        content = turn.get("content")
+        if isinstance(content, str) and (turn.get("role") == "assistant") is own:
+            content = content.strip()
+            if len(content) >= _CERTAIN and text.count(content) == 1:
+                start = text.index(content)
+                yield start, start + len(content)
+
+
+def _inside(offsets: npt.NDArray[np.int64], places: Iterator[tuple[int, int]]) -> Mask:
+    """The tokens that lie wholly inside one of the places."""
+    inside = np.zeros(len(offsets), dtype=bool)
+    for start, stop in places:
+        begins, ends = offsets.T
+        inside |= (begins >= start) & (ends <= stop) & (begins < ends)
+    return inside
