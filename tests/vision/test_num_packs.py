@@ -133,6 +133,15 @@ def test_more_packs_than_samples_and_fewer_than_there_are_are_refused():
         len(dataset)
 
 
+def test_a_number_that_one_rank_cannot_reach_is_an_error_on_every_rank():
+    samples = [{"id": n, "length": 70} for n in range(5)]  # rank 1 has two of them
+    for rank in range(2):
+        dataset = PackedVLDataset(samples, packing_length=80, rank=rank, world_size=2)
+        dataset.fix_num_packs(3)
+        with pytest.raises(InvalidOption, match="rank 1 has 2 samples but another rank has 3"):
+            len(dataset)
+
+
 @pytest.mark.parametrize("num_skipped", [0, 1, 7, 1000])
 def test_skipped_packs_are_not_read_and_count_as_delivered(num_skipped):
     samples = Samples()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -156,3 +157,35 @@ class Epoch:
             "lengths": self._lengths_hash,
             "dataset": found if isinstance(found, str) else None,
         }
+
+
+class LoggedPacks:
+    """The iterator that loaders get: the packs, and a line in the log after the last one."""
+
+    def __init__(self, packs: Packs, log: Callable[[], None]) -> None:
+        self._packs, self._log, self._logged = packs, log, False
+
+    def __iter__(self) -> LoggedPacks:
+        return self
+
+    def __next__(self) -> list[Any]:
+        try:
+            return next(self._packs)
+        except StopIteration:
+            if not self._logged:
+                self._log()
+            self._logged = True
+            raise
+
+
+class UnopenedPacks:
+    """An iterator that raises what happened when the packs were opened."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __iter__(self) -> UnopenedPacks:
+        return self
+
+    def __next__(self) -> list[Any]:
+        raise self._error

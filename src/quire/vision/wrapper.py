@@ -14,7 +14,7 @@ from quire.plan.options import require_integer
 from quire.vision.budgets import Budgets
 from quire.vision.dataset_styles import IterableStylePacks, MapStylePacks
 from quire.vision.delivery import logger
-from quire.vision.epochs import Epoch, Packing, Packs
+from quire.vision.epochs import Epoch, LoggedPacks, Packing, Packs, UnopenedPacks
 from quire.vision.lengths import KnownLengths
 from quire.vision.options import OF_THE_TRAINER, Scope, VisionPackingOptions
 from quire.vision.planned import PlannedPacks
@@ -225,7 +225,7 @@ class PackedVLDataset(IterableBase):
         except Exception as error:
             if not is_worker():
                 raise
-            return _Unopened(error)  # torch loses what a persistent worker raises before `next`
+            return UnopenedPacks(error)  # torch loses what a persistent worker raises before `next`
 
     def _opened(self) -> Iterator[list[Any]]:
         packs = self.current_epoch().open_packs()
@@ -234,7 +234,13 @@ class PackedVLDataset(IterableBase):
             packs.skip(worker_share().count_below(self._skip))
         # Not before all is read: who tries again after an error goes on behind the same state.
         self._packs, self._resume, self._skip = packs, None, 0
-        return _Deliveries(self, packs)
+        return LoggedPacks(packs, lambda: self._log_end_of(packs))
+
+    def _log_end_of(self, packs: Packs) -> None:
+        if packs is self._packs:
+            part = worker_share()
+            where = f"worker {part.index} of {part.count}: " if part.count > 1 else ""
+            logger.info("%s%s", where, self.telemetry().line())
 
     def _set_off(self, packs: Packs) -> None:
         """Begin the epoch, or go on behind the loaded state; one that is no good is dropped."""
@@ -322,37 +328,3 @@ class PackedVLDataset(IterableBase):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_packs": None}  # a worker makes its own
-
-
-class _Unopened:
-    """An iterator that raises what happened when the packs were opened."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def __iter__(self) -> _Unopened:
-        return self
-
-    def __next__(self) -> list[Any]:
-        raise self._error
-
-
-class _Deliveries:
-    """The iterator that loaders get: the packs, and a line in the log behind the last one."""
-
-    def __init__(self, dataset: PackedVLDataset, packs: Packs) -> None:
-        self._dataset, self._packs, self._logged = dataset, packs, False
-
-    def __iter__(self) -> _Deliveries:
-        return self
-
-    def __next__(self) -> list[Any]:
-        try:
-            return next(self._packs)
-        except StopIteration:
-            if not self._logged and self._packs is self._dataset._packs:
-                part = worker_share()
-                where = f"worker {part.index} of {part.count}: " if part.count > 1 else ""
-                logger.info("%s%s", where, self._dataset.telemetry().line())
-            self._logged = True
-            raise
