@@ -1,12 +1,17 @@
 """A conversation to token ids and labels on what the assistant says, against transformers'
-`apply_chat_template`, which gives only the ids. Both sides take turns, best of several runs.
+`apply_chat_template`, which gives only the ids. Both sides take turns; CPU time, best of several
+runs.
 """
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable
+
 from tests.tokenizer_files import load, parameters
 
-from benchmarks.harness import Table, best_of_interleaved, milliseconds, ratio
+from benchmarks.harness import Table, milliseconds, ratio
 from quire.documents.chat import conversation_encoder
 
 TITLE = "Conversations"
@@ -15,8 +20,9 @@ SHORT = [
     {"role": "user", "content": "What is the capital of France, and how many people live there?"},
     {"role": "assistant", "content": "Paris; about 2.1 million people live in the city itself."},
 ]
-CALLS = 200
-TURNS = (100, 200, 400, 800)
+CALLS = 10
+REPEATS = 25
+TURNS = (100, 800)
 
 
 def run() -> list[Table]:
@@ -38,9 +44,20 @@ def run() -> list[Table]:
                 for _ in range(calls):
                     encode(talk)
 
-            slow, fast = (t / calls for t in best_of_interleaved(7, theirs, ours))
+            slow, fast = (t / calls for t in _cpu_times(theirs, ours))
             table.add(name, shown, milliseconds(slow), milliseconds(fast), ratio(fast / slow))
     return [table]
+
+
+def _cpu_times(*functions: Callable[[], None]) -> list[float]:
+    """The least CPU seconds of each function, taken in turns."""
+    best = [math.inf] * len(functions)
+    for _ in range(REPEATS):
+        for place, function in enumerate(functions):
+            start = time.process_time()
+            function()
+            best[place] = min(best[place], time.process_time() - start)
+    return best
 
 
 def _talks() -> list[tuple[str, list[dict[str, str]], int]]:
