@@ -81,7 +81,7 @@ class Producer:
                 )
         for stream, lane in self._lanes.items():
             lane.restore(streams[str(stream)])
-        self._step = step
+        self._step, self._num_padded = step, 0
 
     def _count_padded(self, ready: Mapping[int, int]) -> None:
         """Warn at the second batch that is not full: one alone is the end of all streams."""
