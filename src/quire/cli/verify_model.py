@@ -44,7 +44,8 @@ def verify_model(
 
     Exit code 0: isolated. 1: it is not, or it could not be proven. 2: the check could not be made.
 
-    The weights must be trained or random: no leak can be seen in a model whose head is all zeros.
+    The model is examined in training mode. The weights must be trained or random: no leak can be
+    seen in a model whose head is all zeros.
 
     Example: quire verify-model ./my-model --with-attention-mask
     """

@@ -16,7 +16,7 @@ DTYPES = ("auto", "float64", "float32", "bfloat16", "float16")
 def load_causal_lm(
     path: Path, dtype: str = "auto", attn_implementation: str | None = None
 ) -> torch.nn.Module:
-    """The model of this folder, ready for evaluation; nothing is fetched, no code of it is run."""
+    """The model of this folder, ready for training; nothing is fetched, no code of it is run."""
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     if not (path / "config.json").is_file():
@@ -34,7 +34,7 @@ def load_causal_lm(
         )
     except Exception as error:
         raise _not_loaded(path, attn_implementation, error) from error
-    loaded: torch.nn.Module = model.eval()
+    loaded: torch.nn.Module = model.train()
     return loaded
 
 

@@ -49,7 +49,8 @@ def undisturbed(model: object) -> Iterator[None]:
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count() if used else 0)):
         try:
             yield
         finally:
