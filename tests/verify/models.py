@@ -7,26 +7,12 @@ import functools
 import numpy as np
 import torch
 import transformers
+from tools.architectures import EXPERTS, GROUPED, PLAIN, STATE, VOCABULARY
 
 from quire.boundaries import Boundaries
 from quire.collate import DataCollatorForCausalLM
 
 torch.set_num_threads(1)  # the models are too small to be shared out
-
-VOCABULARY = 64
-SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-GROUPED = SIZES | {"num_key_value_heads": 2}
-EXPERTS = GROUPED | {"num_experts_per_tok": 2}
-STATE = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8}
 
 CONFIGS = {
     "llama": lambda: transformers.LlamaConfig(**GROUPED),
@@ -40,7 +26,7 @@ CONFIGS = {
         sliding_window=4,
         layer_types=["sliding_attention", "full_attention"],
     ),
-    "gpt_neox": lambda: transformers.GPTNeoXConfig(**SIZES),
+    "gpt_neox": lambda: transformers.GPTNeoXConfig(**PLAIN),
     "gpt2": lambda: transformers.GPT2Config(
         vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=64
     ),
@@ -55,7 +41,7 @@ CONFIGS = {
         experts_implementation="batched_mm",
     ),
     "gpt_oss": lambda: transformers.GptOssConfig(
-        **EXPERTS, head_dim=8, num_local_experts=4, sliding_window=4, pad_token_id=0
+        **EXPERTS, head_dim=8, num_local_experts=4, sliding_window=4
     ),
     "mamba2": lambda: transformers.Mamba2Config(
         **STATE, num_heads=4, head_dim=16, n_groups=1, chunk_size=8

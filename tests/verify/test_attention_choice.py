@@ -8,33 +8,14 @@ import pickle
 
 import pytest
 import torch
-import transformers
-from tests.verify.models import SIZES, VOCABULARY, Tokenizer, model, rows
+from tests.verify.models import Tokenizer, model, rows
+from tools.architectures import build
 
 from quire.collate import DataCollatorForCausalLM
 from quire.errors import InvalidOption, ModelError
 from quire.verify import attention_choice, check_isolation
 
-SMALL = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2}
-CONFIGS = {
-    "opt": lambda: transformers.OPTConfig(
-        **SMALL, ffn_dim=64, num_attention_heads=4, max_position_embeddings=64, pad_token_id=0
-    ),
-    "mpt": lambda: transformers.MptConfig(
-        vocab_size=VOCABULARY, d_model=32, n_layers=2, n_heads=4, max_seq_len=64
-    ),
-    "falcon": lambda: transformers.FalconConfig(**SMALL, num_attention_heads=4),
-    "bloom": lambda: transformers.BloomConfig(**SMALL, n_head=4),
-    "biogpt": lambda: transformers.BioGptConfig(**SIZES, pad_token_id=0),
-}
-
-
-@functools.cache
-def other_model(name: str, backend: str = "eager"):
-    torch.manual_seed(0)
-    return transformers.AutoModelForCausalLM.from_config(
-        CONFIGS[name](), attn_implementation=backend
-    ).eval()
+other_model = functools.cache(build)
 
 
 def collator(given, **options) -> DataCollatorForCausalLM:
@@ -60,11 +41,21 @@ def test_the_default_form_stays_where_it_is_isolated(name, backend):
     [("opt", "sdpa"), ("opt", "eager"), ("mpt", "eager"), ("falcon", "sdpa"), ("biogpt", "eager")],
 )
 def test_a_model_that_ignores_position_ids_gets_a_mask_of_its_backend(name, backend):
-    given = other_model(name, backend)
+    given = other_model(name, backend, torch.float32)
     plain = check_isolation(given, dict(DataCollatorForCausalLM(Tokenizer())(rows())))
     assert plain.verdict == "leak"
     made = collator(given)
     assert (made.attention, made.windows) == (backend, None)
+    assert_isolated(given, made)
+
+
+@pytest.mark.parametrize("name", ["opt", "biogpt"])
+def test_a_model_in_bfloat16_gets_an_eager_mask_of_its_own_dtype(name):
+    given = other_model(name, "eager", torch.bfloat16)
+    made = collator(given)
+    assert (made.attention, made.mask_dtype) == ("eager", "bfloat16")
+    mask = made(rows())["attention_mask"]
+    assert (mask.dtype, float(mask[0, 0, 1, 0])) == (torch.bfloat16, 0.0)
     assert_isolated(given, made)
 
 
@@ -85,7 +76,10 @@ def test_a_model_that_mixes_windows_gets_a_mask_for_each_type_of_layer():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (lambda: other_model("bloom"), "in BloomForCausalLM with eager attention: attention='tr"),
+        (
+            lambda: other_model("bloom", "eager", torch.float32),
+            "in BloomForCausalLM with eager attention: attention='tr",
+        ),
         (lambda: model("mamba", "eager"), r"is not isolated \(leak: .*MambaMixer carry a state"),
     ],
     ids=["bloom", "mamba"],
@@ -120,7 +114,7 @@ def test_the_proof_is_made_once_for_a_model_in_one_state(monkeypatch):
 
 
 def test_a_model_in_training_mode_is_chosen_for_and_stays_in_it():
-    given = copy.deepcopy(other_model("opt")).train()
+    given = copy.deepcopy(other_model("opt", "eager", torch.float32)).train()
     assert collator(given).attention == "eager"
     assert given.training
 
@@ -136,6 +130,8 @@ def test_the_collator_does_not_keep_the_model():
     [
         ({"windows": 4}, "leaves them to the model; use attention='sdpa' or 'eager'"),
         ({"windows": 4, "attention": "varlen"}, "attention='varlen' leaves them to the model"),
+        ({"mask_dtype": "bfloat"}, "unknown mask_dtype 'bfloat'; did you mean 'bfloat16'"),
+        ({"mask_dtype": "float16", "return_tensors": "np"}, "use return_tensors='pt'"),
         ({"model": "llama"}, "model is a str, but the proof needs a torch module"),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 
 import pytest
 import torch
@@ -18,6 +20,8 @@ from tests.verify.models import (
 )
 
 from quire.verify import check_isolation
+from quire.verify.groups import halvings
+from quire.verify.report import Document
 
 SEGMENTS = boundaries().segment_ids()
 
@@ -114,3 +118,28 @@ def test_the_cache_of_a_vision_model_is_looked_up_in_its_text_config():
     report = check_isolation(vision_model(), without_use_cache(four), segment_ids=SEGMENTS)
     assert (report.verdict, report.diagnosis.confirmed) == ("leak", True)
     assert report.diagnosis.cause.startswith("use_cache is on")
+
+
+def test_what_moves_only_if_two_documents_change_together_is_a_leak_of_both():
+    batch = segment_batch()
+    first, third = batch["input_ids"][0, 0].item(), batch["input_ids"][0, 12].item()
+
+    def watches_two(input_ids, segment_ids):
+        both = input_ids[0, 0] != first and input_ids[0, 12] != third
+        logits = averager(input_ids, segment_ids)
+        return logits + (segment_ids == 2)[..., None] * float(both)
+
+    averager = Averager()
+    report = check_isolation(watches_two, batch, embedding=averager.table)
+    assert report.verdict == "leak"
+    sources = {(pair.source.row, pair.source.number) for pair in report.pairs}
+    assert {(0, 1), (0, 3)} <= sources
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 8, 33])
+def test_any_two_documents_are_apart_in_one_of_few_groups(count):
+    documents = [Document(row=row, number=1, start=0, stop=1) for row in range(count)]
+    groups = list(halvings(documents))
+    assert len(groups) <= 2 * math.ceil(math.log2(count))
+    for one, other in itertools.permutations(documents, 2):
+        assert any(one in group and other not in group for group in groups)

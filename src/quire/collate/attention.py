@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quire.boundaries import Boundaries
-from quire.collate.tensors import Batch
+from quire.collate.tensors import Array, Batch
 
 if TYPE_CHECKING:
     from quire.masks.dense import Windows
@@ -38,17 +38,27 @@ def sdpa_arguments(boundaries: Boundaries, windows: Windows = None) -> Batch:
     return {"attention_mask": masks_by_layer(lambda window: bool_mask(segments, window), windows)}
 
 
-def eager_arguments(boundaries: Boundaries, windows: Windows = None) -> Batch:
-    """A float mask `[B, 1, T, T]`, which eager attention adds, or one for each type of layer;
-    32-bit, as its softmax is."""
+def eager_arguments(
+    boundaries: Boundaries, windows: Windows = None, dtype: str = "float32"
+) -> Batch:
+    """A float mask `[B, 1, T, T]`, which eager attention adds, or one for each type of layer.
+
+    32-bit, as its softmax is. Some models (OPT, BioGPT) multiply what comes out with values of the
+    model's own dtype and so need that; numpy knows no bfloat16, so it is a torch tensor.
+    """
     from quire.masks.dense import float_mask, masks_by_layer
 
     segments = boundaries.segment_ids()
-    return {
-        "attention_mask": masks_by_layer(
-            lambda window: float_mask(segments, np.float32, window), windows
-        )
-    }
+
+    def mask(window: int | None) -> Array:
+        if dtype == "float32":
+            return float_mask(segments, np.float32, window)
+        import torch
+
+        of_model: torch.dtype = getattr(torch, dtype)
+        return float_mask(torch.from_numpy(segments), of_model, window)
+
+    return {"attention_mask": masks_by_layer(mask, windows)}
 
 
 def flex_arguments(boundaries: Boundaries) -> Batch:
@@ -99,5 +109,6 @@ ATTENTION: Mapping[str, Callable[[Boundaries], Batch]] = MappingProxyType(
     }
 )
 
-DENSE = MappingProxyType({"sdpa": sdpa_arguments, "eager": eager_arguments})
+DENSE = ("sdpa", "eager")
 """The forms that take the place of the model's own masks, and of its sliding windows."""
+MASK_DTYPES = ("float32", "bfloat16", "float16", "float64")

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import numpy.typing as npt
 
 from quire.boundaries import Boundaries, require_multiple
-from quire.collate.attention import ATTENTION, DENSE, padded_varlen_arguments
+from quire.collate.attention import (
+    ATTENTION,
+    DENSE,
+    MASK_DTYPES,
+    eager_arguments,
+    padded_varlen_arguments,
+    sdpa_arguments,
+)
 from quire.collate.layout import fit, place, places_needed
 from quire.collate.missing_starts import (
     LostStartsWarning,
@@ -80,6 +87,8 @@ class DataCollatorForCausalLM:
     windows: Windows = None
     """Sliding windows for the masks of ``sdpa`` and ``eager``: one for all layers, or one (or None)
     for each of the model's `layer_types`, which makes `attention_mask` a mapping of masks."""
+    mask_dtype: str = "float32"
+    """Of the mask of ``eager``: some models need their own dtype, and with `model` they get it."""
     model: InitVar[object | None] = None
     """The model that the batches are for. The form is proven on it, once for each model, by
     `quire.verify.check_isolation` on a small batch, or refused with a ModelError. Not kept."""
@@ -112,7 +121,13 @@ class DataCollatorForCausalLM:
             raise unknown_name("attention", self.attention, ATTENTION)
         if self.attention == "flex" and self.return_tensors == "np":
             raise InvalidOption("attention='flex' makes a torch BlockMask; use return_tensors='pt'")
-        if self.windows is not None and self.attention not in tuple(DENSE):
+        if self.mask_dtype not in MASK_DTYPES:
+            raise unknown_name("mask_dtype", self.mask_dtype, MASK_DTYPES)
+        if self.mask_dtype != "float32" and self.return_tensors == "np":
+            raise InvalidOption(
+                f"mask_dtype={self.mask_dtype!r} makes a torch mask; use return_tensors='pt'"
+            )
+        if self.windows is not None and self.attention not in DENSE:
             raise InvalidOption(
                 f"windows={self.windows!r} are for masks of our own, but attention="
                 f"{self.attention!r} leaves them to the model; use attention='sdpa' or 'eager'"
@@ -121,9 +136,10 @@ class DataCollatorForCausalLM:
     def _choose_attention(self, model: object) -> None:
         from quire.verify.attention_choice import choose_attention
 
-        chosen = choose_attention(model, self.attention, self.windows)
+        chosen = choose_attention(model, self.attention, self.windows, self.mask_dtype)
         object.__setattr__(self, "attention", chosen.attention)
         object.__setattr__(self, "windows", chosen.windows)
+        object.__setattr__(self, "mask_dtype", chosen.mask_dtype)
         self._require_attention()
 
     def __call__(self, features: Sequence[Feature]) -> Batch:
@@ -176,8 +192,10 @@ class DataCollatorForCausalLM:
     def _attention_arguments(self, boundaries: Boundaries) -> Batch:
         if self.attention is None:
             return {}
-        if self.attention in DENSE:
-            return DENSE[self.attention](boundaries, self.windows)
+        if self.attention == "sdpa":
+            return sdpa_arguments(boundaries, self.windows)
+        if self.attention == "eager":
+            return eager_arguments(boundaries, self.windows, self.mask_dtype)
         arguments = ATTENTION[self.attention](boundaries)
         if self.attention == "varlen" and self.pad_documents_to > 1:
             arguments |= padded_varlen_arguments(boundaries)

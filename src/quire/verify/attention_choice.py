@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
+from quire.collate.attention import MASK_DTYPES
 from quire.errors import InvalidOption, ModelError
 from quire.masks.dense import Windows
 from quire.verify.causes import recurrent_layers
@@ -30,22 +31,27 @@ LONGEST_PROOF = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionChoice:
-    """The collator's options `attention` and `windows`."""
+    """The collator's options of the same names."""
 
     attention: str | None
     windows: Windows = None
+    mask_dtype: str = "float32"
 
     def __str__(self) -> str:
         """The options as a caller writes them."""
         windows = "" if self.windows is None else f", windows={self.windows!r}"
-        return f"attention={self.attention!r}{windows}"
+        dtype = "" if self.mask_dtype == "float32" else f", mask_dtype={self.mask_dtype!r}"
+        return f"attention={self.attention!r}{windows}{dtype}"
 
 
 _PROVEN: WeakKeyDictionary[torch.nn.Module, dict[object, AttentionChoice]] = WeakKeyDictionary()
 
 
 def choose_attention(
-    model: object, attention: str | None = "transformers", windows: Windows = None
+    model: object,
+    attention: str | None = "transformers",
+    windows: Windows = None,
+    mask_dtype: str = "float32",
 ) -> AttentionChoice:
     """The first form that `check_isolation` finds isolated in this model, as it is now.
 
@@ -61,9 +67,9 @@ def choose_attention(
             "pass the model itself, or leave model out"
         )
     known = _PROVEN.setdefault(model, {})
-    key = (attention, str(windows), attention_backend(model), _dtype(model), is_training(model))
+    asked = AttentionChoice(attention=attention, windows=windows, mask_dtype=mask_dtype)
+    key = (str(asked), attention_backend(model), _dtypes(model), is_training(model))
     if key not in known:
-        asked = AttentionChoice(attention=attention, windows=windows)
         known[key] = _first_isolated(
             model, _candidates(model) if attention == "transformers" else iter([asked])
         )
@@ -74,8 +80,10 @@ def _candidates(model: torch.nn.Module) -> Iterator[AttentionChoice]:
     backend, windows = attention_backend(model), sliding_windows(model)
     yield AttentionChoice(attention="transformers")
     types = windows if isinstance(windows, Mapping) else ()
-    if backend in ("sdpa", "eager") and set(types) <= set(LAYER_TYPES):
-        yield AttentionChoice(attention=backend, windows=windows)
+    if backend == "sdpa" and set(types) <= set(LAYER_TYPES):
+        yield AttentionChoice(attention="sdpa", windows=windows)
+    if backend == "eager" and set(types) <= set(LAYER_TYPES):
+        yield AttentionChoice(attention="eager", windows=windows, mask_dtype=_mask_dtype(model))
     if backend == "flex_attention" and windows is None:
         yield AttentionChoice(attention="flex")
     if backend is not None and "flash" in backend:
@@ -106,7 +114,8 @@ def _failure(
     """Why this form will not do; None if it is isolated."""
     device = next(model.parameters()).device
     segments = collate(rows, "segments")["segment_ids"]
-    batch = _to(device, collate(rows, choice.attention, choice.windows))
+    made = collate(rows, choice.attention, choice.windows, choice.mask_dtype)
+    batch = _to(device, made)
     try:
         report = check_isolation(model, batch, segment_ids=segments)
     except ModelError as error:
@@ -136,5 +145,11 @@ def _to(device: torch.device, value: Any) -> Any:  # noqa: ANN401 (a batch, or a
     return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
-def _dtype(model: torch.nn.Module) -> frozenset[str]:
+def _dtypes(model: torch.nn.Module) -> frozenset[str]:
     return frozenset(str(parameter.dtype) for parameter in model.parameters())
+
+
+def _mask_dtype(model: torch.nn.Module) -> str:
+    """The dtype of the model's first weights, if it is a float of a dense mask."""
+    name = str(next(model.parameters()).dtype).removeprefix("torch.")
+    return name if name in MASK_DTYPES else "float32"

@@ -18,8 +18,13 @@ class NoSpecialTokens:
 
 
 def collate(
-    rows: Sequence[Mapping[str, object]], attention: str | None, windows: Windows = None
+    rows: Sequence[Mapping[str, object]],
+    attention: str | None,
+    windows: Windows = None,
+    mask_dtype: str = "float32",
 ) -> dict[str, Any]:
     """The batch of torch tensors that `DataCollatorForCausalLM` makes of these rows."""
-    collator = DataCollatorForCausalLM(NoSpecialTokens(), attention=attention, windows=windows)
+    collator = DataCollatorForCausalLM(
+        NoSpecialTokens(), attention=attention, windows=windows, mask_dtype=mask_dtype
+    )
     return dict(collator(rows))
