@@ -1,0 +1,73 @@
+"""Verdicts on many architectures, held against a truth that is found without the check."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from tests.verify.models import model, vision_model
+from tools.architectures import SETTINGS
+from tools.isolation_table import PAGE, examine
+
+from quire.verify.model_config import sliding_windows, text_config, uses_cache
+
+QUICK = [("bloom", "eager"), ("falcon", "sdpa")]
+OTHERS = [
+    (name, backend)
+    for name in SETTINGS
+    for backend in ("eager", "sdpa")
+    if (name, backend) not in QUICK
+]
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """transformers warns about kernels that are not installed."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def assert_true(name: str, backend: str) -> None:
+    torch.set_num_threads(1)
+    line = examine(name, backend)
+    if line is not None:  # the architecture has this backend
+        assert line.false_verdicts == []
+
+
+@pytest.mark.parametrize(("name", "backend"), QUICK)
+def test_a_verdict_is_true(name, backend):
+    assert_true(name, backend)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of transformers' own code
+@pytest.mark.parametrize(("name", "backend"), OTHERS)
+def test_every_verdict_is_true(name, backend):
+    assert_true(name, backend)
+
+
+def test_the_page_has_every_architecture_and_no_false_verdict():
+    text = PAGE.read_text(encoding="utf-8")
+    assert len(SETTINGS) >= 25
+    assert [name for name in SETTINGS if f"| {name} |" not in text] == []
+    assert "cases, 0 verdicts that contradict the" in text
+
+
+def test_a_vision_model_s_text_config_says_what_its_own_does_not():
+    assert (uses_cache(vision_model()), uses_cache(model("llama"))) == (True, True)
+    assert text_config(vision_model()) is vision_model().config.text_config
+    assert text_config(lambda: None) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "windows"),
+    [
+        ("llama", None),
+        ("mistral", 4),
+        ("gemma3", {"full_attention": None, "sliding_attention": 4}),
+    ],
+)
+def test_windows_are_those_of_the_model_s_layers(name, windows):
+    assert sliding_windows(model(name)) == windows
