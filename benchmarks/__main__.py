@@ -25,6 +25,7 @@ ALL = (
     "ray_engine",
     "loader",
     "collate",
+    "isolation",
     "vision",
     "stream",
 )
