@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -135,6 +136,28 @@ def test_a_damaged_mapped_form_is_an_error_with_its_remedy(packed, place):
     path.write_bytes(data)
     with pytest.raises(CorruptFile, match=r"arrow is damaged: .*; remove its folder"):
         PackedDataset(packed)
+
+
+def flip(path, value):
+    """Change a byte of an array inside a file."""
+    data = bytearray(path.read_bytes())
+    data[data.index(value.tobytes())] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("column", ["input_ids", "document_starts"])
+def test_a_flipped_byte_of_the_mapped_form_is_never_served(packed, column):
+    """Its size and its structure are whole, so that only a checksum shows it."""
+    dataset = PackedDataset(packed)
+    first = next(row[column] for row in dataset if len(row[column]) > 2).copy()
+    files = (packed / ".mapped").glob("*.arrow")
+    flip(next(file for file in files if first.tobytes() in file.read_bytes()), first)
+    with pytest.raises(CorruptFile, match=f"arrow is damaged: column {column} has another check"):
+        list(PackedDataset(packed))
+    others = [name for name in dataset.columns if name != column]
+    assert len(list(PackedDataset(packed, columns=others))) == len(dataset)
+    shutil.rmtree(packed / ".mapped")
+    assert len(list(PackedDataset(packed))) == len(dataset)
 
 
 def test_a_damaged_shard_is_noticed_when_the_mapped_form_is_made(packed):

@@ -160,3 +160,15 @@ def test_52_a_plan_may_not_be_a_link(indexed, tmp_path):
     (indexed / "plans").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CorruptFile, match="is no plan of its folder"):
         PackedDataset(indexed)
+
+
+def test_a_flipped_byte_of_a_mapped_document_is_never_served(indexed):
+    row = PackedDataset(indexed)[0]["input_ids"].copy()
+    piece = row[1:4].tobytes()
+    files = (indexed / ".mapped").glob("*.arrow")
+    file = next(file for file in files if piece in file.read_bytes())
+    data = bytearray(file.read_bytes())
+    data[data.index(piece)] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CorruptFile, match="arrow is damaged: column input_ids has another checks"):
+        list(PackedDataset(indexed))

@@ -160,6 +160,15 @@ def test_a_kept_shard_that_is_damaged_is_fetched_again(local, uri, tmp_path):
     same(PackedDataset(uri, cache_dir=tmp_path / "kept")[0], local[0])
 
 
+def test_a_kept_shard_with_a_flipped_byte_is_fetched_again(local, uri, tmp_path):
+    tokens = PackedDataset(uri, cache_dir=tmp_path / "kept")[0]["input_ids"].tobytes()
+    (kept,) = (tmp_path / "kept").glob("*.arrow")
+    data = bytearray(kept.read_bytes())
+    data[data.index(tokens)] ^= 1
+    kept.write_bytes(data)
+    same(PackedDataset(uri, cache_dir=tmp_path / "kept")[0], local[0])
+
+
 def test_a_missing_shard_or_dataset_is_named(uri, bucket, client):
     client.delete_object(Bucket=bucket, Key="out/data/shard-00000-000.parquet")
     missing = rf"{uri}/data/shard-00000-000\.parquet is missing; the manifest names it"

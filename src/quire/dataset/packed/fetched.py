@@ -20,6 +20,7 @@ from quire.dataset.packed.mapped import convert_shard, map_table, require_sha256
 from quire.dataset.packed.row_sources import Row, ShardRows, chosen_columns
 from quire.errors import CorruptFile, OutputError, StorageError
 from quire.files import whole_file
+from quire.seals import FORMAT_VERSION
 from quire.storage import RemotePath, each, is_uri, local_copy, sweep_scratch
 
 
@@ -47,7 +48,7 @@ class Shards:
         try:
             return map_table(kept)
         except CorruptFile:  # damaged on this disk: what the store has is whole
-            kept.unlink(missing_ok=True)
+            self.forget(number)
             self.fetch(number)
             return map_table(kept)
 
@@ -68,13 +69,19 @@ class Shards:
                 shown = str(self._path / entry["file"])
                 convert_shard(shard, str(entry["sha256"]), kept, shown)
 
+    def forget(self, number: int) -> None:
+        """Remove one shard, so that it is fetched again."""
+        self._kept(number).unlink(missing_ok=True)
+
     def _sweep(self) -> None:
         if not self._is_swept:
             self._is_swept = True
             sweep_scratch(self._cache)
 
     def _kept(self, number: int) -> Path:
-        return self._cache / f"{self._entries[number]['sha256']}.arrow"
+        # Of another version, what is kept there may lack the checksums that this one compares.
+        name = f"{self._entries[number]['sha256']}.{FORMAT_VERSION}.arrow"
+        return self._cache / name
 
 
 class FetchedRows:
@@ -93,7 +100,13 @@ class FetchedRows:
 
     def __getitem__(self, row: int) -> Row:
         shard = self.shard_of(row)
-        return self._rows_of(shard)[row - int(self._first_rows[shard])]
+        place = row - int(self._first_rows[shard])
+        try:
+            return self._rows_of(shard)[place]
+        except CorruptFile:  # damaged on this disk: what the store has is whole
+            self._opened.pop(shard, None)
+            self._shards.forget(shard)
+            return self._rows_of(shard)[place]
 
     def shard_of(self, row: int) -> int:
         """The number of the shard that a row stands in."""

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from quire.dataset.packed.damage import KEY, checksums, with_checksums
 from quire.errors import CorruptFile, OutputError
 from quire.files import whole_file
 from quire.seals import FORMAT_VERSION
@@ -79,7 +80,8 @@ def convert_shard(shard: Path, sha256: str, target: Path, shown: str | None = No
             pa.ipc.new_file(sink, source.schema_arrow) as writer,
         ):
             for number in range(source.metadata.num_row_groups):
-                writer.write_table(source.read_row_group(number).combine_chunks())
+                for batch in source.read_row_group(number).combine_chunks().to_batches():
+                    writer.write_batch(batch, custom_metadata=checksums(batch))
     except (pa.ArrowException, UnicodeDecodeError) as error:  # names of columns, too, are read
         raise CorruptFile(f"{shown or shard} cannot be read: {error}") from error
     return target.stat().st_size
@@ -105,10 +107,13 @@ def map_table(path: Path) -> pa.Table:
     """A mapped form as a table."""
     try:
         with pa.memory_map(str(path)) as source:
-            table = pa.ipc.open_file(source).read_all()
+            reader = pa.ipc.open_file(source)
+            read = map(reader.get_batch_with_custom_metadata, range(reader.num_record_batches))
+            pairs = [(batch, json.loads((about or {})[KEY])) for batch, about in read]
+            table = pa.Table.from_batches([batch for batch, _ in pairs], reader.schema)
             table.select(table.column_names).validate()  # names, too, are decoded here
-            return table
-    except (pa.ArrowException, OSError, ValueError) as error:
+            return with_checksums(table, path, [sums for _, sums in pairs])
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptFile(
             f"{path} is damaged: {error}; remove its folder, and it is made again from the shards"
         ) from error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from quire.dataset.packed.damage import checked_batches
 from quire.errors import CorruptFile, unknown_name
 from quire.plan import Plan
 
@@ -33,7 +34,8 @@ class ShardRows:
 
     def __init__(self, tables: Sequence[pa.Table], wanted: Sequence[str] | None) -> None:
         self.columns = chosen_columns(tables[0].column_names, wanted)
-        batches = list(_batches(tables))
+        self._batches = list(checked_batches(tables))
+        batches = [checked.batch for checked in self._batches]
         self._first_rows = np.cumsum([0, *(batch.num_rows for batch in batches)])
         self._lists = [{name: _lists(batch, name) for name in self.columns} for batch in batches]
 
@@ -42,6 +44,7 @@ class ShardRows:
 
     def __getitem__(self, row: int) -> Row:
         batch = int(np.searchsorted(self._first_rows, row, side="right")) - 1
+        self._batches[batch].check(self.columns)
         place = row - int(self._first_rows[batch])
         return {
             name: values[offsets[place] : offsets[place + 1]]
@@ -64,7 +67,8 @@ class PlannedRows:
     ) -> None:
         per_token = [n for n in tables[0].column_names if n not in _ABOUT_DOCUMENTS]
         self.columns = chosen_columns([*per_token, STARTS, *SOURCE], wanted)
-        batches = list(_batches(tables))
+        self._batches = list(checked_batches(tables))
+        batches = [checked.batch for checked in self._batches]
         self._first_documents = np.cumsum([0, *(batch.num_rows for batch in batches)])
         self._tokens = {
             name: _Tokens([_lists(batch, name) for batch in batches])
@@ -84,6 +88,8 @@ class PlannedRows:
         documents = plan.documents[part]
         starts, stops = plan.starts[part].astype(np.int64), plan.stops[part].astype(np.int64)
         batches = np.searchsorted(self._first_documents, documents, side="right") - 1
+        for batch in set(batches.tolist()):
+            self._batches[batch].check([*self._tokens, "document_id"])
         values: Row = {}
         for name in self.columns:
             if name == STARTS:
@@ -125,10 +131,6 @@ class _Tokens:
         if opening is not None:
             pieces = [part for piece in pieces for part in (opening, piece)]
         return np.concatenate(pieces)
-
-
-def _batches(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
-    return (batch for table in tables for batch in table.to_batches() if batch.num_rows)
 
 
 def chosen_columns(known: list[str], wanted: Sequence[str] | None) -> list[str]:
