@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from quire.documents import TokenizerLike
 from quire.documents.chat_template import as_chat_tokenizer
+from quire.documents.tokenizer import CalledTokenizer
 from quire.errors import InvalidOption
 
 Mask = npt.NDArray[np.bool]
@@ -26,6 +27,7 @@ class Chats:
 
     def __init__(self, named: TokenizerLike, date: str | None) -> None:
         self._tokenizer: Any = as_chat_tokenizer(named)
+        self._encoder = CalledTokenizer(self._tokenizer)  # a call would write to the caller's
         self._date = None if date is None else datetime.datetime.fromisoformat(date)
 
     def __call__(
@@ -38,9 +40,9 @@ class Chats:
         """
         turns = [_filled(message) for message in messages]
         text = self._render(turns, tools)
-        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        ids = np.array(encoded["input_ids"], dtype=np.int64)
-        offsets = np.array(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+        tokens, characters = self._encoder.encode_with_offsets(text)
+        ids = np.array(tokens, dtype=np.int64)
+        offsets = np.array(characters, dtype=np.int64).reshape(-1, 2)
         said, heard = (_inside(offsets, _places(turns, text, own)) for own in (True, False))
         return ids, said & ~heard, heard & ~said
 
