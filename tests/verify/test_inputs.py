@@ -238,6 +238,18 @@ def test_a_conversation_is_rendered_with_the_date_of_its_run(tmp_path):
     assert "are not what the input gives" in problems(out, path, folder)[0]
 
 
+def test_a_conversation_is_rendered_with_the_recorded_template(tmp_path):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(QWEN3)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    path, out = jsonl(tmp_path / "a.jsonl", [{"messages": TALK[:2]}]), tmp_path / "out"
+    pack(path, out, tokenizer, max_length=128, messages_key="messages", assistant_only=False)
+    assert problems(out, path, QWEN3) == [], "the folder has another template"
+    forge(out, lambda manifest: manifest.pop("chat_template"))
+    assert "are not what the input gives" in problems(out, path, QWEN3)[0]
+
+
 def test_another_tokenizer_file_is_refused(tmp_path):
     path, out = jsonl(tmp_path / "a.jsonl", ["abc"]), tmp_path / "out"
     pack(path, out, GPT2)

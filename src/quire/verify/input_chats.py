@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quire.documents import TokenizerLike
-from quire.documents.chat_template import as_chat_tokenizer
+from quire.documents.chat_template import ChatTokenizer
 from quire.documents.tokenizer import CalledTokenizer
 from quire.errors import InvalidOption
 
@@ -25,8 +24,8 @@ _CERTAIN = 16
 class Chats:
     """Messages and tools to tokens, and of some tokens who says them."""
 
-    def __init__(self, named: TokenizerLike, date: str | None) -> None:
-        self._tokenizer: Any = as_chat_tokenizer(named)
+    def __init__(self, tokenizer: ChatTokenizer, date: str | None) -> None:
+        self._tokenizer: Any = tokenizer
         self._encoder = CalledTokenizer(self._tokenizer)  # a call would write to the caller's
         self._date = None if date is None else datetime.datetime.fromisoformat(date)
 

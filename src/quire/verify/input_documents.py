@@ -7,6 +7,7 @@ turns; but inside messages whose place is certain, labels are derived apart from
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import re
@@ -14,14 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from quire.documents import Tokenizer, TokenizerLike, as_tokenizer
 from quire.documents.chat import conversation_encoder, without_nulls
-from quire.documents.chat_template import as_chat_tokenizer
+from quire.documents.chat_template import ChatTokenizer, as_chat_tokenizer
 from quire.errors import InvalidDocument, InvalidOption
 from quire.storage import AnyPath, local_copy
 from quire.verify.input_chats import Chats
@@ -59,10 +60,10 @@ def make_encoder(manifest: Mapping[str, Any], named: TokenizerLike | None) -> En
         return _token_encoder(manifest)
     if named is None:
         raise InvalidOption("to compare text with tokens, name the tokenizer that packed it")
-    _require_same_files(manifest, named)
+    _require_same_file(manifest, named)
     if options["messages_key"] is None:
         return _text_encoder(options, as_tokenizer(named))
-    return _chat_encoder(options, named)
+    return _chat_encoder(options, _with_template(named, manifest.get("chat_template")))
 
 
 def documents_of(
@@ -80,18 +81,17 @@ def documents_of(
                     yield (number << FILE_SHIFT) + record, columns
 
 
-def _require_same_files(manifest: Mapping[str, Any], named: TokenizerLike) -> None:
-    recorded = (manifest.get("tokenizer") or {}).get("files") or {}
-    if named == "byte" or not isinstance(named, str | os.PathLike):
+def _require_same_file(manifest: Mapping[str, Any], named: TokenizerLike) -> None:
+    """Raise if the tokenizer.json is not the one that packed the output."""
+    recorded = ((manifest.get("tokenizer") or {}).get("files") or {}).get("tokenizer.json")
+    if recorded is None or named == "byte" or not isinstance(named, str | os.PathLike):
         return
-    path = Path(named)
-    for name, digest in recorded.items():
-        file = path / name if path.is_dir() else path
-        if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != digest:
-            raise InvalidOption(
-                f"{file} is not the {name} that packed this output: its SHA-256 is not {digest}; "
-                "give the tokenizer as it was"
-            )
+    file = Path(named) / "tokenizer.json" if Path(named).is_dir() else Path(named)
+    if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != recorded:
+        raise InvalidOption(
+            f"{file} is not the tokenizer.json that packed this output: its SHA-256 is not "
+            f"{recorded}; give the tokenizer as it was"
+        )
 
 
 def _text_encoder(options: Mapping[str, Any], tokenizer: Tokenizer) -> Encoder:
@@ -151,12 +151,21 @@ def _is_unfit(values: Values, columns: Sequence[str]) -> bool:
     return any(0 in (values.get(name) or [])[start:] for name, start in _ZEROS_FROM.items())
 
 
-def _chat_encoder(options: Mapping[str, Any], named: TokenizerLike) -> Encoder:
+def _with_template(named: TokenizerLike, template: object) -> ChatTokenizer:
+    """The tokenizer with the template that the manifest records; 0.1.0 recorded none."""
+    tokenizer = as_chat_tokenizer(named)
+    if template is None:
+        return tokenizer
+    own: Any = copy.copy(tokenizer)
+    own.chat_template = template
+    return cast(ChatTokenizer, own)
+
+
+def _chat_encoder(options: Mapping[str, Any], tokenizer: ChatTokenizer) -> Encoder:
     key, tools_key = options["messages_key"], options.get("tools_key")
-    chats = Chats(named, options.get("chat_date"))
-    rendered = conversation_encoder(
-        as_chat_tokenizer(named), options["assistant_only"], options.get("chat_date")
-    )
+    date = options.get("chat_date")
+    chats = Chats(tokenizer, date)
+    rendered = conversation_encoder(tokenizer, options["assistant_only"], date)
 
     def encode(records: Sequence[Values | None]) -> Iterator[Columns | None]:
         for values in records:

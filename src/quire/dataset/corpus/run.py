@@ -40,7 +40,7 @@ from quire.dataset.corpus.partition_job import PartitionJob, Progress, Report, t
 from quire.dataset.corpus.partitions import Partition, make_partitions
 from quire.dataset.corpus.preparation import prepare
 from quire.dataset.corpus.result import PackResult
-from quire.dataset.corpus.tokenizer import tokenizer_fingerprint
+from quire.dataset.corpus.tokenizer import chat_template_of, tokenizer_fingerprint
 from quire.dataset.packed.manifest import read_manifest
 from quire.documents import TokenizerLike
 from quire.documents.list_columns import require_column_names
@@ -255,7 +255,8 @@ class _Run:
             self._require_still_ours(work, header)
             require_standing(commits, self.out)
             bad = write_bad_records(self.out, commits, job.files)
-            manifest = write_manifest(self.out / MANIFEST, self._manifest(job, header, bad))
+            manifest = self._manifest(job, header, bad) | chat_template_of(job.tokenizer)
+            manifest = write_manifest(self.out / MANIFEST, manifest)
             clear_work(work)
         if not manifest["rows"]:
             warnings.warn(f"{self.out} holds no row: {_why_none(manifest)}", stacklevel=4)

@@ -92,6 +92,12 @@ def tokenizer_fingerprint(named: TokenizerLike | None, loaded: TokenizerLike | N
     return {"kind": kind, "files": _hash_of_files(named), "probes": digest}
 
 
+def chat_template_of(loaded: TokenizerLike | None) -> dict[str, object]:
+    """What the manifest says of the template that rendered conversations; nothing without one."""
+    template = getattr(loaded, "chat_template", None)
+    return {} if template is None else {"chat_template": template}
+
+
 def _hash_of_files(named: TokenizerLike | None) -> dict[str, str]:
     if named == "byte" or not isinstance(named, str | os.PathLike):
         return {}
