@@ -137,8 +137,8 @@ _OF_INPUT = (
         f"{_INPUT}20_a_corrupt_parquet_file_is_an_error",
     ),
     Protection(
-        20, _TABLES, "pq.ParquetFile(path, page_checksum_verification=True)",
-        "pq.ParquetFile(path)", f"{_INPUT}20_a_corrupt_parquet_file_is_an_error",
+        20, _TABLES, "        page_checksum_verification=True,\n", "",
+        f"{_INPUT}20_a_corrupt_parquet_file_is_an_error",
     ),
     Protection(
         20, _TABLES, "        require_sound(batch)\n", "",
@@ -160,7 +160,7 @@ _OF_INPUT = (
         f"{_INPUT}21_sliced_chunked_and_null_bearing_tables_pack_right",
     ),
     Protection(
-        22, _COLUMNS, "if mine.get(name) != kind:", "if False:",
+        22, _COLUMNS, "if mine.get(name) not in (kind, _EMPTY):", "if False:",
         f"{_INPUT}22_tables_that_disagree_about_the_tokens_are_an_error",
     ),
     Protection(
@@ -349,8 +349,8 @@ _OF_HOSTILE = (
         "packed/test_packed_dataset.py::test_52_a_manifest_may_not_lead_out_of_its_folder",
     ),
     Protection(
-        53, "dataset/corpus/readers/expansion.py",
-        "if expanded > max(ALWAYS_ALLOWED, MAX_EXPANSION * file.size):", "if False:",
+        53, "documents/bounded_tables.py",
+        "if expanded > max(ALWAYS_ALLOWED, MAX_EXPANSION * self._size):", "if False:",
         f"{_INPUT}53_a_file_that_expands_without_end_is_an_error",
     ),
     Protection(
