@@ -18,6 +18,7 @@ import quire
 from quire.dataset.corpus.lengths import corpus_lengths
 from quire.dataset.corpus.options import CorpusOptions
 from quire.plan.comparison import compare
+from quire.report import write_report
 from tests import commands
 
 QUICK = ("best_fit", "first_fit", "greedy", "wrapped")
@@ -159,6 +160,39 @@ def test_documents_without_a_trained_token_are_in_no_planned_row(tmp_path):
     assert one["ledger"]["documents"]["dropped"] == {"unsupervised": 10}
 
 
+def test_plan_pack_verify_and_report_give_the_same_counts(tmp_path):
+    texts = ["a" * length for length in (3, 9, 20, 0, 5, 1, 14)]
+    lines = [json.dumps({"text": text}) for text in texts]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, "{bad"]))
+    words = ("--tokenizer", "byte", "--max-length", 8, "--min-len", 8, "--max-bad-records", 1)
+    words += ("--max-documents-per-row", 2, "--add-bos")
+    corpus, out = tmp_path / "a.jsonl", tmp_path / "out"
+    plan = (corpus, *words, "--strategy", "best_fit")
+    one = planned(tmp_path, *plan)["recommended"]
+    drops = [
+        "bad_record: 1 documents, 0",
+        "empty: 1 documents, 0",
+        "row_too_short: 1 documents, 17",
+    ]
+    for shown in (
+        run(tmp_path, *plan),
+        commands.run("pack", corpus, "--out", out, *words),
+        commands.run("verify", out, "--inputs", corpus, "--tokenizer", "byte"),
+    ):
+        assert shown.returncode == 0, shown.stderr
+        assert [f"dropped as {drop} tokens" in shown.stdout for drop in drops] == [True] * 3
+    verified = json.loads(commands.run("verify", out, "--json").stdout)
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert one["ledger"] == verified["ledger"] == manifest["ledger"]
+    assert one["rows"] == verified["rows"] == manifest["rows"]
+    assert verified["documents"] == one["ledger"]["documents"]["emitted"] == 5
+    told = write_report(out, tmp_path / "report.html")["headline"]
+    same = {"rows": "rows", "rows_bound": "bound", "utilization": "utilization"}
+    same |= {"documents_cut": "documents_cut", "max_length": "max_length"}
+    assert {name: told[name] for name in same} == {name: one[other] for name, other in same.items()}
+    assert told["dropped_documents"] == 3
+
+
 _DOCUMENT = st.integers(0, 12).flatmap(
     lambda length: st.tuples(
         st.lists(st.integers(1, 9), min_size=length, max_size=length),
@@ -237,8 +271,8 @@ def test_documents_that_are_left_out_are_counted_with_their_tokens(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n{"text": "abcdefghij"}\n{"text": ""}\n')
     options = (tmp_path / "a.jsonl", "--tokenizer", "byte", "--max-length", 16, "--max-len", 6)
     done = run(tmp_path, *options)
-    assert "left out as too_long: 1 documents, 11 tokens" in done.stdout
-    assert "left out as empty: 1 documents, 0 tokens" in done.stdout
+    assert "dropped as too_long: 1 documents, 11 tokens" in done.stdout
+    assert "dropped as empty: 1 documents, 0 tokens" in done.stdout
     said = json.loads(run(tmp_path, *options, "--json").stdout)
     assert said["tokens_dropped_before"] == {"too_long": 11}
 

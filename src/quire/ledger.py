@@ -135,6 +135,19 @@ class Ledger:
                 )
         return self
 
+    def drop_lines(self) -> list[str]:
+        """A line for every reason, as all commands print it.
+
+        >>> Ledger(documents=Tally(input=2, dropped={"empty": 2})).drop_lines()
+        ['dropped as empty: 2 documents, 0 tokens']
+        """
+        documents, tokens = self.documents.dropped, self.tokens.dropped
+        return [
+            f"dropped as {reason}: {documents.get(reason, 0):,} documents, "
+            f"{tokens.get(reason, 0):,} tokens"
+            for reason in sorted({*documents, *tokens})
+        ]
+
     def to_dict(self) -> dict[str, object]:
         """Plain dicts and ints."""
         return {"documents": self.documents.to_dict(), "tokens": self.tokens.to_dict()}

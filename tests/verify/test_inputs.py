@@ -348,6 +348,15 @@ def test_labels_are_seen_to_be_wrong_where_packer_and_check_find_the_same_wrong_
     assert "labels 0 to" in problem
 
 
+@pytest.mark.parametrize("index_only", [False, True])
+def test_two_fragments_of_a_document_may_each_be_in_a_row_that_is_too_short(tmp_path, index_only):
+    """In rows of 8 with BOS and EOS, 15 tokens are cut at 7 and at 13: EOS is not alone."""
+    path = jsonl(tmp_path / "a.jsonl", ["a" * 14])
+    options = {"max_length": 8, "min_len": 8, "add_bos": True, "max_documents_per_row": 1}
+    pack(path, tmp_path / "out", index_only=index_only, **options)
+    assert problems(tmp_path / "out", path, "byte") == []
+
+
 @pytest.mark.parametrize(
     ("records", "old", "new"),
     [

@@ -209,10 +209,5 @@ def print_result(result: PackResult, as_json: bool) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    for reason in sorted({*ledger.documents.dropped, *ledger.tokens.dropped}):
-        console.print(
-            f"  dropped as {reason}: {ledger.documents.dropped[reason]:,} documents, "
-            f"{ledger.tokens.dropped[reason]:,} tokens",
-            highlight=False,
-            soft_wrap=True,
-        )
+    for line in ledger.drop_lines():
+        console.print(f"  {line}", highlight=False, soft_wrap=True)

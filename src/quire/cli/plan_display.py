@@ -56,15 +56,11 @@ def print_table(
         highlight=False,
         soft_wrap=True,
     )
-    for reason, count in sorted(corpus.ledger.documents.dropped.items()):
-        tokens = corpus.ledger.tokens.dropped.get(reason, 0)
-        said = f"  left out as {reason}: {count:,} documents, {tokens:,} tokens"
-        console.print(said, highlight=False, soft_wrap=True)
     console.print(_table(found, chosen))
     console.print(
         "full: content over places; gap: rows over the proven fewest; cut, truncated: documents; "
-        "lost: tokens, beside those left out before; attends: how many tokens a token attends to, "
-        "on average; "
+        "lost: tokens, beside those of documents that no plan sees; attends: how many tokens a "
+        "token attends to, on average; "
         f"steps: of {batch_size} rows.",
         style="dim",
         soft_wrap=True,
@@ -75,7 +71,9 @@ def print_table(
         highlight=False,
         soft_wrap=True,
     )
-    for line in reasons:
+    ledger = corpus.ledger + chosen.ledger
+    packs = f"{ledger.documents.emitted:,} documents in {chosen.rows:,} rows"
+    for line in [packs, *ledger.drop_lines(), *reasons]:
         console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from quire.errors import InvalidOption
+from quire.ledger import Ledger
 
 if TYPE_CHECKING:
     from quire.verify.output import OutputReport
@@ -75,6 +76,9 @@ def print_report(report: OutputReport) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    if report.ok:
+        for line in Ledger.from_dict(report.ledger).drop_lines():
+            console.print(f"  {line}", highlight=False, soft_wrap=True)
 
 
 def _plain(text: str) -> str:

@@ -36,7 +36,7 @@ function showHeadline() {
   say("name", plain(figures.name));
   document.title = `${plain(figures.name)} – quire report`;
   const cut = h.documents_cut === null ? "" : `, ${whole(h.documents_cut)} of them cut`;
-  say("verdict", `${whole(h.documents)} documents stand in ${whole(h.rows)} rows of up to ` +
+  say("verdict", `${whole(h.documents)} documents in ${whole(h.rows)} rows of up to ` +
     `${whole(h.max_length)} tokens${cut}; strategy ${h.strategy}, overlong ${h.overlong}. No packing of these ` +
     `fragments needs fewer than ${whole(h.rows_bound)} rows.`);
   const tiles = [

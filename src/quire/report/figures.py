@@ -85,7 +85,8 @@ def _headline(manifest: dict[str, Any], shapes: RowShapes, capacity: int) -> dic
     ledger = Ledger.from_dict(manifest["ledger"])
     places = shapes.num_rows * capacity
     fragments = len(shapes.fragment_lengths)
-    bound = lower_bound(shapes.fragment_lengths, capacity) if fragments else 0
+    cap = manifest["options"]["max_documents_per_row"]
+    bound = lower_bound(shapes.fragment_lengths, capacity, max_documents_per_row=cap)
     return {
         "documents": ledger.documents.emitted,
         "documents_cut": None if shapes.document_ids is None else _num_cut(shapes.document_ids),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,18 @@ class Drops:
     """What the inputs say must be missing, counted by reason in documents and tokens."""
 
     def __init__(
-        self, options: Mapping[str, Any], *, prefix: int, has_eos: bool, rows: bool
+        self,
+        options: Mapping[str, Any],
+        *,
+        prefix: int,
+        has_eos: bool,
+        rows: bool,
+        ends_with_eos: bool | None = None,
     ) -> None:
         self._options = options
         self._prefix = prefix
         self._has_eos = has_eos
+        self._ends_with_eos = has_eos if ends_with_eos is None else ends_with_eos
         self._rows = rows  # an index keeps every document; its plans leave some out
         self.input: Counter[str] = Counter()
         self.least: dict[str, Counter[str]] = {"documents": Counter(), "tokens": Counter()}
@@ -49,11 +57,32 @@ class Drops:
             self._count("documents", "too_long", 1)
             self._count("tokens", "too_long", self._countable(0, length, length))
             return (0, length) if found else None
-        for start, stop in gaps(length, found):
+        is_short = may_be_short = False
+        for start, stop in self._pieces(length, found):
             for part in self._parts(start, stop, length):
-                if not self._explain(*part, length, labels, whole=not found):
+                reasons = self._explain(*part, length, labels, whole=not found)
+                if reasons is None:
                     return part[:2]
+                is_short, may_be_short = is_short or reasons[0], may_be_short or reasons[1]
+        if not found:
+            self._between("documents", "row_too_short", int(is_short), int(may_be_short))
+            self._between("documents", "unsupervised", int(not may_be_short), int(not is_short))
         return None
+
+    def _pieces(self, length: int, found: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """The gaps of a document, cut where one fragment of it ends and the next one begins."""
+        cuts = sorted({*self._cuts(length)})
+        for start, stop in gaps(length, found):
+            yield from pairwise([start, *(cut for cut in cuts if start < cut < stop), stop])
+
+    def _cuts(self, length: int) -> Iterator[int]:
+        """Where a document that is split ends its fragments, but for the last."""
+        if not self._rows or self._options["overlong"] != "split" or self._cuts_at_rows:
+            return
+        stride = int(self._options["stride"])
+        alone = self._ends_with_eos and (self._fragment - stride > 1 or not stride)
+        for cut in range(self._fragment, length, self._fragment - stride):
+            yield min(cut, length - 1 - alone)  # EOS is never a fragment by itself
 
     def bad(self) -> None:
         """Count a bad record, whose tokens nobody knows."""
@@ -89,6 +118,13 @@ class Drops:
         """Whether a document may be cut though it fits into a row."""
         return bool(self._options["overlong"] == "fill" or self._options["strategy"] == "wrapped")
 
+    @property
+    def _rows_are_unknown(self) -> bool:
+        """Whether a document may continue from a short row in another one."""
+        return self._cuts_at_rows and bool(
+            self._options["overlong"] == "fill" or self._options["max_documents_per_row"]
+        )
+
     def _parts(self, start: int, stop: int, length: int) -> Iterator[tuple[int, int, bool]]:
         """(start, stop, whether it was cut off) of the parts of a gap that have one reason each."""
         policy, edge = self._options["overlong"], length
@@ -113,11 +149,12 @@ class Drops:
         labels: npt.NDArray[Any] | None,
         *,
         whole: bool,
-    ) -> bool:
+    ) -> tuple[bool, bool] | None:
+        """Whether a part is and may be in a short row; None if there is no reason for it."""
         size = self._countable(start, stop, length)
         if is_cut:
             self._count("tokens", "truncated", size)
-            return True
+            return False, False
         short = int(self._options["min_len"]) - 1 - self._prefix
         taught = np.arange(stop - start)
         if labels is not None and length > 1:  # of one token no label is a target
@@ -130,19 +167,16 @@ class Drops:
                 may_be_short and span > 0,
                 may_be_unsupervised and not span,
             )
-        if not self._rows or span > max(short, 0):
-            return False
+        most = size if short > 0 and self._rows_are_unknown else short
+        if not self._rows or span > max(most, 0):
+            return None
         if not (may_be_short or may_be_unsupervised):
-            return False
-        at_most = min(size, short) if may_be_unsupervised else size
+            return None
+        at_most = min(size, most) if may_be_unsupervised else size
         at_most = at_most if may_be_short else 0
         self._between("tokens", "row_too_short", span, at_most)
         self._between("tokens", "unsupervised", size - at_most, size - span)
-        if whole:
-            certain = int(span > 0)
-            self._between("documents", "row_too_short", certain, int(may_be_short))
-            self._between("documents", "unsupervised", int(not may_be_short), 1 - certain)
-        return True
+        return span > 0, may_be_short
 
     def _count(self, what: str, reason: str, number: int) -> None:
         self._between(what, reason, number, number)

@@ -40,6 +40,8 @@ class OutputReport:
     """Of which a token was found; 0 where the output does not say where fragments come from."""
     compared: int | None = None
     """Documents that were read again from the inputs and found token by token."""
+    ledger: Mapping[str, Any] = field(default_factory=dict)
+    """What the manifest counts, which is recounted as far as the files tell."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -53,6 +55,7 @@ class OutputReport:
             name: getattr(self, name)
             for name in ("shards", "plans", "rows", "tokens", "documents", "compared", "problems")
         }
+        counts["ledger"] = self.ledger
         return json.dumps({"path": str(self.path), "ok": self.ok, **counts})
 
 
@@ -75,7 +78,7 @@ def verify_output(path: Named) -> OutputReport:
 
 
 def _verify(folder: AnyPath, manifest: Mapping[str, Any]) -> OutputReport:
-    report = OutputReport(path=folder)
+    report = OutputReport(path=folder, ledger=manifest["ledger"])
     report.problems += [*changed_since(manifest), *_strangers(folder, manifest)]
     if is_indexed(manifest):
         _verify_indexed(report, manifest)

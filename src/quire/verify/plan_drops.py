@@ -28,7 +28,13 @@ def plan_drop_problems(
     """
     opening = int(manifest["documents"]["opening"] is not None)
     options = {**manifest["options"], **entry["options"], "max_len": None}
-    drops = Drops(options, prefix=opening, has_eos=False, rows=True)
+    drops = Drops(
+        options,
+        prefix=opening,
+        has_eos=False,
+        rows=True,
+        ends_with_eos=bool(manifest["documents"]["end_with_eos"]),
+    )
     incomplete = _incomplete(fragments, lengths)
     order = np.lexsort((fragments[1], fragments[0]))
     documents, starts, stops = (values[order] for values in fragments)
