@@ -121,6 +121,13 @@ def test_rows_are_collated_and_their_padding_is_no_document():
     assert (report.verdict, report.num_documents) == ("isolated", 6)
 
 
+@pytest.mark.parametrize("world_size", ["1", "2"])
+def test_a_batch_of_several_processes_is_checked_whole(world_size, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", world_size)
+    report = check_isolation(model("llama"), collate(rows()))
+    assert (report.verdict, report.skipped) == ("isolated", {})
+
+
 def test_parts_of_a_batch_that_contradict_each_other_are_reported_though_nothing_leaks():
     batch = collate(rows(), attention="varlen") | {"use_cache": False}
     bounds = batch["cu_seq_lens_k"].clone()

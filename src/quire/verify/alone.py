@@ -37,6 +37,8 @@ def _cut(name: str, value: object, document: Document, shape: tuple[int, int]) -
     length = document.stop - document.start
     if value is None or isinstance(value, bool | str | float):
         return value
+    if isinstance(value, tuple) and not value:  # `use_cache` where several processes train
+        return value
     if name in LONGEST or isinstance(value, int):
         return length if name in LONGEST else value
     if name in BOUNDS:
