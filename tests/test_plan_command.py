@@ -210,7 +210,7 @@ _TEXT = st.text("ab", max_size=12)
     overlong=st.sampled_from(["split", "fill", "truncate", "truncate_left", "drop"]),
     max_length=st.integers(4, 9),
     stride=st.integers(0, 1),
-    min_len=st.integers(1, 5),
+    min_len=st.integers(1, 4),
     specials=st.tuples(st.booleans(), st.booleans()),
     num_bad=st.integers(0, 1),
 )
