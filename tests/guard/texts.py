@@ -98,7 +98,7 @@ def _chat(options: dict[str, object], _folder: Path) -> dict[str, object]:
     ]
     records = [{"messages": talk} for talk in talks]
     return _packed(
-        records, load("qwen3-small"), {"messages": "messages", "max_length": 256, **options}
+        records, load("small-qwen3"), {"messages": "messages", "max_length": 256, **options}
     )
 
 
