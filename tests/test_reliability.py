@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 
 from tools.fault_lines import numbered
 from tools.fault_tests import find_tests
-from tools.reliability import PAGE, ROOT, page
+from tools.reliability import DEFECTS, PAGE, ROOT, page
 
 FAULTS = ROOT.parent / "shared" / "FAULTS.md"
 
@@ -32,7 +34,8 @@ def test_the_page_names_tests_that_are_there():
         for tests in find_tests(ROOT / "tests").values()
         for test in tests
     }
-    named = re.findall(r"`[\w/]+\.py` ([^|<]+?)(?= \||<br>)", PAGE.read_text())
+    faults = PAGE.read_text().partition("## Defects")[0]
+    named = re.findall(r"`[\w/]+\.py` ([^|<]+?)(?= \||<br>)", faults)
     assert len(named) > 56
     assert set(named) <= sentences
 
@@ -44,3 +47,13 @@ def test_the_page_has_a_row_for_every_fault_and_every_file_of_counts():
     )
     for file in (ROOT / "docs" / "reliability").glob("*.json"):
         assert f"### {file.stem[0].upper()}" in text
+
+
+def test_every_defect_that_was_closed_names_a_test_that_is_there():
+    defects = json.loads(DEFECTS.read_text())
+    assert len(defects) > 50
+    for defect in defects:
+        path, _, name = defect["test"].partition("::")
+        tree = ast.parse((ROOT / path).read_text())
+        tests = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert name.partition("[")[0] in tests, defect["test"]

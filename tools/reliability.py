@@ -6,6 +6,7 @@ each of which a command wrote.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tools.reliability_counts import counts_of
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reliability.md"
 COUNTS = ROOT / "docs" / "reliability"
+DEFECTS = COUNTS / "defects.json"
+"""What users, an auditor and an attacker found: each with its cause and its test."""
 SHOWN = 2
 """Tests that are named for a fault; the others are counted."""
 
@@ -56,6 +59,7 @@ def page() -> str:
             "\n".join(["| | what goes wrong | what happens | test |", "|---|---|---|---|"])
         )
         parts[-1] += "".join(_rows(chapter, tests)) + "\n"
+    parts += ["## Defects that were found and closed\n", _defects()]
     return "\n".join(parts)
 
 
@@ -65,6 +69,12 @@ def _rows(chapter: Chapter, tests: dict[int, list[str]]) -> Iterator[str]:
         shown = "<br>".join(_name(test) for test in found[:SHOWN]) or "none"
         more = f"<br>and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         yield f"\n| {number} | {line.fault} | {line.behaviour} | {shown}{more} |"
+
+
+def _defects() -> str:
+    found = json.loads(DEFECTS.read_text(encoding="utf-8"))
+    rows = [f"| {each['defect']} | {each['cause']} | {_name(each['test'])} |" for each in found]
+    return "\n".join(["| defect | cause | test |", "|---|---|---|", *rows]) + "\n"
 
 
 def _name(test: str) -> str:
