@@ -300,6 +300,20 @@ def test_persistent_workers_refuse_a_state_that_they_cannot_know():
     assert [inputs["input_ids"].tolist() for inputs in anew] == whole[1:]
 
 
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_state_is_continued_by_one_pass_of_workers_that_are_made_for_every_pass(num_workers):
+    given = dataset(repeat=False)
+    whole = [inputs["input_ids"].tolist() for inputs in given]
+    next(iter(given))
+    state = given.state_dict()
+    running = DataLoader(given, batch_size=None, num_workers=num_workers)
+    for _ in range(2):
+        given.load_state_dict(state)
+        assert [inputs["input_ids"].tolist() for inputs in running] == whole[1:]
+        assert [inputs["input_ids"].tolist() for inputs in running] == whole
+    assert [inputs["input_ids"].tolist() for inputs in given] == whole
+
+
 def test_ranks_side_by_side_are_the_whole_batch():
     given = arguments(packing_mode="online")
     whole = TorchBatches(**given)

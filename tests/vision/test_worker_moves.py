@@ -85,6 +85,31 @@ def test_a_state_that_was_loaded_after_persistent_workers_started_is_refused():
     assert ids(persistent(dataset)) == epoch_packs(1)
 
 
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_packs_are_skipped_once_by_workers_that_are_made_for_every_pass(num_workers):
+    dataset = packed()
+    loader = DataLoader(dataset, batch_size=None, num_workers=num_workers)
+    for _ in range(2):
+        dataset.skip_packs(4)
+        assert ids(loader) == epoch_packs(0)[4:]
+        assert ids(loader) == epoch_packs(0)
+    dataset.skip_packs(4)
+    assert next(iter(loader))  # a pass that is broken off has skipped them, too
+    assert ids(loader) == ids(dataset) == epoch_packs(0)
+
+
+def test_a_state_is_continued_once_by_a_worker_that_is_made_for_every_pass():
+    dataset = packed()
+    dataset.set_epoch(1)
+    next(packs := iter(dataset))
+    dataset.load_state_dict(dataset.state_dict())
+    loader, rest = DataLoader(dataset, batch_size=None, num_workers=1), ids(packs)
+    assert ids(loader) == rest
+    assert ids(loader) == epoch_packs(1)
+    dataset.set_epoch(1)  # the state is used up, so this begins the epoch
+    assert ids(loader) == ids(dataset) == epoch_packs(1)
+
+
 @pytest.mark.parametrize("persistent_workers", [False, True])
 def test_a_state_of_the_main_process_is_refused_by_several_workers(persistent_workers):
     dataset = packed()

@@ -19,6 +19,7 @@ from quire.stream.options import StreamConfig
 from quire.stream.places import WHOLE, Part
 from quire.stream.recipe import StreamRecipe
 from quire.stream.state import State
+from quire.worker_memory import OneUse, SharedNumbers
 
 try:
     import torch
@@ -63,7 +64,8 @@ class TorchBatches(IterableDataset[ModelInputs]):
         self._start, self._shift_labels = state, shift_labels
         self._next_start: Saved | None = None
         self._dealt: DealtBatches | None = None
-        self._num_loads = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        self._one_use = OneUse()
+        self._num_loads = SharedNumbers(0)
         self._seen_loads, self._started_in = 0, -1
 
     @property
@@ -74,6 +76,8 @@ class TorchBatches(IterableDataset[ModelInputs]):
     def __iter__(self) -> Iterator[ModelInputs]:
         if self._missed_a_state():
             return _StateMissed()
+        if self._next_start is not None and self._one_use.is_over():
+            self._next_start = None
         self._dealt, self._next_start = self._opened(), None
         return _Microbatches(self._dealt, self._shift_labels)
 
@@ -84,8 +88,9 @@ class TorchBatches(IterableDataset[ModelInputs]):
     def load_state_dict(self, state: Saved) -> None:
         """Continue the next pass from a state; later passes start where they always do.
 
-        Workers of a `DataLoader` take it with them when they start. Persistent ones are running
-        already, so their next pass is an error; a `StatefulDataLoader` starts new ones itself.
+        Workers of a `DataLoader` take it with them when they start, and the next pass is theirs,
+        however far it goes. Persistent ones are running already, so their next pass is an error; a
+        `StatefulDataLoader` starts new ones itself.
         """
         if not isinstance(state, Mapping | list | tuple):
             raise InvalidState(
@@ -93,15 +98,16 @@ class TorchBatches(IterableDataset[ModelInputs]):
                 "new dataset"
             )
         self._next_start, self._dealt = state, None
+        self._one_use.renew()
         if get_worker_info() is None:
-            self._num_loads += 1
-            self._seen_loads = int(self._num_loads)
+            self._seen_loads += 1
+            self._num_loads.write(self._seen_loads)
 
     def _missed_a_state(self) -> bool:
         """Whether this is a persistent worker and its copy of the dataset has an older state."""
         is_persistent = get_worker_info() is not None and self._started_in == os.getpid()
         self._started_in = os.getpid()
-        return is_persistent and self._seen_loads != int(self._num_loads)
+        return is_persistent and (self._seen_loads,) != self._num_loads.read()
 
     def _opened(self) -> DealtBatches:
         worker = get_worker_info()
@@ -113,11 +119,6 @@ class TorchBatches(IterableDataset[ModelInputs]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_dealt": None}  # a worker opens its own
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if not self._num_loads.is_shared():  # a copy, or pickled for something else than a worker
-            self._num_loads.share_memory_()
 
 
 class _StateMissed:

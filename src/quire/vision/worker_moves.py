@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quire.errors import InvalidState
 from quire.vision.torch_base import is_worker
+from quire.worker_memory import SharedNumbers
 
 
 class Move(NamedTuple):
@@ -30,23 +31,21 @@ class WorkerMoves:
 
     def __init__(self) -> None:
         self._number = 0
-        self._shared = _shared(Move(0, 0, 0, -1, 0))
+        self._shared = SharedNumbers(*Move(0, 0, 0, -1, 0))
 
     def tell(self, *, epoch: int, skip: int, num_packs: int | None, has_state: bool) -> None:
         """Let workers know; what is called inside a worker concerns only its own copy."""
-        if is_worker() or self._shared is None:
+        if is_worker():
             return
         self._number += 1
         fixed = -1 if num_packs is None else num_packs
-        move = Move(self._number, epoch, skip, fixed, int(has_state))
-        for place, value in enumerate(move):
-            self._shared[place] = value
+        self._shared.write(*Move(self._number, epoch, skip, fixed, int(has_state)))
 
     def news(self) -> Move | None:
         """The last move, in a worker that does not know it yet."""
-        if not is_worker() or self._shared is None:
+        if not is_worker():
             return None
-        move = Move(*self._shared.tolist())
+        move = Move(*self._shared.read())
         if move.number == self._number:
             return None
         if move.has_state:
@@ -57,23 +56,3 @@ class WorkerMoves:
             )
         self._number = move.number
         return move
-
-    def __deepcopy__(self, memo: object) -> WorkerMoves:
-        other = WorkerMoves()
-        other._number = self._number
-        if other._shared is not None:
-            other._shared.copy_(self._shared)
-        return other
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self._shared is not None and not self._shared.is_shared():  # pickled by the user
-            self._shared.share_memory_()
-
-
-def _shared(move: Move) -> Any:  # noqa: ANN401 - a tensor, where torch is installed
-    try:
-        import torch
-    except ImportError:
-        return None  # no workers either
-    return torch.tensor(move).share_memory_()  # type: ignore[no-untyped-call]

@@ -27,6 +27,7 @@ from quire.vision.telemetry import PackingTelemetry
 from quire.vision.templates import merge_size, prepare_template, token_id
 from quire.vision.torch_base import IterableBase, is_worker, worker_share
 from quire.vision.worker_moves import WorkerMoves
+from quire.worker_memory import OneUse
 
 
 class PackedVLDataset(IterableBase):
@@ -93,7 +94,7 @@ class PackedVLDataset(IterableBase):
         self._packs: Packs | None = None
         self._skip = 0
         self._resume: State | None = None
-        self._moves = WorkerMoves()
+        self._moves, self._one_use = WorkerMoves(), OneUse()
         if template is not None:
             prepare_template(template, self.options)
 
@@ -132,7 +133,8 @@ class PackedVLDataset(IterableBase):
         """Tell the dataset below of the epoch first; then packing starts anew in its new order."""
         self._move_to(require_integer("epoch", epoch, 0))
         # A trainer names the epoch once more after a state of it was loaded: that is kept.
-        if self._resume is not None and self._resume["epoch"] != epoch:
+        is_kept = self._resume is not None and self._resume["epoch"] == epoch
+        if not is_kept or self._one_use.is_over():
             self._resume = None
         self._tell_workers()
 
@@ -174,6 +176,7 @@ class PackedVLDataset(IterableBase):
         return self._epoch
 
     def _tell_workers(self) -> None:
+        self._one_use.renew()
         self._moves.tell(
             epoch=self.epoch,
             skip=self._skip,
@@ -229,6 +232,8 @@ class PackedVLDataset(IterableBase):
 
     def _opened(self) -> Iterator[list[Any]]:
         packs = self.current_epoch().open_packs()
+        if self._one_use.is_over():
+            self._resume, self._skip = None, 0
         self._set_off(packs)
         if isinstance(packs, PlannedPacks):
             packs.skip(worker_share().count_below(self._skip))

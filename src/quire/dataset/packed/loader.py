@@ -15,10 +15,11 @@ from quire.plan import balance
 from quire.plan.options import require_integer, settle_integers
 from quire.plan.shuffling import permutation
 from quire.seals import Seal
+from quire.worker_memory import SharedNumbers
 
 if TYPE_CHECKING:
     from quire.dataset.packed.dataset import PackedDataset, Row
-    from quire.dataset.packed.torch_view import SharedPlace, TorchBatches
+    from quire.dataset.packed.torch_view import TorchBatches
 
 Ints = npt.NDArray[np.int64]
 _SEAL = Seal(
@@ -82,7 +83,7 @@ class PackedLoader:
     ) -> None:
         self.dataset, self.options = dataset, options
         self._place = (require_integer("epoch", epoch, 0), 0)
-        self._shared_place: SharedPlace | None = None
+        self._shared_place: SharedNumbers | None = None
         self.collate = collate
         self._cached: tuple[int, Ints] | None = None
         missing = {"input_ids", "document_starts"} - set(dataset.columns)
@@ -204,10 +205,10 @@ class PackedLoader:
         Use it as ``DataLoader(loader.torch(), batch_size=None, num_workers=n)``; persistent workers
         start every pass where the loader is.
         """
-        from quire.dataset.packed.torch_view import SharedPlace, TorchBatches
+        from quire.dataset.packed.torch_view import TorchBatches
 
         if self._shared_place is None:
-            self._shared_place = SharedPlace(*self._place)
+            self._shared_place = SharedNumbers(*self._place)
         return TorchBatches(self, self._shared_place)
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
+from quire.worker_memory import SharedNumbers
+
 if TYPE_CHECKING:
     from quire.dataset.packed.dataset import PackedDataset, Row
     from quire.dataset.packed.loader import PackedLoader
@@ -46,7 +48,7 @@ class TorchBatches(IterableDataset[Any]):
     `PackedLoader.state_after`.
     """
 
-    def __init__(self, loader: PackedLoader, place: SharedPlace) -> None:
+    def __init__(self, loader: PackedLoader, place: SharedNumbers) -> None:
         self._loader, self._place = loader, place
         self._started_in: int | None = None
 
@@ -66,24 +68,3 @@ class TorchBatches(IterableDataset[Any]):
         for step in steps:
             batch = self._loader.batch(epoch, step)
             yield [_tensors(row) for row in batch] if self._loader.collate is None else batch
-
-
-class SharedPlace:
-    """An epoch and a step in memory that forked and spawned workers share with this process."""
-
-    def __init__(self, epoch: int, step: int) -> None:
-        self._numbers = torch.tensor([epoch, step]).share_memory_()  # type: ignore[no-untyped-call]
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if not self._numbers.is_shared():  # a copy, or pickled for something else than a worker
-            self._numbers.share_memory_()
-
-    def write(self, epoch: int, step: int) -> None:
-        """Set what workers read when their next pass starts."""
-        self._numbers[0], self._numbers[1] = epoch, step
-
-    def read(self) -> tuple[int, int]:
-        """The epoch and the step that were written last."""
-        epoch, step = self._numbers.tolist()
-        return epoch, step
