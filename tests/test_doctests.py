@@ -49,6 +49,7 @@ FOUND = [
 ]
 
 
+@pytest.mark.usefixtures("registered")  # an example registers a strategy
 @pytest.mark.parametrize("found", FOUND, ids=lambda found: found.name)
 def test_a_docstring_shows_what_its_examples_print(found):
     module = importlib.import_module(module_of(Path(found.filename)))

@@ -28,7 +28,7 @@ def instances(draw):
         "align": align,
         "prefix": prefix,
         "stride": stride,
-        "min_fragment": draw(st.integers(1, max(1, min(4, space - prefix - stride)))),
+        "min_fragment": draw(st.integers(1, max(1, min(4, (space - prefix - stride + 1) // 2)))),
         "max_documents_per_row": draw(st.sampled_from([None, None, 1, 2, 3])),
         "shuffle": draw(st.booleans()),
         "seed": draw(st.integers(0, 3)),

@@ -19,7 +19,7 @@ RECORDS = [{"text": "abcdef"}]
         ({"max_length": 8, "stride": 7}, "beside BOS; lower stride or raise max_length"),
         (
             {"max_length": 8, "overlong": "fill", "min_fragment": 9},
-            "beside BOS and overlap; lower min_fragment or raise max_length",
+            "over half of the . new tokens .* lower min_fragment to 4 or raise max_length",
         ),
     ],
 )
