@@ -218,24 +218,90 @@ def test_conversations_are_rendered_again(tmp_path, assistant_only, kind):
     assert "labels 0 to" in problems(out, path, QWEN3)[0]
 
 
-def test_a_conversation_is_rendered_with_the_date_of_its_run(tmp_path):
-    folder = tmp_path / "tokenizer"
+NULLS = {"a": 1, "b": None}
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"default": None}}}]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_nulls_inside_tools_and_calls_are_those_of_the_packer(tmp_path, kind):
+    call = {"type": "function", "function": {"name": "add", "arguments": NULLS}}
+    talk = [TALK[0], {"role": "assistant", "content": None, "tool_calls": [call]}]
+    path, records = tmp_path / f"a.{kind}", [{"messages": talk, "tools": TOOLS}]
+    if kind == "jsonl":
+        jsonl(path, records)
+    else:
+        pq.write_table(pa.Table.from_pylist(records), path)
+    pack(path, tmp_path / "out", QWEN3, max_length=512, messages_key="messages")
+    assert problems(tmp_path / "out", path, QWEN3) == []
+
+
+TURNS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def with_template(folder, template):
+    """The small Qwen3 tokenizer with another chat template."""
     folder.mkdir()
     for file in QWEN3.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     config = json.loads((folder / "tokenizer_config.json").read_text())
-    config["chat_template"] = (
-        "{{ strftime_now('%d %b %Y') }}{% for m in messages %}<|im_start|>{{ m.role }}\n"
-        "{{ m.content }}<|im_end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({**config, "chat_template": template + TURNS})
     )
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
     (folder / "chat_template.jinja").unlink(missing_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "dated",
+    [
+        "{{ strftime_now('%d %b %Y') }}",
+        "{{ strftime_now(format='%d %b %Y') }}",
+        "{% if strftime_now is defined %}{{ strftime_now('%d %b %Y') }}{% endif %}",
+        "{% if strftime_now is not defined %}1{% else %}{{ strftime_now('%d') }}{% endif %}",
+        "{% set form = '%d %b %Y' %}{{ strftime_now(form) }}",
+    ],
+)
+def test_a_conversation_is_rendered_with_the_date_of_its_run(tmp_path, dated):
+    folder = with_template(tmp_path / "tokenizer", dated)
     path, out = jsonl(tmp_path / "a.jsonl", [{"messages": TALK[:2]}]), tmp_path / "out"
     pack(path, out, folder, max_length=128, messages_key="messages", chat_date="2024-07-26")
     assert problems(out, path, folder) == []
     forge(out, lambda manifest: manifest["options"].update(chat_date="2024-07-27"))
     assert "are not what the input gives" in problems(out, path, folder)[0]
+
+
+def test_what_a_template_marks_as_trained_need_not_be_all_that_the_assistant_says(tmp_path):
+    marked = (
+        "{% for m in messages %}{% if loop.last %}{% generation %}{{ m.content }}"
+        "{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>"
+        "{% endfor %}{% set messages = [] %}"
+    )
+    folder = with_template(tmp_path / "tokenizer", marked)
+    path, out = tmp_path / "a.jsonl", tmp_path / "out"
+    said = [f"answer number {n} of the assistant" for n in range(2)]
+    jsonl(path, [{"messages": [{"role": "assistant", "content": text} for text in said]}])
+    pack(path, out, folder, max_length=128, messages_key="messages")
+    assert problems(out, path, folder) == []
+
+
+@pytest.mark.parametrize("kind", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_53_a_column_that_nobody_asked_for_is_not_decompressed(tmp_path, kind):
+    path, out = tmp_path / "a.arrow", tmp_path / "out"
+    table = pa.table({"text": ["abc"] * 4, "other": [b"\0" * (8 << 20)] * 4})
+    with kind(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:
+        file.write_table(table)
+    del table
+    pack(path, out)
+    before, watched = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(watched)
+    try:
+        assert problems(out, path, "byte") == []
+    finally:
+        pa.set_memory_pool(before)
+    assert watched.max_memory() < 8 << 20
 
 
 def test_a_conversation_is_rendered_with_the_recorded_template(tmp_path):

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quire.documents.chat_date import FIXED_NOW, directives
 from quire.documents.chat_template import ChatTokenizer
 from quire.documents.tokenizer import CalledTokenizer
-from quire.errors import InvalidOption
 
 Mask = npt.NDArray[np.bool]
-_ASKS_FOR_DATE = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
+_ASKS_FOR_DATE = re.compile(r"""strftime_now\(\s*(?:format\s*=\s*)?(["'])(.*?)\1\s*\)""")
+_ASKS_WHETHER = re.compile(r"strftime_now\s+is\s+(not\s+)?defined")
+_MARKS = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _CERTAIN = 16
 """Texts of so many characters that occur once are taken to be where a message was written."""
 
@@ -35,37 +37,34 @@ class Chats:
         """Token ids, tokens that the assistant says for certain, and tokens that others say.
 
         A message is found by its text, if that is long enough and occurs once in the rendered
-        conversation. Nothing is known of the other tokens.
+        conversation. Nothing is known of the other tokens, nor where the template itself marks
+        what is trained, which need not be all that the assistant says.
         """
         turns = [_filled(message) for message in messages]
-        text = self._render(turns, tools)
+        listed = json.loads(tools) if isinstance(tools, str) and tools else tools
+        given = {"tools": listed} if listed else {}
+        source = self._tokenizer.get_chat_template(**given)
+        text: str = self._tokenizer.apply_chat_template(
+            turns, tokenize=False, **self._dated(source), **given
+        )
         tokens, characters = self._encoder.encode_with_offsets(text)
         ids = np.array(tokens, dtype=np.int64)
         offsets = np.array(characters, dtype=np.int64).reshape(-1, 2)
-        said, heard = (_inside(offsets, _places(turns, text, own)) for own in (True, False))
+        found = [] if _MARKS.search(source) else turns
+        said, heard = (_inside(offsets, _places(found, text, own)) for own in (True, False))
         return ids, said & ~heard, heard & ~said
 
-    def _render(self, turns: list[dict[str, Any]], tools: object) -> str:
-        listed = json.loads(tools) if isinstance(tools, str) and tools else tools
-        given = {"tools": _filled(listed)} if listed else {}
-        source = self._dated(self._tokenizer.get_chat_template(**given))
-        text: str = self._tokenizer.apply_chat_template(
-            turns, tokenize=False, chat_template=source, **given
-        )
-        return text
-
-    def _dated(self, source: str) -> str:
+    def _dated(self, source: str) -> dict[str, Any]:
         """The template with the date of the manifest where it asks for today's."""
         date = self._date
         if date is None:
-            return source
+            return {"chat_template": source}
         dated = _ASKS_FOR_DATE.sub(lambda match: repr(date.strftime(match[2])), source)
-        if "strftime_now" in dated:
-            raise InvalidOption(
-                "the chat template computes the format of its date, so its conversations cannot be "
-                "compared; leave --inputs out"
-            )
-        return dated
+        dated = _ASKS_WHETHER.sub(lambda match: "false" if match[1] else "true", dated)
+        if "strftime_now" not in dated:
+            return {"chat_template": dated}
+        # It computes the format, which only the packer's own way can follow.
+        return {"chat_template": FIXED_NOW + source, "quire_date": directives(date.date())}
 
 
 def _filled(message: Any) -> Any:  # noqa: ANN401 - a JSON value

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.documents import Tokenizer, TokenizerLike, as_tokenizer
-from quire.documents.chat import conversation_encoder, without_nulls
+from quire.documents.chat import conversation_encoder
 from quire.documents.chat_template import ChatTokenizer, as_chat_tokenizer
 from quire.errors import InvalidDocument, InvalidOption
 from quire.storage import AnyPath, local_copy
@@ -173,8 +173,7 @@ def _chat_encoder(options: Mapping[str, Any], tokenizer: ChatTokenizer) -> Encod
             if values is None or not isinstance(messages, list):
                 yield None
                 continue
-            tools = None if tools_key is None else without_nulls(values.get(tools_key))
-            messages = without_nulls(messages)
+            tools = None if tools_key is None else values.get(tools_key)
             try:
                 _, found = rendered(messages, tools)
             except InvalidDocument:

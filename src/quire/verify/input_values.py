@@ -12,6 +12,7 @@ from typing import IO, Any, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from quire.documents.chat import without_nulls
 from quire.documents.sound_arrays import require_sound
 
 Values: TypeAlias = dict[str, Any]
@@ -48,36 +49,47 @@ def _batches(path: Path, kind: str, keys: Sequence[str]) -> Iterator[pa.RecordBa
             names = [name for name in file.schema_arrow.names if name in keys]
             yield from file.iter_batches(columns=names, batch_size=1024)
         return
-    for batch in _arrow_batches(path):
-        yield batch.select([name for name in batch.schema.names if name in keys])
-
-
-def _arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    data = pa.memory_map(str(path))
-    try:
-        reader = pa.ipc.open_file(data)
-    except pa.ArrowInvalid:
-        data.seek(0)
-        batches = iter(pa.ipc.open_stream(data))
-    else:
-        batches = (reader.get_batch(n) for n in range(reader.num_record_batches))
-    for batch in batches:
+    for batch in _arrow_batches(path, keys):
         require_sound(batch)
         yield batch
 
 
+def _arrow_batches(path: Path, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The columns of these names alone: others, which may be compressed, are not expanded."""
+    data = pa.memory_map(str(path))
+    is_file = data.size() >= 6 and data.read(6) == b"ARROW1"
+    opened = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    data.seek(0)
+    names = opened(data).schema.names
+    places = [place for place, name in enumerate(names) if name in keys]
+    data.seek(0)
+    reader = opened(data, options=pa.ipc.IpcReadOptions(included_fields=places))
+    if is_file:
+        return (reader.get_batch(n) for n in range(reader.num_record_batches))
+    return iter(reader)
+
+
 def _rows(batch: pa.RecordBatch) -> list[Values | None]:
     try:
-        return cast(list[Values | None], batch.to_pylist())
+        return [*_plain_rows(batch)]
     except UnicodeDecodeError:
         return [_row(batch, number) for number in range(batch.num_rows)]
 
 
 def _row(batch: pa.RecordBatch, number: int) -> Values | None:
     try:
-        return cast(Values, batch.slice(number, 1).to_pylist()[0])
+        return _plain_rows(batch.slice(number, 1))[0]
     except UnicodeDecodeError:
         return None
+
+
+def _plain_rows(batch: pa.RecordBatch) -> list[Values]:
+    """The rows; messages and tools without the nulls that Arrow adds for keys that others have."""
+    rows = cast(list[Values], batch.to_pylist())
+    structs = [field.name for field in batch.schema if "struct<" in str(field.type)]
+    if structs:
+        rows = [{**row, **{name: without_nulls(row[name]) for name in structs}} for row in rows]
+    return rows
 
 
 def _small(row: Values | None, most_bytes: int) -> Values | None:
