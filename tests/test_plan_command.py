@@ -124,7 +124,7 @@ def test_tight_is_offered_with_what_it_could_save_and_tried_only_where_asked_for
     lines = [json.dumps({"input_ids": [1] * length}) for length in lengths]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     words = (tmp_path / "a.jsonl", "--pretokenized", "--max-length", 7)
-    offer = "tight could save at most 1 rows (33.33%): --strategy tight"
+    offer = "tight could save at most 1 row (33.33%): --strategy tight"
     said = planned(tmp_path, *words)
     assert {one["strategy"] for one in said["candidates"]} == set(QUICK)
     assert said["recommended"]["rows"] == 3

@@ -163,7 +163,8 @@ def offer_tight(candidates: Sequence[Candidate], chosen: Candidate) -> list[str]
     if saved <= 0:
         return []
     return [
-        f"tight could save at most {saved:,} rows ({saved / chosen.rows:.2%}): --strategy tight"
+        f"tight could save at most {saved:,} {'row' if saved == 1 else 'rows'} "
+        f"({saved / chosen.rows:.2%}): --strategy tight"
     ]
 
 
