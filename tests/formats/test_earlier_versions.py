@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import quire
-from quire.errors import CorruptFile, InvalidState
+from quire.errors import CorruptFile, InvalidState, OutputError
 from quire.plan import OnlinePacker, Plan
 from quire.seals import FORMAT_VERSION
 from quire.verify.output import verify_output
+from tests.corpus.corpora import forge, hashes, jsonl, pack
 from tests.formats import made
 from tests.sealing import resealed
 from tests.vision.inputs import numbers
@@ -64,6 +65,23 @@ def test_an_output_can_be_planned_again_and_then_has_the_version_of_today(copied
     assert manifest["format"]["version"] == FORMAT_VERSION
     assert made.rows_of(quire.PackedDataset(path, plan="best_fit-24")) == EXPECTED["indexed"]
     assert verify_output(path).problems == []
+
+
+def as_0_1_0_recorded(manifest):
+    manifest["format"]["version"] = 1
+    manifest["options"]["add_bos"] = True  # its default, whatever the tokenizer
+    del manifest["options"]["tokens_key"]
+
+
+def test_a_finished_output_of_tokens_is_left_as_it_is_by_resume(tmp_path):
+    path, out = jsonl(tmp_path / "a.jsonl", [{"input_ids": [1, 2, 3]}]), tmp_path / "out"
+    pack(path, out, None, pretokenized=True)
+    forge(out, as_0_1_0_recorded)
+    before = hashes(out)
+    assert pack(path, out, None, pretokenized=True, resume=True).num_rows == 1
+    assert hashes(out) == before
+    with pytest.raises(OutputError, match=r"tokens_key is 'input_ids' there and 'ids' here"):
+        pack(path, out, None, pretokenized=True, resume=True, tokens_key="ids")
 
 
 def test_an_online_packer_continues_to_the_same_rows():

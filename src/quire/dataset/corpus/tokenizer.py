@@ -59,11 +59,13 @@ def settled(
 ) -> CorpusOptions:
     """The options with what was left to the tokenizer and to the calendar filled in.
 
-    BOS is added if the tokenizer adds it itself, and never to tokens that are given or rendered.
-    The date is the one that an unfinished or finished output has ``recorded`` among its options,
-    or else today's; it stays open where no template asks for it.
+    What an unfinished or finished output has ``recorded`` among its options is kept. Else BOS is
+    added if the tokenizer adds it itself, and never to tokens that are given or rendered; the date
+    is today's, and stays open where no template asks for it.
     """
-    if options.add_bos is None:
+    if options.add_bos is None and isinstance((recorded or {}).get("add_bos"), bool):
+        options = replace(options, add_bos=(recorded or {})["add_bos"])
+    elif options.add_bos is None:
         is_text = loaded is not None and not options.pretokenized and not options.messages_key
         options = replace(options, add_bos=is_text and adds_bos(as_tokenizer(loaded)))
     if options.messages_key is None or options.chat_date or not asks_for_date(loaded):

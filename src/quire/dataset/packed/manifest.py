@@ -9,14 +9,24 @@ from typing import Any
 
 from quire.dataset.packed.manifest_fields import require_fields
 from quire.errors import CorruptFile, InvalidOption, unknown_name
-from quire.seals import FORMAT_VERSION, Migrations, checksum, migrated, read_version
+from quire.seals import FORMAT_VERSION, Content, Migrations, checksum, migrated, read_version
 from quire.storage import AnyPath, RemotePath
 
 INDEXED = "quire.indexed"
 CHECKSUM = "checksum"
 _SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
-_MIGRATIONS: Migrations = {}
 _PLAN = re.compile(r"plans/[A-Za-z0-9_][A-Za-z0-9._-]*\.arrow")
+
+
+def _with_tokens_key(manifest: Content) -> Content:
+    """Before the column of the tokens could be named, it was input_ids."""
+    options = manifest.get("options")
+    if not isinstance(options, dict) or not options.get("pretokenized"):
+        return manifest
+    return {**manifest, "options": {"tokens_key": "input_ids", **options}}
+
+
+_MIGRATIONS: Migrations = {1: _with_tokens_key}
 
 
 def read_manifest(path: AnyPath) -> dict[str, Any]:
