@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 import tokenizers
 from tests.documents.word_tokenizer import SPECIALS, WORDS, word_backend, word_tokenizer
+from tests.tokenizer_files import load
 from transformers import PreTrainedTokenizerFast
 
 import quire
@@ -170,3 +171,13 @@ def test_what_the_owner_adds_counts_from_the_next_time_the_tokenizer_is_passed()
 def test_a_copy_that_was_pickled_has_no_truncation_either():
     again = pickle.loads(pickle.dumps(as_tokenizer(fast())))  # noqa: S301
     assert again.encode_batch([TEXT]).lengths.tolist() == [20]
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_a_backend_that_takes_special_tokens_for_text_does_so_in_the_copy(splits):
+    own = load("small-gpt2").backend_tokenizer
+    own.encode_special_tokens = splits
+    text = "a <|endoftext|> b"
+    found = as_tokenizer(own).encode_batch([text]).tokens.tolist()
+    assert found == own.encode(text, add_special_tokens=False).ids
+    assert (own.token_to_id("<|endoftext|>") in found) is not splits

@@ -88,8 +88,14 @@ def _plain(
     return np.fromiter(tokens, dtype=np.int32, count=int(lengths.sum())), lengths
 
 
-def private_backend(backend: Any, *, split_special_tokens: bool = False) -> tokenizers.Tokenizer:  # noqa: ANN401
+def private_backend(
+    backend: Any,  # noqa: ANN401
+    *,
+    split_special_tokens: bool | None = None,
+) -> tokenizers.Tokenizer:
     """A backend that encodes as the given one does, without its truncation and padding.
+
+    ``split_special_tokens``: whether special tokens in a text are plain text; None: as it is there.
 
     The two share the vocabulary, which is large; nothing is ever written to the given one, so its
     owner may use it in other threads meanwhile. Later changes of its owner (tokens that are added,
@@ -104,7 +110,8 @@ def private_backend(backend: Any, *, split_special_tokens: bool = False) -> toke
     copy.add_tokens([added[token] for token in sorted(added)])
     if repr(copy.get_added_tokens_decoder()) != repr(added):  # ids that adding does not give
         copy = _without_limits(tokenizers.Tokenizer.from_str(given.to_str()))
-    copy.encode_special_tokens = split_special_tokens
+    split = given.encode_special_tokens if split_special_tokens is None else split_special_tokens
+    copy.encode_special_tokens = split
     return copy
 
 
