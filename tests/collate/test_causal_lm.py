@@ -185,6 +185,8 @@ def test_lengths_of_documents_as_trl_packs_them_are_starts():
     assert collate([row])["position_ids"].tolist() == [[0, 1, 2, 0, 1]]
     with pytest.raises(InvalidRow, match=r"row 0: seq_lengths sum to 4, but the row has 5"):
         collate([row | {"seq_lengths": [3, 1]}])
+    with pytest.raises(InvalidRow, match=r"row 1: of seq_lengths, lengths\[1\] is 0"):
+        collate([row, row | {"seq_lengths": [3, 0, 2]}])
 
 
 # Labels

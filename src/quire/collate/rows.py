@@ -178,7 +178,10 @@ def _read_starts(feature: Feature, row: int) -> npt.ArrayLike | None:
             f"row {row}: seq_lengths sum to {lengths.sum()}, but the row has "
             f"{len(feature['input_ids'])} input_ids; pack it again"
         )
-    return starts_from_lengths(lengths)
+    try:
+        return starts_from_lengths(lengths)
+    except InvalidBoundaries as error:
+        raise InvalidRow(f"row {row}: of seq_lengths, {error}") from error
 
 
 def _starts_from_positions(feature: Feature, row: int) -> npt.ArrayLike | None:
