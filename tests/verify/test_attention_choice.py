@@ -138,3 +138,32 @@ def test_the_collator_does_not_keep_the_model():
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(InvalidOption, match=message):
         DataCollatorForCausalLM(Tokenizer(), **options)
+
+
+class OwnModel(torch.nn.Module):
+    """No config: the mean of a document's past, which is found in `position_ids`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = torch.nn.Embedding(16, 8), torch.nn.Linear(8, 16)
+
+    def forward(self, input_ids, position_ids, **others):
+        segments = (position_ids == 0).cumsum(1)
+        seen = (segments[:, :, None] == segments[:, None]).float().tril()
+        return self.head(seen / seen.sum(-1, keepdim=True) @ self.embedding(input_ids))
+
+
+def test_a_model_without_a_config_is_tried_on_the_ids_of_its_embedding():
+    assert collator(OwnModel()).attention == "transformers"
+    assert collator(torch.nn.DataParallel(OwnModel())).attention == "transformers"
+    wrapped = torch.nn.DataParallel(other_model("opt", "eager", torch.float32))
+    assert collator(wrapped).attention == "eager"
+
+
+def test_a_model_that_cannot_be_called_is_refused_with_the_remedy():
+    with torch.device("meta"):
+        given = OwnModel()
+    with pytest.raises(ModelError, match=r"on the meta device.*when they are loaded"):
+        collator(given)
+    with pytest.raises(ModelError, match=r"which token ids Linear knows .*leave model out"):
+        collator(torch.nn.Linear(2, 2))

@@ -13,6 +13,7 @@ import torch
 from quire.collate.attention import MASK_DTYPES
 from quire.errors import InvalidOption, ModelError
 from quire.masks.dense import Windows
+from quire.verify.calls import make_call
 from quire.verify.causes import recurrent_layers
 from quire.verify.isolation import check_isolation
 from quire.verify.model_config import (
@@ -66,6 +67,7 @@ def choose_attention(
             f"model is a {type(model).__name__}, but the proof needs a torch module; "
             "pass the model itself, or leave model out"
         )
+    model = _callable_here(model)
     known = _PROVEN.setdefault(model, {})
     asked = AttentionChoice(attention=attention, windows=windows, mask_dtype=mask_dtype)
     key = (str(asked), attention_backend(model), _dtypes(model), is_training(model))
@@ -74,6 +76,18 @@ def choose_attention(
             model, _candidates(model) if attention == "transformers" else iter([asked])
         )
     return known[key]
+
+
+def _callable_here(model: torch.nn.Module) -> torch.nn.Module:
+    """The model without what spreads it over devices, if it can be called."""
+    while isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+        model = model.module
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise ModelError(
+            "the model's weights are on the meta device, so that it cannot be called; make the "
+            "collator when they are loaded, or leave model out"
+        )
+    return model
 
 
 def _candidates(model: torch.nn.Module) -> Iterator[AttentionChoice]:
@@ -130,13 +144,25 @@ def _rows(model: torch.nn.Module) -> list[dict[str, object]]:
     """Two rows of random tokens; one document is longer than a window that is not too large."""
     window = longest_window(sliding_windows(model)) or 0
     long = window + 5 if window <= LONGEST_PROOF else 9
-    config: Any = text_config(model)
-    generator = np.random.default_rng(0)
+    num_ids, generator = _num_ids(model), np.random.default_rng(0)
     rows: list[dict[str, object]] = []
     for lengths in (np.array([7, max(long, 9), 1, 6]), np.array([5, 8, 4])):
-        tokens = generator.integers(0, config.vocab_size, lengths.sum())
+        tokens = generator.integers(0, num_ids, lengths.sum())
         rows.append({"input_ids": tokens, "document_starts": np.cumsum(lengths) - lengths})
     return rows
+
+
+def _num_ids(model: torch.nn.Module) -> int:
+    size = getattr(text_config(model), "vocab_size", None)
+    if size is None:
+        size = getattr(make_call(model).embedding, "num_embeddings", None)
+    if not isinstance(size, int):
+        raise ModelError(
+            f"which token ids {type(model).__name__} knows is in neither config.vocab_size nor an "
+            "embedding, so no batch can be tried; leave model out, and give a batch of your own "
+            "to quire.verify.check_isolation"
+        )
+    return size
 
 
 def _to(device: torch.device, value: Any) -> Any:  # noqa: ANN401 (a batch, or a part of one)

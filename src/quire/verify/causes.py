@@ -208,9 +208,11 @@ def _unresolved(model: Model, suspects: list[Suspect]) -> Diagnosis:
             "attention='segments' and check again on that machine",
             confirmed=False,
         )
-    tried = "; ".join(suspect.cause for suspect in suspects) or "nothing"
+    tried = "; ".join(suspect.cause for suspect in suspects)
     return Diagnosis(
-        cause=f"unknown; each of these was taken away without effect: {tried}",
+        cause=f"unknown; each of these was taken away without effect: {tried}"
+        if tried
+        else "unknown; it is in the model itself, as the call has none of the usual causes",
         remedy="put one document in a row (packed=False) until the model's attention is understood",
         confirmed=False,
     )
