@@ -54,14 +54,15 @@ class RunningSSM(torch.nn.Module):
 class BatchMixer(torch.nn.Module):
     """Means within documents, then something that depends on the whole batch.
 
-    `experts` drop tokens over a capacity that all documents share, without any gradient; `norm` is
-    a BatchNorm, whose training mode takes its statistics from the batch.
+    `experts` drop tokens over a capacity that all documents share, without any gradient (of
+    ``training_factor`` times an even share in training mode, where that is given, and then only
+    there); `norm` is a BatchNorm, whose training mode takes its statistics from the batch.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, training_factor: float | None = None) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.kind = kind
+        self.kind, self.training_factor = kind, training_factor
         self.table = torch.nn.Embedding(64, 32)
         self.norm = torch.nn.BatchNorm1d(32)
         self.router = torch.nn.Linear(32, 4)
@@ -76,7 +77,10 @@ class BatchMixer(torch.nn.Module):
         if self.kind == "norm":
             return self.head(self.norm(flat)).unflatten(0, input_ids.shape)
         chosen, added = self.router(flat).argmax(-1), torch.zeros_like(flat)
+        capacity = len(flat) // 4
+        if self.training_factor is not None:
+            capacity = int(capacity * self.training_factor) if self.training else len(flat)
         for number, expert in enumerate(self.experts):
-            taken = (chosen == number).nonzero()[:, 0][: len(flat) // 4]
+            taken = (chosen == number).nonzero()[:, 0][:capacity]
             added = added.index_put((taken,), expert(flat[taken]))
         return self.head(flat + 0.3 * added).unflatten(0, input_ids.shape)

@@ -39,6 +39,13 @@ def test_experts_that_drop_tokens_over_a_shared_capacity_leak(dtype):
     assert {parameter.dtype for parameter in mixer.parameters()} == {dtype}
 
 
+@pytest.mark.parametrize("factor", [1.25, 2.4, 2.8])
+def test_a_capacity_of_training_mode_leaks_also_where_it_has_some_room(factor):
+    mixer = BatchMixer("experts", training_factor=factor)
+    assert check_isolation(mixer.train(), segment_batch()).verdict == "leak"
+    assert check_isolation(mixer.eval(), segment_batch()).isolated
+
+
 class RoundedBatch(Averager):
     """Rounding, of the model's own dtype, that depends on the whole batch, as in fused kernels."""
 

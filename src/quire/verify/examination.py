@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TypeAlias
 
 import torch
@@ -14,8 +15,9 @@ from quire.verify.calls import Call, Model
 from quire.verify.groups import halvings
 from quire.verify.layout import Batch, Layout
 from quire.verify.model_config import attention_backend
+from quire.verify.model_state import is_training
 from quire.verify.options import IsolationOptions
-from quire.verify.perturbation import largest_difference, perturbed
+from quire.verify.perturbation import CROWDED, largest_difference, perturbed
 from quire.verify.report import Altered, Document, Kind, Pair
 
 Effects: TypeAlias = dict[tuple[Document, Document], float]
@@ -73,9 +75,9 @@ class Examination:
             if size > self.tolerance
         ]
 
-    def moved_by(self, sources: Sequence[Document]) -> torch.Tensor:
+    def moved_by(self, sources: Sequence[Document], way: int = 0) -> torch.Tensor:
         """The logits after a change of the sources, which may be parts of documents."""
-        return self.call.logits(perturbed(self.batch, sources, self.options.keep_token_ids))
+        return self.call.logits(perturbed(self.batch, sources, self.options.keep_token_ids, way))
 
     def kind(self, difference: float, gradient: float | None) -> Kind:
         """What a difference between two documents is, and the gradient that goes with it."""
@@ -96,8 +98,11 @@ class Examination:
 
     def _moves(self, groups: Iterable[Sequence[Document]]) -> Effects:
         found: Effects = {}
-        for group in groups:
-            moved = self.moved_by(group)
+        # In training mode documents are not compared with themselves alone, which shows that
+        # tokens were left out for want of room; so they are changed in more ways.
+        ways = (0, *CROWDED) if is_training(self.call.model) else (0,)
+        for group, way in product(groups, ways):
+            moved = self.moved_by(group, way)
             for target in self.layout.documents:
                 if target in group:
                     continue

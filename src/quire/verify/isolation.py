@@ -53,7 +53,7 @@ def check_isolation(
     depends on the whole batch (BatchNorm, say) shows. A model whose tokens do not attend to
     earlier ones, as with a head of zeros, is `unproven` under any call. Of n documents, an isolated
     call costs one forward pass for each document alone, and 2 · log2(n) forward and backward passes
-    of the batch.
+    of the batch; in training mode, 8 · log2(n) forward passes.
     """
     if not isinstance(batch_or_rows, Mapping):
         segment_ids = collate(batch_or_rows, "segments")["segment_ids"]

@@ -12,17 +12,20 @@ from quire.verify.calls import with_ids
 from quire.verify.layout import Batch, as_numpy
 from quire.verify.report import Document
 
+CROWDED = range(1, 4)
+"""Ways to change documents in which all their tokens become one id: a crowd on one expert, say."""
+
 
 def perturbed(
-    batch: Batch, sources: Sequence[Document], keep: tuple[int, ...] = ()
+    batch: Batch, sources: Sequence[Document], keep: tuple[int, ...] = (), way: int = 0
 ) -> dict[str, object]:
     """The batch with every token of these documents replaced by another id of the same batch.
 
     Ids of the batch are known to be valid ones. Those in `keep` (image placeholders, say) are
-    neither replaced nor used.
+    neither replaced nor used. Each of the `CROWDED` ways has one id for all tokens.
     """
     ids = as_numpy(batch["input_ids"]).astype(np.int64)
-    others = _others(ids, keep)
+    others = _one_for_all(ids, keep, way) if way in CROWDED else _others(ids, keep)
     for source in sources:
         places = (source.row, slice(source.start, source.stop))
         ids[places] = others[places]
@@ -44,3 +47,12 @@ def _others(ids: npt.NDArray[np.int64], keep: tuple[int, ...]) -> npt.NDArray[np
     place = np.searchsorted(known, ids)
     changed = known[(place + 1) % len(known)] if len(known) else ids
     return np.where(np.isin(ids, keep), ids, changed)
+
+
+def _one_for_all(
+    ids: npt.NDArray[np.int64], keep: tuple[int, ...], way: int
+) -> npt.NDArray[np.int64]:
+    known = np.setdiff1d(ids, keep)
+    if not len(known):
+        return ids
+    return np.where(np.isin(ids, keep), ids, known[len(known) * way // CROWDED.stop])
