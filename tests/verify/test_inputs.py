@@ -174,6 +174,24 @@ def test_what_is_bad_for_the_packer_is_bad_for_the_check(tmp_path, record):
     assert problems(out, path, "byte") == []
 
 
+@pytest.mark.parametrize(
+    ("first", "record"),
+    [
+        ({"labels": [1, 2]}, {"labels": [1.0, 2.5]}),
+        ({"loss_mask": [True, False]}, {"loss_mask": [1, 0]}),
+        ({"loss_mask": [0.5, 1]}, {"loss_mask": [True, False]}),
+        ({"labels": [1, 2]}, {"labels": [1, 2**70]}),
+        ({}, {"labels": [1, 2]}),
+    ],
+)
+def test_numbers_that_are_bad_for_the_packer_are_bad_for_the_check(tmp_path, first, record):
+    records = [{"input_ids": [5, 6], **given} for given in (first, record, first)]
+    path, out = jsonl(tmp_path / "a.jsonl", records), tmp_path / "out"
+    result = pack(path, out, None, max_bad_records=1, pretokenized=True)
+    assert result.ledger.documents.dropped == {"bad_record": 1}
+    assert problems(out, path) == []
+
+
 def test_bytes_that_are_not_utf8_are_bad_in_lines_and_tables(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_bytes(b'{"text": "\xff"}\n{"text": "abc"}\n')

@@ -37,6 +37,11 @@ _IGNORED = -100
 _ZEROS_FROM = {"attention_mask": 0, "position_ids": 1}
 """Columns in which a zero from this place on shows padding, or several documents."""
 _PACKED = ("document_starts", "seq_lengths")
+_PER_TOKEN = (
+    *("labels", "loss_mask", "attention_mask", "token_type_ids", "assistant_masks"),
+    "completion_mask",
+)
+"""Columns that go along unasked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,17 +126,24 @@ def _closed(tokens: npt.NDArray[Any], bos: int | None, eos: int | None) -> npt.N
 
 
 def _token_encoder(manifest: Mapping[str, Any]) -> Encoder:
-    columns = tuple(manifest["columns"])
+    columns = dict(manifest["columns"])
     tokens_key = manifest["options"].get("tokens_key", "input_ids")
     keys = {name: tokens_key if name == "input_ids" else name for name in columns}
-    watched = tuple(name for name in (*_ZEROS_FROM, *_PACKED) if name not in columns)
+    late = [] if manifest["options"]["columns"] else [n for n in _PER_TOKEN if n not in columns]
+    watched = sorted({*_ZEROS_FROM, *_PACKED, *late} - set(columns))
 
     def encode(records: Sequence[Values | None]) -> Iterator[Columns | None]:
         for values in records:
             if values is None or _is_unfit(values, list(keys.values())):
                 yield None
                 continue
+            if any(isinstance(values.get(name), list) and values[name] for name in late):
+                yield None  # what the first record does not have would be lost
+                continue
             lists = {name: values[key] for name, key in keys.items()}
+            if not all(_are_of(lists[name], kind) for name, kind in columns.items()):
+                yield None
+                continue
             yield {name: np.array(v, dtype=None if v else np.int64) for name, v in lists.items()}
 
     return Encoder(keys=(*keys.values(), *watched), encode=encode)
@@ -144,11 +156,20 @@ def _is_unfit(values: Values, columns: Sequence[str]) -> bool:
         return True
     if len({len(given) for given in lists if given is not None}) > 1:
         return True
-    if any(not isinstance(value, int | float) for given in lists for value in given or ()):
-        return True
     if any(isinstance(values.get(name), list) for name in _PACKED):
         return True
     return any(0 in (values.get(name) or [])[start:] for name, start in _ZEROS_FROM.items())
+
+
+def _are_of(values: Sequence[object], kind: str) -> bool:
+    """Whether all are numbers of a column that has this Arrow type."""
+    types = set(map(type, values))
+    if kind == "bool":
+        return types <= {bool}
+    if kind in ("halffloat", "float", "double"):
+        return types <= {int, float}
+    limits = np.iinfo(kind)
+    return types <= {int} and all(limits.min <= value <= limits.max for value in cast(Any, values))
 
 
 def _with_template(named: TokenizerLike, template: object) -> ChatTokenizer:
