@@ -255,3 +255,16 @@ def test_a_tokenizer_for_a_table_of_tokens_is_told_of_pretokenized(tmp_path):
     corpus = parquet(tmp_path / "a.parquet", [{"input_ids": [5, 6]}])
     with pytest.raises(InvalidOption, match=r"no column 'text', but 'input_ids': .* say pretokeni"):
         pack(corpus, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
+def test_lists_of_nothing_but_nulls_are_bad_records(tmp_path, kind):
+    masks = pa.array([[None, None], [None], []], kind(pa.null()))
+    table = pa.table({"input_ids": [[1, 2], [3], []], "loss_mask": masks})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table, max_chunksize=2)
+    options = {"pretokenized": True, "max_bad_records": 2}
+    with pytest.warns(
+        UserWarning, match="holds no row: of 3 documents 1 left out as empty, 2 left"
+    ):
+        pack(tmp_path / "a.arrow", tmp_path / "out", None, **options)

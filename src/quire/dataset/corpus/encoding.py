@@ -220,13 +220,15 @@ def _as_lists(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | pa.ListAr
     Arrow's own cast makes invalid arrays of views and of slices. Where all lists are empty, they
     have no type of their own.
     """
-    if pa.types.is_list(column.type) and pa.types.is_null(column.type.value_type):
-        return column.cast(pa.list_(pa.type_for_alias(kind)))
-    if pa.types.is_list(column.type) or not is_number_list(column.type):
+    has_no_type = is_number_list(column.type) and pa.types.is_null(column.type.value_type)
+    if not is_number_list(column.type) or (pa.types.is_list(column.type) and not has_no_type):
         return column
+    values = list_values(column)
+    if has_no_type and kind != "null":
+        values = values.cast(pa.type_for_alias(kind))
     offsets = np.append(0, np.cumsum(list_lengths(column))).astype(np.int32)
     missing = pa.array(column.is_null().to_numpy())
-    return pa.ListArray.from_arrays(pa.array(offsets), list_values(column), mask=missing)
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=missing)
 
 
 def _first(batch: Batch) -> int:
