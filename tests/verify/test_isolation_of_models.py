@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.verify.models import ATTENTION_MODELS, boundaries, collate, model, rows, vision_model
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from quire.errors import ModelError
 from quire.masks.dense import bool_mask, float_mask
@@ -36,6 +37,20 @@ def test_the_collator_s_default_batch_is_isolated_under_a_bare_call(name, backen
 def test_in_float64_a_packed_document_is_what_it_is_alone_to_the_twelfth_digit(name):
     options = IsolationOptions(tolerance=1e-12)
     assert_isolated(check_isolation(model(name, "sdpa", torch.float64), rows(), options=options))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_padding_whose_embedding_is_zero_is_no_leak_in_a_deep_model(backend):
+    """Its gradients are multiplied by every norm, until they are no numbers."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 259, "hidden_size": 32, "intermediate_size": 64, "pad_token_id": 0}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 16}
+    config = LlamaConfig(**sizes, **heads, initializer_range=0.1, attn_implementation=backend)
+    deep = LlamaForCausalLM(config).eval()
+    assert not deep.get_input_embeddings().weight[0].any()
+    assert_isolated(check_isolation(deep, collate(rows())))
+    ones = torch.ones_like(collate(rows())["input_ids"])
+    assert check_isolation(deep, collate(rows()) | {"attention_mask": ones}).verdict == "leak"
 
 
 LEAKS = {

@@ -43,7 +43,10 @@ class Call:
             if not embeddings:
                 raise ModelError("the embedding's output is not [rows, tokens, width]")
             for group in groups:
-                yield _gradient(logits, group, embeddings)
+                found = _gradient(logits, group, embeddings)
+                if not found.isfinite().all():
+                    found = _gradient(logits, _not_zero(group, embeddings), embeddings)
+                yield found.nan_to_num(nan=float("inf"))
 
     def _run(self, batch: Batch) -> torch.Tensor:
         try:
@@ -140,6 +143,8 @@ def _logits_of(output: object, shape: tuple[int, ...]) -> torch.Tensor:
 def _gradient(
     logits: torch.Tensor, group: Sequence[Document], embeddings: list[torch.Tensor]
 ) -> torch.Tensor:
+    if not group:
+        return torch.zeros(logits.shape[:2])
     try:
         found = torch.autograd.grad(
             torch.stack([_random_sum(logits, document) for document in group]).sum(),
@@ -155,7 +160,19 @@ def _gradient(
     for document in group:
         if not total[document.row, document.start : document.stop].any():
             raise ModelError("the embedding is not connected to the logits")
-    return total.nan_to_num(nan=float("inf"))
+    return total
+
+
+def _not_zero(group: Sequence[Document], embeddings: list[torch.Tensor]) -> list[Document]:
+    """The documents without those whose embeddings are all zero, as PAD's are in a new model.
+
+    Norms multiply gradients at zero by some 1000 in every layer, until they are no numbers.
+    """
+    return [
+        document
+        for document in group
+        if any(tap[document.row, document.start : document.stop].any() for tap in embeddings)
+    ]
 
 
 def _random_sum(logits: torch.Tensor, document: Document) -> torch.Tensor:
