@@ -93,6 +93,25 @@ def test_53_a_text_that_is_repeated_in_a_few_bytes_is_refused(
     assert memory.max_memory() < 200 * MEBIBYTE
 
 
+def test_53_a_text_that_is_the_one_before_it_over_again_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("quire.documents.bounded_tables.PIECE_BYTES", MEBIBYTE)
+    monkeypatch.setattr("quire.documents.bounded_tables.ALWAYS_ALLOWED", 2 * MEBIBYTE)
+    corpus = parquet_of(
+        tmp_path / "a.parquet",
+        {"text": ["a" * MEBIBYTE] * 40},
+        use_dictionary=False,
+        column_encoding={"text": "DELTA_BYTE_ARRAY"},
+    )
+    before, watched = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(watched)
+    try:
+        with pytest.raises(CorruptFile, match="expands to more than"):
+            pack(corpus, tmp_path / "out")
+    finally:
+        pa.set_memory_pool(before)
+    assert watched.max_memory() < 15 * MEBIBYTE
+
+
 def test_53_text_that_is_repeated_inside_a_conversation_is_refused(tmp_path, memory):
     """A single row may hold any number of messages, so it is measured before it is spelled out."""
     texts, roles = repeated("a" * MEBIBYTE, 512), repeated("user", 512)

@@ -95,13 +95,24 @@ def parquet_batches(
     metadata = table.metadata
     average = decoded_size(metadata, names) // max(1, metadata.num_rows)
     flat = [chunk for chunk in _chunks(metadata, names) if chunk.path_in_schema in names]
-    largest = max((_dictionary_size(source, chunk) for chunk in flat), default=0)
+    largest = max((_largest_value(source, chunk) for chunk in flat), default=0)
     rows = max(1, min(_MOST_ROWS, PIECE_BYTES // max(1, average, largest)))
     batches = table.iter_batches(
         batch_size=rows, row_groups=groups, columns=names, use_threads=False
     )
     for batch in batches:
         yield from without_dictionaries(batch, expansion)
+
+
+def _largest_value(source: BinaryIO, chunk: pq.ColumnChunkMetaData) -> int:
+    """No value that may be repeated in a few bytes has more bytes than this.
+
+    It stands in a dictionary, or is the value before it over again, which is made of what stands
+    in the column chunk.
+    """
+    if "DELTA_BYTE_ARRAY" in chunk.encodings:
+        return int(chunk.total_uncompressed_size)
+    return _dictionary_size(source, chunk)
 
 
 def _dictionary_size(source: BinaryIO, chunk: pq.ColumnChunkMetaData) -> int:
