@@ -12,6 +12,9 @@ from tests.faults.soak import soak
 from tests.faults.soak_pack import SoakedPack
 from tests.faults.soak_stream import SoakedStream
 
+# Streams of the soak are uneven on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:of . streams, .* ended before the others")
+
 
 def test_37_32_45_a_round_of_the_soak_loses_nothing(tmp_path):
     """Minutes or hours of it: `python -m tests.faults.soak --minutes 30`."""

@@ -20,6 +20,7 @@ def require_bounded_messages(source: pa.NativeFile, expansion: Expansion, names:
 
     Columns that are not named are not counted where Arrow would not decompress them.
     """
+    source.seek(0)  # a reader may have moved it
     source.seek(8 if source.read(6) == b"ARROW1" else 0)
     schema, expanded = None, 0
     for message in pa.ipc.MessageReader.open_stream(source):

@@ -98,12 +98,17 @@ def _rows(
     expansion = Expansion(file.path, file.size)
     with _opened(file, names) as table:
         if isinstance(table, pq.ParquetFile):
-            with file.path.open("rb") as source:
+            with _at_any_place(file.path) as source:
                 yield from _parquet_rows(table, source, span, names, expansion)
             return
         batches = (batch.select(names) for batch in _record_batches(table))
         for batch in _within(batches, 0, span.start, span.stop):
             yield from without_dictionaries(batch, expansion)
+
+
+def _at_any_place(path: AnyPath) -> BinaryIO:
+    """The file for a few small reads: of a store, no more than these bytes are fetched."""
+    return path.open_ranges() if isinstance(path, RemotePath) else path.open("rb")
 
 
 def _parquet_rows(
