@@ -1,8 +1,9 @@
-"""`make suites` writes what the two suites cost and cover: docs/reliability/suites.json.
+"""`make suites` writes what both suites cost and cover: docs/reliability/suites.json.
 
-`python -m tools.suites docs/reliability/suites.json [test] [test-all]`. Each is a target of make
+`python -m tools.suites docs/reliability/suites.json [test] [test-slow]`. Each is a target of make
 and runs twice: once to be timed, and once with every process measured, as measuring takes time
-too. What the file says of the other suite stays.
+too; `--cover` measures only. What the file says of other suites stays. All tests are both suites,
+so what the whole covers is what either of them does.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-SUITES = ("test", "test-all")
-QUICK, WHOLE = SUITES
+SUITES = ("test", "test-slow")
+QUICK = "test"
 CONFIG = """\
 [run]
 branch = true
@@ -39,32 +41,36 @@ Branches = dict[str, list[list[int]]]
 """Those that were taken, by file."""
 
 
-def main(target: Path, suites: list[str]) -> int:
+def main(target: Path, suites: list[str], *, cover_only: bool = False) -> int:
     """Write the counts after each suite; 1 if a test failed."""
     told = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
     known: dict[str, Suite] = {**told.get("suites", {})}
     taken: dict[str, Branches] = {}
     for suite in suites:
-        known[suite] = _timed(suite)
-        known[suite]["branches taken"], known[suite]["branches"], taken[suite] = _measured(suite)
+        if not cover_only:
+            known[suite] = _timed(suite)
+        taken[suite], branches = _measured(suite)
+        known.setdefault(suite, {})["branches taken"] = num_taken([taken[suite]])
+        told = {"command": "make suites", "cores": os.cpu_count(), "branches": branches}
         if set(SUITES) <= set(taken):
-            share = shared(taken[QUICK], taken[WHOLE])
-            known[QUICK]["percent of the branches that the whole takes"] = share
-        told = {"command": "make suites", "cores": os.cpu_count(), "suites": known}
+            told["branches that all tests take"] = num_taken(taken.values())
+            share = 100 * num_taken([taken[QUICK]]) / num_taken(taken.values())
+            known[QUICK]["percent of the branches that the whole takes"] = round(share, 2)
+        told["suites"] = known
         target.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-        print(suite, known[suite])
-    return int(any(known[suite]["failed"] for suite in suites))
+        print(suite, known[suite], flush=True)
+    return int(any(known[suite].get("failed") for suite in suites))
 
 
-def shared(part: Branches, whole: Branches) -> float:
-    """How much of the whole is in the part, in percent.
+def num_taken(parts: Iterable[Branches]) -> int:
+    """How many branches any of the parts took.
 
-    >>> shared({"a.py": [[1, 2]], "b.py": [[7, 8]]}, {"a.py": [[1, 2], [1, 3]]})
-    50.0
+    >>> num_taken([{"a.py": [[1, 2]]}, {"a.py": [[1, 2], [1, 3]], "b.py": [[7, 8]]}])
+    3
     """
-    all_taken = {(file, *branch) for file, branches in whole.items() for branch in branches}
-    also = {(file, *branch) for file, branches in part.items() for branch in branches}
-    return round(100 * len(all_taken & also) / len(all_taken), 2)
+    return len(
+        {(f, *branch) for part in parts for f, branches in part.items() for branch in branches}
+    )
 
 
 def _timed(suite: str) -> Suite:
@@ -89,8 +95,8 @@ def counts_of(results: Path) -> Suite:
     return {**found, "failed": failed}
 
 
-def _measured(suite: str) -> tuple[int, int, Branches]:
-    """Run it with every process measured; branches taken, branches, and which were taken."""
+def _measured(suite: str) -> tuple[Branches, int]:
+    """Run it with every process measured; which branches were taken, of how many."""
     with tempfile.TemporaryDirectory() as folder:
         config, report = Path(folder) / "coveragerc", Path(folder) / "report.json"
         config.write_text(CONFIG.format(folder=folder), encoding="utf-8")
@@ -102,7 +108,7 @@ def _measured(suite: str) -> tuple[int, int, Branches]:
             )
         found = json.loads(report.read_text(encoding="utf-8"))
     taken = {file: each["executed_branches"] for file, each in found["files"].items()}
-    return found["totals"]["covered_branches"], found["totals"]["num_branches"], taken
+    return taken, int(found["totals"]["num_branches"])
 
 
 def _make(suite: str, **environment: str) -> None:
@@ -115,5 +121,6 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("json", type=Path, help="Where the counts are written.")
     options.add_argument("suites", nargs="*", help=f"Of {', '.join(SUITES)}; both by default.")
+    options.add_argument("--cover", action="store_true", help="Measure only, without timing.")
     said = options.parse_args()
-    sys.exit(main(said.json, said.suites or list(SUITES)))
+    sys.exit(main(said.json, said.suites or list(SUITES), cover_only=said.cover))
