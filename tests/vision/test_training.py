@@ -185,6 +185,7 @@ def test_the_template_of_evaluation_is_an_unpacked_copy(tmp_path):
     assert (made.eval_template.packing, made.eval_template.padding_free) == (False, False)
 
 
+@pytest.mark.slow
 def test_training_is_packed_and_evaluation_is_padded(tmp_path):
     trainer = trainer_of(training(tmp_path, per_device_eval_batch_size=3))
     trainer.train()
@@ -274,6 +275,7 @@ def test_the_trainer_s_own_batch_is_isolated(tmp_path):
     assert report.num_documents > 2
 
 
+@pytest.mark.slow
 def test_two_epochs_see_their_own_schedules_whole_and_report_on_them(tmp_path, caplog):
     """Fusion of two datasets, packing on, evaluation unpacked (seed 004)."""
     made = training(tmp_path, eval_strategy="epoch")
@@ -347,6 +349,7 @@ def test_the_callback_names_the_epoch_to_the_packs_itself(tmp_path):
     assert made.train_dataset.packed.epoch == 1
 
 
+@pytest.mark.slow
 def test_telemetry_of_every_epoch_is_logged_kept_and_among_the_trainer_s_metrics(tmp_path):
     made = training(tmp_path)
     trainer = trainer_of(made)
@@ -364,6 +367,7 @@ def test_telemetry_of_every_epoch_is_logged_kept_and_among_the_trainer_s_metrics
     assert all("packing/single_long_percent" in entry for entry in logged)
 
 
+@pytest.mark.slow
 def test_a_trainer_made_by_hand_has_telemetry_in_its_history(tmp_path):
     from transformers import Trainer
 
@@ -392,6 +396,7 @@ def test_metrics_of_single_datasets_are_dropped_and_aggregates_stay(tmp_path):
         assert not {"loss_charts", "scans/token_acc"} & set(entry)
 
 
+@pytest.mark.slow
 def test_token_accuracy_is_that_of_all_targets_since_the_last_log(tmp_path):
     trainer = trainer_of(training(tmp_path, num_train_epochs=1))
     steps = []
@@ -412,6 +417,7 @@ def test_token_accuracy_is_that_of_all_targets_since_the_last_log(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_model_is_not_watched_after_training(tmp_path):
     trainer = trainer_of(training(tmp_path, num_train_epochs=1))
     before = len(trainer.model._forward_hooks)
@@ -479,6 +485,7 @@ def test_workers_change_nothing(whole, step):
     assert [telemetry.num_packs for telemetry in made.callbacks[0].history] == [7, 7]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_says_under_which_terms_packs_were_made(whole):
     folder = Path(whole.args.output_dir) / "checkpoint-2"
     plain = json.loads((folder / STATE_NAME).read_text())
@@ -491,6 +498,7 @@ def test_a_checkpoint_says_under_which_terms_packs_were_made(whole):
         trainer.train(resume_from_checkpoint=str(folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -509,6 +517,7 @@ def test_a_damaged_or_foreign_state_is_refused(whole, tmp_path, text, message):
         trainer.train(resume_from_checkpoint=str(copied))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_version_1_goes_on_with_the_same_bits(whole, tmp_path):
     """Fault 29: version 1 did not say what is grouped together, for it was always a buffer."""
     copied = tmp_path / "checkpoint-3"
@@ -541,6 +550,7 @@ def test_whole_epochs_of_several_limits_go_on_with_the_same_bits(tmp_path):
         other.train(resume_from_checkpoint=str(checkpoint))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_folder_is_checked_there(whole, tmp_path):
     checkpoint = Path(whole.args.output_dir) / "checkpoint-3"
     resumed = trainer_of(training(tmp_path))
@@ -551,6 +561,7 @@ def test_a_checkpoint_of_another_folder_is_checked_there(whole, tmp_path):
         trainer_of(training(tmp_path, options=options)).train(str(checkpoint))
 
 
+@pytest.mark.slow
 def test_weights_that_transformers_does_not_find_again_are_refused(tmp_path):
     """transformers 5.22 saves Qwen2.5-VL under other names than its Trainer loads."""
     family, dataset = "qwen2_5_vl", encoded("charts", 24, "qwen2_5_vl")
@@ -591,6 +602,7 @@ def test_unknown_lengths_need_max_steps(tmp_path):
         training(tmp_path, without_lengths())
 
 
+@pytest.mark.slow
 def test_unknown_lengths_train_for_max_steps_and_are_not_resumed(tmp_path):
     others = {"max_steps": 3, "save_strategy": "steps", "save_steps": 2}
     trainer = trainer_of(training(tmp_path, without_lengths(), **others))
@@ -601,6 +613,7 @@ def test_unknown_lengths_train_for_max_steps_and_are_not_resumed(tmp_path):
         again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
 
 
+@pytest.mark.slow
 def test_packs_that_workers_made_of_unknown_lengths_are_not_reported_as_none(tmp_path, caplog):
     made = training(tmp_path, without_lengths(), max_steps=2, dataloader_num_workers=1)
     with caplog.at_level(logging.WARNING, "quire.vision"):
@@ -609,6 +622,7 @@ def test_packs_that_workers_made_of_unknown_lengths_are_not_reported_as_none(tmp
     assert "each has logged its own part" in caplog.text
 
 
+@pytest.mark.slow
 def test_max_steps_beyond_an_epoch_go_on_with_the_next_one(tmp_path):
     made = training(tmp_path, max_steps=5)
     trainer = trainer_of(made)
