@@ -121,7 +121,7 @@ def without_nulls(value: Any) -> Any:  # noqa: ANN401
 def _checked(messages: object) -> list[dict[str, Any]]:
     """The messages in the form that every path gives a template: none has a null.
 
-    A null is no value: content that is null or absent is empty, other keys are left out. From Arrow
+    Content that is null or absent is empty, other keys with nulls are left out. From Arrow
     nothing else can be known, and templates write a null out as 'None' or refuse it.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:

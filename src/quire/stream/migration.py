@@ -33,7 +33,7 @@ def _lane(lane: object) -> object:
 
 
 def _bos_as_special(body: dict[str, Any]) -> dict[str, Any]:
-    """The body of version 2 with the ledgers of version 3, in which BOS is no input."""
+    """The body of version 2 with the ledgers of version 3, which count BOS as special."""
     options, streams = body.get("options"), body.get("streams")
     if not isinstance(options, Mapping) or not isinstance(streams, Mapping):
         return body

@@ -43,7 +43,7 @@ class CorpusOptions:
     """The date, in ISO form, that a chat template gets when it asks for one; None: today's, fixed
     when packing begins, recorded in the manifest and kept by ``resume``."""
     pretokenized: bool = False
-    """Records hold tokens, which are taken as they are; recognised where there is no tokenizer."""
+    """Records hold tokens, used as they are; recognised if no tokenizer is given."""
     tokens_key: str = TOKENS
     """The field that holds the tokens."""
     columns: tuple[str, ...] | None = None
