@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tests.tokenizer_files import load, parameters
 
 from benchmarks.harness import Table, milliseconds, ratio
-from quire.documents.chat import conversation_encoder
+from quire.text.chat import conversation_encoder
 
 TITLE = "Conversations"
 SHORT = [

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quire.documents import ByteTokenizer
+from quire.text import ByteTokenizer
 
 _MANUALS = (Path("/usr/share/doc"), Path("/usr/share/man"))
 _SUFFIXES = {".py", ".md", ".txt", ".rst", ".gz"}

@@ -15,8 +15,8 @@ from itertools import islice, product
 from pathlib import Path
 
 from benchmarks.harness import Table, best_of, draw_lengths, ratio
-from quire.documents import ByteTokenizer, Tokenizer, as_tokenizer
 from quire.stream import open_stream
+from quire.text import ByteTokenizer, Tokenizer, as_tokenizer
 
 SCALE = 10 if os.environ.get("QUIRE_BENCH_SMALL") else 1
 CAPACITY = 4096

@@ -16,7 +16,7 @@ from pathlib import Path
 from source_texts import write_corpus
 
 import quire
-from quire.dataset.corpus import RayEngine
+from quire.corpus import RayEngine
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
 

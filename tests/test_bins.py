@@ -15,10 +15,10 @@ from quire.blocks import (
     pack_texts,
     split_document_optimally,
 )
-from quire.documents import EncodeOptions
 from quire.errors import InvalidOption, OversizedDocument
-from tests.documents.literal_tokenizer import LiteralTokenizer, text_of
-from tests.documents.row_rules import document_ids
+from quire.text import EncodeOptions
+from tests.text.literal_tokenizer import LiteralTokenizer, text_of
+from tests.text.row_rules import document_ids
 
 
 def document(ids, index: int = 0) -> Document:

@@ -10,8 +10,8 @@ import pytest
 
 from quire.blocks import _warn_of_drops, block_tokenize_fn
 from quire.errors import InvalidDocument, InvalidOption, StrategyError
-from tests.documents.literal_packing import PLAIN, pack
-from tests.documents.literal_tokenizer import LiteralTokenizer, text_of
+from tests.text.literal_packing import PLAIN, pack
+from tests.text.literal_tokenizer import LiteralTokenizer, text_of
 
 FOUR = ["10 11 12", "20 21 22 23", "30 31 32 33 34", "40 41 42 43 44 45"]
 

@@ -12,7 +12,7 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 from quire import block_tokenize_fn
 from quire.blocks import BlockOptions, pack_texts
 from quire.errors import InvalidDocument
-from tests.documents.literal_tokenizer import LiteralTokenizer
+from tests.text.literal_tokenizer import LiteralTokenizer
 from tests.tokenizer_files import folder_of, load
 
 TEXTS = [f"{'A quire of sheets, ' * (n % 7)}number {n}." for n in range(40)]

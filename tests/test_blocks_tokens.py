@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.documents.literal_packing import pack
-from tests.documents.literal_tokenizer import LiteralTokenizer, text_of
-from tests.documents.row_rules import Marks, assert_overlaps, document_ids, read_rows
+from tests.text.literal_packing import pack
+from tests.text.literal_tokenizer import LiteralTokenizer, text_of
+from tests.text.row_rules import Marks, assert_overlaps, document_ids, read_rows
 
 
 @pytest.fixture(autouse=True)

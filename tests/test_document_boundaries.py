@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from quire import block_tokenize_fn
 from quire.boundaries import position_ids, starts_from_lengths
 from quire.collate import DataCollatorForCausalLM, get_pos_ids_for_packed_sequence
-from tests.documents.literal_tokenizer import LiteralTokenizer
+from tests.text.literal_tokenizer import LiteralTokenizer
 
 PAD_IS_EOS = SimpleNamespace(pad_token_id=2, eos_token_id=2, bos_token_id=None)
 WITHOUT_SPECIALS = SimpleNamespace(pad_token_id=None, eos_token_id=None, bos_token_id=None)

@@ -11,10 +11,10 @@ from subprocess import CompletedProcess
 import pytest
 
 import quire
-from quire.dataset.corpus.estimate import TELLING, estimate
-from quire.dataset.corpus.options import CorpusOptions
-from quire.dataset.corpus.partitions import MAX_PARTITIONS
-from quire.dataset.corpus.sample import Sample, pack_sample
+from quire.corpus.estimate import TELLING, estimate
+from quire.corpus.options import CorpusOptions
+from quire.corpus.partitions import MAX_PARTITIONS
+from quire.corpus.sample import Sample, pack_sample
 from quire.errors import InvalidOption
 from tests import commands
 

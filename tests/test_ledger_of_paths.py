@@ -6,11 +6,11 @@ import pytest
 
 import quire
 from quire.blocks import BlockOptions, pack_texts
-from quire.dataset.corpus.lengths import corpus_lengths
-from quire.dataset.corpus.options import CorpusOptions
-from quire.documents import EncodeOptions
+from quire.corpus.lengths import corpus_lengths
+from quire.corpus.options import CorpusOptions
 from quire.plan import plan_documents
 from quire.stream import open_stream
+from quire.text import EncodeOptions
 from tests.corpus.corpora import jsonl
 
 TEXTS = ["abc", "", "de", "fghij"]

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import quire
-from quire.dataset.corpus.lengths import corpus_lengths
-from quire.dataset.corpus.options import CorpusOptions
+from quire.corpus.lengths import corpus_lengths
+from quire.corpus.options import CorpusOptions
 from quire.plan.comparison import compare
 from quire.report import write_report
 from tests import commands

@@ -12,7 +12,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from quire import block_tokenize_fn
 from quire.blocks import BlockOptions, pack_texts
 from quire.collate import DataCollatorForCausalLM
-from quire.documents import EncodeOptions
+from quire.text import EncodeOptions
 from quire.verify import check_isolation
 from tests.tokenizer_files import folder_of, load, parameters
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from quire.bins import Bin, Document
     from quire.blocks import block_tokenize_fn
+    from quire.compat.recipes import load_recipe
+    from quire.corpus import pack_corpus
+    from quire.corpus.replan import replan
     from quire.dataset import pack_dataset
-    from quire.dataset.corpus import pack_corpus
-    from quire.dataset.corpus.replan import replan
-    from quire.dataset.packed import PackedDataset
-    from quire.documents import ByteTokenizer
     from quire.ledger import Ledger
+    from quire.packed import PackedDataset
     from quire.plan import (
         OnlinePacker,
         Plan,
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
         make_plan,
         register_strategy,
     )
-    from quire.recipes import load_recipe
+    from quire.text import ByteTokenizer
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "Bin": "quire.bins",
-    "ByteTokenizer": "quire.documents",
+    "ByteTokenizer": "quire.text",
     "Document": "quire.bins",
     "Ledger": "quire.ledger",
     "OnlinePacker": "quire.plan",
-    "PackedDataset": "quire.dataset.packed",
+    "PackedDataset": "quire.packed",
     "Plan": "quire.plan",
     "attention_costs": "quire.plan",
     "balance": "quire.plan",
     "block_tokenize_fn": "quire.blocks",
-    "load_recipe": "quire.recipes",
+    "load_recipe": "quire.compat.recipes",
     "lower_bound": "quire.plan",
     "make_plan": "quire.plan",
-    "pack_corpus": "quire.dataset.corpus",
+    "pack_corpus": "quire.corpus",
     "pack_dataset": "quire.dataset",
     "register_strategy": "quire.plan",
-    "replan": "quire.dataset.corpus",
+    "replan": "quire.corpus",
 }
 """Where each public name is; it is imported when it is first asked for."""
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from quire.bins import Bin, Document, pack_sequences_optimized, split_document_optimally
-from quire.documents import Documents, EncodeOptions, TokenizerLike, as_tokenizer, encode_texts
-from quire.documents.gather import gather
-from quire.documents.option_words import words_of_packing
+from quire.documents import Documents
 from quire.errors import InvalidDocument, InvalidOption, require_flags, unknown_name
+from quire.gather import gather
 from quire.ledger import Ledger
 from quire.plan import Plan, PlanOptions, plan_documents, strategy_names
 from quire.plan.options import require_integer
+from quire.text import EncodeOptions, TokenizerLike, as_tokenizer, encode_texts
+from quire.text.option_words import words_of_packing
 
 __all__ = [
     "Bin",

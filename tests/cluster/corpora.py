@@ -24,7 +24,7 @@ class Corpus:
     tokenizer: str | None = "byte"
     options: dict[str, Any] = field(default_factory=dict)
 
-    def pack(self, out: Path, **how: Any) -> quire.dataset.corpus.PackResult:
+    def pack(self, out: Path, **how: Any) -> quire.corpus.PackResult:
         options = {"max_length": 128, "partition_size": 4000, **self.options}
         return quire.pack_corpus([self.folder], out, self.tokenizer, **options, **how)
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from quire.dataset.corpus import ray_tasks
-from quire.dataset.corpus.ray_engine import RayEngine
+from quire.corpus import ray_tasks
+from quire.corpus.ray_engine import RayEngine
 from quire.errors import InvalidDocument, InvalidOption, WorkerError
 from tests.cluster.jobs import FailsAlways, FailsOnSome, FaultyEngine
 from tests.corpus.corpora import hashes, jsonl, pack
@@ -78,7 +78,7 @@ def test_a_node_that_does_not_see_the_output_is_an_error(cluster, corpus, tmp_pa
 
         return replace(job, work=tmp_path / "not there")
 
-    monkeypatch.setattr("quire.dataset.corpus.ray_engine._seen_from_anywhere", elsewhere)
+    monkeypatch.setattr("quire.corpus.ray_engine._seen_from_anywhere", elsewhere)
     with pytest.raises(WorkerError, match="does not see the output"):
         corpus.pack(tmp_path / "out", engine="ray")
 

@@ -7,8 +7,8 @@ import os
 import pytest
 
 import quire
-from quire.dataset.corpus import ray_tasks
-from quire.dataset.corpus.ray_engine import RayEngine
+from quire.corpus import ray_tasks
+from quire.corpus.ray_engine import RayEngine
 from tests.cluster.jobs import FaultyEngine, WaitsToBeHeard
 from tests.corpus.corpora import hashes
 

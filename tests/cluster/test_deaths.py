@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quire.dataset.corpus import ray_tasks
-from quire.dataset.corpus.ray_engine import RayEngine
+from quire.corpus import ray_tasks
+from quire.corpus.ray_engine import RayEngine
 from quire.errors import WorkerError
 from quire.verify.output import verify_output
 from tests.cluster.driver import kill_a_driver

@@ -7,13 +7,13 @@ import re
 import pytest
 
 from quire.cli.engine_options import engine_of
-from quire.dataset.corpus.engine import choose_engine
-from quire.dataset.corpus.failures import Failure, failure_of, positions
-from quire.dataset.corpus.inputs import find_inputs
-from quire.dataset.corpus.local_engine import LocalEngine
-from quire.dataset.corpus.partitions import Partition
-from quire.dataset.corpus.ray_engine import RayEngine
-from quire.dataset.corpus.readers.batches import Span
+from quire.corpus.engine import choose_engine
+from quire.corpus.failures import Failure, failure_of, positions
+from quire.corpus.inputs import find_inputs
+from quire.corpus.local_engine import LocalEngine
+from quire.corpus.partitions import Partition
+from quire.corpus.ray_engine import RayEngine
+from quire.corpus.readers.batches import Span
 from quire.errors import InvalidDocument, InvalidOption
 from tests.corpus.command import run
 from tests.corpus.corpora import jsonl, pack, texts

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from quire.dataset.corpus import ray_tasks
-from quire.dataset.corpus.partition_job import Progress
-from quire.dataset.corpus.partitions import Partition
-from quire.dataset.corpus.ray_needs import Needs
-from quire.dataset.corpus.ray_tasks import Tasks
+from quire.corpus import ray_tasks
+from quire.corpus.partition_job import Progress
+from quire.corpus.partitions import Partition
+from quire.corpus.ray_needs import Needs
+from quire.corpus.ray_tasks import Tasks
 from quire.errors import InvalidOption, WorkerError
 
 PARTITIONS = [Partition(number=number, spans=()) for number in range(8)]

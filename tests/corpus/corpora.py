@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quire.dataset.corpus import PackResult, pack_corpus
+from quire.corpus import PackResult, pack_corpus
 
 WORDS = ["a", "quire", "is", "sheets", "bound", "naïve", "中文", "🙂", "\u2028", "\t"]
 

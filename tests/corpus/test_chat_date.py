@@ -11,7 +11,7 @@ import quire
 from quire.errors import InvalidOption, OutputError
 from tests.commands import run
 from tests.corpus.corpora import hashes, jsonl, pack, rows
-from tests.documents.word_tokenizer import CHAT, word_tokenizer
+from tests.text.word_tokenizer import CHAT, word_tokenizer
 
 FIRST, LATER = datetime.date(2024, 7, 6), datetime.date(2026, 11, 18)
 ASKING = "{{ strftime_now('%d_%b_%Y_%H:%M') }} " + CHAT
@@ -27,7 +27,7 @@ def tokenizer(template: str = ASKING):
 
 
 def set_today(monkeypatch, date: datetime.date) -> None:
-    monkeypatch.setattr("quire.documents.chat_date._clock", lambda: date)
+    monkeypatch.setattr("quire.text.chat_date._clock", lambda: date)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import threading
 import fsspec
 import pytest
 
-from quire.dataset.corpus.commits import (
+from quire.corpus.commits import (
     Commit,
     finished,
     read_commits,
@@ -20,7 +20,7 @@ from quire.dataset.corpus.commits import (
     sha256_of,
     write_commit,
 )
-from quire.dataset.corpus.readers.batches import BadRecord
+from quire.corpus.readers.batches import BadRecord
 from quire.errors import WorkerError
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.seals import checksum

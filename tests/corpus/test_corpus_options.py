@@ -8,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from quire.dataset.corpus.options import CorpusOptions
+from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidOption
 from tests.corpus.corpora import hashes, jsonl, pack, texts
 

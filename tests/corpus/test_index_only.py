@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quire
-from quire.dataset.corpus import document_shard, replan
-from quire.dataset.corpus.lock import writer_lock
-from quire.dataset.packed import PackedDataset
+from quire.corpus import document_shard, replan
+from quire.corpus.lock import writer_lock
 from quire.errors import CorruptFile, InvalidOption, OutputError, OversizedDocument
+from quire.packed import PackedDataset
 from quire.plan import Plan
 from quire.verify.output import verify_output
 from tests.corpus.corpora import hashes, jsonl, pack, texts

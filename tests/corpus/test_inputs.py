@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.dataset.corpus.inputs import find_inputs
+from quire.corpus.inputs import find_inputs
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, SourceChanged
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output

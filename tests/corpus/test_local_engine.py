@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from quire.dataset.corpus import local_engine
-from quire.dataset.corpus.partition_job import PartitionJob
+from quire.corpus import local_engine
+from quire.corpus.partition_job import PartitionJob
 from quire.errors import InvalidOption
 from tests.corpus.corpora import hashes, jsonl, pack, texts
 from tests.corpus.pickled_tokenizer import PickledTokenizer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quire.dataset.corpus import lock
-from quire.dataset.corpus.lock import worker_lock, writer_lock
+from quire.corpus import lock
+from quire.corpus.lock import worker_lock, writer_lock
 from quire.errors import OutputError
 
 

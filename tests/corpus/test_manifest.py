@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import quire
-from quire.dataset.corpus.commits import Commit
-from quire.dataset.corpus.inputs import FINGERPRINT, InputFile
-from quire.dataset.corpus.manifest import (
+from quire.corpus.commits import Commit
+from quire.corpus.inputs import FINGERPRINT, InputFile
+from quire.corpus.manifest import (
     differences,
     make_header,
     make_index_manifest,
@@ -23,8 +23,8 @@ from quire.dataset.corpus.manifest import (
     write_json,
     write_manifest,
 )
-from quire.dataset.corpus.options import CorpusOptions
-from quire.dataset.corpus.readers.batches import BadRecord
+from quire.corpus.options import CorpusOptions
+from quire.corpus.readers.batches import BadRecord
 from quire.errors import CorruptFile, OutputError, StorageError
 from quire.ledger import Ledger, LedgerImbalance, Tally, TokenTally
 from quire.storage import RemotePath, as_path

@@ -8,7 +8,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from quire.dataset.packed import PackedDataset
+from quire.packed import PackedDataset
 from tests.corpus.corpora import jsonl, pack, rows, texts
 
 

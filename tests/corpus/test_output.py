@@ -10,7 +10,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from quire.dataset.corpus.output import (
+from quire.corpus.output import (
     clear_work,
     errors_of_writing,
     leave_no_beginning,

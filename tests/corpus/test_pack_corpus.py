@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quire
-from quire.dataset.corpus.seeds import shard_seed
+from quire.corpus.seeds import shard_seed
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, OutputError, OversizedDocument
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
@@ -396,7 +396,7 @@ def test_shards_are_shuffled_each_in_its_own_way(tmp_path):
 
 def test_the_corpus_module_needs_no_optional_package():
     code = (
-        "import sys, quire.dataset.corpus;"
+        "import sys, quire.corpus;"
         "print([n for n in ('torch','transformers','datasets','ray','jax') if n in sys.modules])"
     )
     import sys

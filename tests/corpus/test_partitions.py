@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.dataset.corpus.inputs import find_inputs
-from quire.dataset.corpus.options import CorpusOptions, parse_size
-from quire.dataset.corpus.partitions import make_partitions
-from quire.dataset.corpus.preparation import default_partition_size
-from quire.dataset.corpus.readers import read_span
+from quire.corpus.inputs import find_inputs
+from quire.corpus.options import CorpusOptions, parse_size
+from quire.corpus.partitions import make_partitions
+from quire.corpus.preparation import default_partition_size
+from quire.corpus.readers import read_span
 from quire.errors import InvalidOption
 from tests.corpus.corpora import hashes, jsonl, pack, texts
 
@@ -84,7 +84,7 @@ def test_a_compressed_file_is_one_span_that_is_cut_as_it_is_read(tmp_path):
 
 
 def test_the_number_of_partitions_has_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr("quire.dataset.corpus.partitions.MAX_PARTITIONS", 3)
+    monkeypatch.setattr("quire.corpus.partitions.MAX_PARTITIONS", 3)
     with pytest.raises(InvalidOption, match=r"partition_size=10 cuts the corpus into .* raise it"):
         read([jsonl(tmp_path / "a.jsonl", texts(20))], partition_size=10)
 
@@ -109,12 +109,12 @@ def test_a_partition_is_a_sixteenth_of_the_inputs_within_bounds(megabytes, expec
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_size_of_partitions_follows_from_the_inputs_only(tmp_path, monkeypatch, workers):
     """Small inputs were one partition, so a second worker had nothing to do."""
-    monkeypatch.setattr("quire.dataset.corpus.preparation._LEAST", 100)
+    monkeypatch.setattr("quire.corpus.preparation._LEAST", 100)
     path = jsonl(tmp_path / "a.jsonl", texts(200))
     result = pack(path, tmp_path / "out", workers=workers)
     assert result.manifest["options"]["partition_size"] == -(-path.stat().st_size // 16)
     assert len(result.manifest["shards"]) == 16
     pack(path, tmp_path / "alone", workers=1)
     assert hashes(tmp_path / "out") == hashes(tmp_path / "alone")
-    monkeypatch.setattr("quire.dataset.corpus.preparation._LEAST", 10**9)
+    monkeypatch.setattr("quire.corpus.preparation._LEAST", 10**9)
     assert pack(path, tmp_path / "out", resume=True).was_complete, "what was recorded is kept"

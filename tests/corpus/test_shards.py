@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quire.dataset.corpus import shards
-from quire.dataset.corpus.shards import open_new, shard_name, shard_schema, write_shard
+from quire.corpus import shards
+from quire.corpus.shards import open_new, shard_name, shard_schema, write_shard
 
 
 def table_of(rows: int, width: int = 3) -> pa.Table:

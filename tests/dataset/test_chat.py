@@ -11,13 +11,13 @@ import pytest
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.documents.word_tokenizer import CHAT, word_tokenizer, words_of
+from tests.text.word_tokenizer import CHAT, word_tokenizer, words_of
 from tests.tokenizer_files import folder_of, load, parameters
 from tokenizers import processors
 
 import quire
-from quire.documents.chat import conversation_encoder
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption
+from quire.text.chat import conversation_encoder
 
 CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}
 TALK = [

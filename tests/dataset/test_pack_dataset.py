@@ -232,7 +232,7 @@ def test_no_records_are_no_rows(nothing):
 
 
 def test_rows_over_many_chunks_of_output_stay_in_order(monkeypatch):
-    monkeypatch.setattr(sys.modules["quire.documents.gather"], "_CHUNK", 50)
+    monkeypatch.setattr(sys.modules["quire.gather"], "_CHUNK", 50)
     rng = np.random.default_rng(0)
     documents = [list(range(n)) for n in rng.integers(1, 30, 60)]
     table = quire.pack_dataset(hf(documents), max_length=32, strategy="greedy")

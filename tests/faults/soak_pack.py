@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from quire.dataset.packed import PackedDataset
+from quire.packed import PackedDataset
 from quire.verify.output import verify_output
 from tests.corpus.corpora import contents, jsonl, pack, texts
 from tests.faults.forks import is_killed, start

@@ -382,7 +382,7 @@ def test_50_pickles_are_no_input(tmp_path):
 
 @pytest.mark.parametrize("kind", ["gz", "zst", "parquet"])
 def test_53_a_file_that_expands_without_end_is_an_error(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr("quire.documents.bounded_tables.ALWAYS_ALLOWED", 1 << 20)
+    monkeypatch.setattr("quire.formats.bounded_tables.ALWAYS_ALLOWED", 1 << 20)
     line = b'{"text": "' + b"a" * 1000 + b'"}\n'
     path = tmp_path / f"a.jsonl.{kind}"
     if kind == "gz":

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from quire.dataset.corpus import replan
+from quire.corpus import replan
 from tests.corpus.corpora import jsonl
 
 pytestmark = pytest.mark.skipif(
@@ -24,7 +24,7 @@ SLACK = 28 * MEBIBYTE
 MEASURED = """
 import json, sys
 from pathlib import Path
-from quire.dataset.corpus import pack_corpus
+from quire.corpus import pack_corpus
 
 def high_water():
     # Not ru_maxrss, which a new process takes over from the one that started it.

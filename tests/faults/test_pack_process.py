@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.dataset.corpus import local_engine, lock, shards
-from quire.dataset.corpus.lock import worker_lock
+from quire.corpus import local_engine, lock, shards
+from quire.corpus.lock import worker_lock
 from quire.errors import InvalidDocument, OutputError, WorkerError
 from tests.corpus.command import command, run
 from tests.corpus.corpora import hashes, jsonl, pack, texts
@@ -257,7 +257,7 @@ def test_41_a_signal_leaves_a_resumable_output(
 
 _SLOW = """
 import time
-from quire.dataset.corpus import run
+from quire.corpus import run
 real = run._Run._hear
 def hear(self, progress):
     real(self, progress)
@@ -377,7 +377,7 @@ def test_43_an_unknown_error_in_a_worker_keeps_its_traceback(tmp_path, corpus):
         def __init__(self, one, two):
             super().__init__(one)
 
-    from quire.dataset.corpus.partitions import Partition
+    from quire.corpus.partitions import Partition
 
     try:
         raise Odd("strange", 2)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from quire.dataset.corpus import replan
-from quire.dataset.packed import PackedDataset
+from quire.corpus import replan
+from quire.packed import PackedDataset
 from quire.stream import load_state, save_state
 from quire.stream.state import sealed
 from quire.verify.output import verify_output

@@ -14,13 +14,13 @@ import tokenizers
 from tokenizers import models
 
 from quire.config import load_options, read_yaml
+from quire.corpus.inputs import find_inputs
+from quire.corpus.readers.tables import table_schema
 from quire.dataset import pack_dataset
-from quire.dataset.corpus.inputs import find_inputs
-from quire.dataset.corpus.readers.tables import table_schema
-from quire.documents.tokenizer_file import load_tokenizer_file
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, InvalidState
 from quire.plan import Plan, make_plan
 from quire.stream import StreamConfig, open_stream
+from quire.text.tokenizer_file import load_tokenizer_file
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
 from quire.view.opening import open_rows
@@ -82,7 +82,7 @@ def test_what_is_no_state_is_refused_where_batches_are_dealt(state):
 HOSTILE_ARROW = """
 import sys
 import pyarrow as pa
-from quire.dataset.corpus import pack_corpus
+from quire.corpus import pack_corpus
 from quire.errors import QuireError
 from quire.view.opening import open_rows
 from pathlib import Path

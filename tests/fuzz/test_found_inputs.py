@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from quire.dataset.corpus.inputs import find_inputs
-from quire.dataset.corpus.readers.expansion import open_stream
+from quire.corpus.inputs import find_inputs
+from quire.corpus.readers.expansion import open_stream
 from quire.errors import CorruptFile
 
 

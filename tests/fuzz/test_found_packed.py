@@ -7,8 +7,8 @@ import json
 import pyarrow as pa
 import pytest
 
-from quire.dataset.packed import PackedDataset
 from quire.errors import CorruptFile, InvalidState
+from quire.packed import PackedDataset
 from tests.corpus.corpora import jsonl, pack, texts
 from tests.fuzz.test_found import rewrite_shard
 

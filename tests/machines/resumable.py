@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-from quire.dataset.packed import PackedDataset
+from quire.packed import PackedDataset
 from quire.plan import OnlinePacker
 from quire.stream import open_stream
 from quire.stream.dealing import DealtBatches

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from quire.collate import DataCollatorForCausalLM
-from quire.dataset.packed import PackedDataset
-from quire.dataset.packed.loader import LoaderOptions
 from quire.errors import InvalidOption, InvalidState
+from quire.packed import PackedDataset
+from quire.packed.loader import LoaderOptions
 from tests.corpus.corpora import jsonl, pack, texts
 from tests.sealing import resealed
 

@@ -8,8 +8,8 @@ import json
 import pytest
 
 import quire
-from quire.dataset.packed.manifest import read_manifest
 from quire.errors import CorruptFile
+from quire.packed.manifest import read_manifest
 
 WRONG = [-1, 1.5, True, "x", None, [], {}, 10**30]
 

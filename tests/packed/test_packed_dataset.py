@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quire.dataset.packed import PackedDataset
 from quire.errors import CorruptFile, InvalidOption, OutputError
+from quire.packed import PackedDataset
 from quire.verify.output import verify_output
 from tests.corpus.corpora import hashes, jsonl, pack, rows, texts
 
@@ -80,7 +80,7 @@ def test_a_cache_that_is_no_path_is_refused(packed, wrong):
 
 
 def test_shards_of_several_row_groups_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("quire.dataset.corpus.shards._GROUP_PLACES", 64)
+    monkeypatch.setattr("quire.corpus.shards._GROUP_PLACES", 64)
     pack(jsonl(tmp_path / "a.jsonl", texts(60)), tmp_path / "out")
     expected = rows(tmp_path / "out")["input_ids"].to_pylist()
     assert [row["input_ids"].tolist() for row in PackedDataset(tmp_path / "out")] == expected
@@ -246,7 +246,7 @@ def test_what_is_no_packed_dataset_is_said(tmp_path):
 
 def test_reading_needs_no_torch(packed):
     code = (
-        "import sys; from quire.dataset.packed import PackedDataset;"
+        "import sys; from quire.packed import PackedDataset;"
         f"next(iter(PackedDataset({str(packed)!r}).loader(4)));"
         "print('torch' in sys.modules)"
     )

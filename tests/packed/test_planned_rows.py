@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quire.dataset.corpus import replan
-from quire.dataset.packed import PackedDataset
+from quire.corpus import replan
 from quire.errors import CorruptFile, InvalidOption, InvalidState
+from quire.packed import PackedDataset
 from tests.corpus.corpora import jsonl, pack, texts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from quire.dataset.packed import PackedDataset
+from quire.packed import PackedDataset
 
 
 def read_all(uri: str, cache: Path, found: Any) -> None:

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from quire.dataset.packed import PackedDataset
 from quire.errors import OutputError, StorageError
 from quire.files import whole_file
+from quire.packed import PackedDataset
 from quire.storage import as_path
 from quire.verify.output import verify_output
 from tests.corpus.corpora import jsonl, pack, texts

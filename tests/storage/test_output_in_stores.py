@@ -8,8 +8,8 @@ from dataclasses import replace
 import fsspec
 import pytest
 
-from quire.dataset.corpus import replan
-from quire.dataset.corpus.local_engine import LocalEngine
+from quire.corpus import replan
+from quire.corpus.local_engine import LocalEngine
 from quire.errors import InvalidOption, OutputError, StorageError, WorkerError
 from quire.storage import as_path, stores
 from tests.corpus.corpora import hashes, jsonl, pack, texts

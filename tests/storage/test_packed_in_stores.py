@@ -11,8 +11,8 @@ import fsspec
 import numpy as np
 import pytest
 
-from quire.dataset.packed import PackedDataset
 from quire.errors import CorruptFile, InvalidOption, InvalidState, OutputError, StorageError
+from quire.packed import PackedDataset
 from tests.corpus.corpora import jsonl, pack, texts
 from tests.storage.reading import read_all
 

@@ -7,8 +7,8 @@ import tempfile
 
 import pytest
 
-from quire.dataset.packed import PackedDataset
 from quire.errors import MissingDependency
+from quire.packed import PackedDataset
 from tests.corpus.corpora import jsonl, pack, texts
 from tests.storage.conftest import KEYS
 

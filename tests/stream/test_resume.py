@@ -18,9 +18,9 @@ import pytest
 from datasets import IterableDataset, load_dataset
 
 from quire.config import load_options
-from quire.documents import as_tokenizer
 from quire.stream import StreamConfig, load_state, open_stream, save_state
 from quire.stream.encode import ProcessEncoder, Terms, make_encoder
+from quire.text import as_tokenizer
 from tests.quick import few
 from tests.stream.inputs import (
     LENGTHS,

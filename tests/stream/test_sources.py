@@ -167,8 +167,8 @@ def test_a_last_line_that_was_cut_off_is_named_with_its_byte(tmp_path):
 def test_streams_and_datasets_read_lines_and_json_with_the_same_code():
     """Faults 1 to 6, 12 to 14: one reader of lines and of JSON serves both."""
     for name in ("json_records", "lines"):
-        module = importlib.import_module(f"quire.documents.{name}")
-        for reader in ("quire.stream.sources.lines", "quire.dataset.corpus.readers.json_lines"):
+        module = importlib.import_module(f"quire.formats.{name}")
+        for reader in ("quire.stream.sources.lines", "quire.corpus.readers.json_lines"):
             used = vars(importlib.import_module(reader))
             names = ["parse_record", "without_bom"] if name == "json_records" else ["read_lines"]
             assert all(used[public] is getattr(module, public) for public in names)

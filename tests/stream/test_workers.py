@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from quire.documents import as_tokenizer
 from quire.errors import InvalidOption, WorkerError
 from quire.stream import open_stream
 from quire.stream.encode import ProcessEncoder, Terms
+from quire.text import as_tokenizer
 from tests.stream.inputs import (
     LENGTHS,
     ListSource,

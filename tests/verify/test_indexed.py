@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.corpus.corpora import forge, jsonl, pack, texts
 
-from quire.dataset.corpus import replan
+from quire.corpus import replan
 from quire.errors import CorruptFile
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output

@@ -426,7 +426,7 @@ def test_labels_are_seen_to_be_wrong_where_packer_and_check_find_the_same_wrong_
 
         return find
 
-    monkeypatch.setattr("quire.documents.chat._turns_of", everything)
+    monkeypatch.setattr("quire.text.chat._turns_of", everything)
     pack(talk, tmp_path / "wrong", QWEN3, **options)
     (problem,) = problems(tmp_path / "wrong", talk, QWEN3)
     assert "labels 0 to" in problem

@@ -13,8 +13,8 @@ import pytest
 from tests.commands import run
 from tests.corpus.corpora import forge, jsonl, pack, rows, texts
 
-from quire.dataset.packed import PackedDataset
 from quire.errors import CorruptFile, InvalidOption
+from quire.packed import PackedDataset
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
 

@@ -62,7 +62,7 @@ class DemoPack:
         """Pack the corpus, or find it packed."""
         from quire.cli.pack import print_result
         from quire.cli.pack_progress import PackProgress
-        from quire.dataset.corpus import pack_corpus
+        from quire.corpus import pack_corpus
 
         options = f"--tokenizer byte --max-length {self._max_length} --resume"
         bad = f" --max-bad-records {self._num_unreadable}" if self._num_unreadable else ""
@@ -93,8 +93,8 @@ class DemoPack:
 
     def show_rows(self) -> None:
         """The first rows: which files stand in them, from which token on, and how they begin."""
-        from quire.dataset.packed import PackedDataset
-        from quire.documents import ByteTokenizer
+        from quire.packed import PackedDataset
+        from quire.text import ByteTokenizer
 
         _say_command(f"PackedDataset({str(self._out)!r})", prompt=">>> quire.")
         columns = ["input_ids", "document_starts", "document_ids", "document_offsets"]

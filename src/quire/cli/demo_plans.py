@@ -7,9 +7,9 @@ import time
 import numpy as np
 from rich.table import Table
 
-from quire.documents.option_words import words_of_packing
 from quire.errors import MissingDependency
 from quire.plan import Plan, make_plan, strategy_names
+from quire.text.option_words import words_of_packing
 
 _PATIENCE = 2.0
 """Seconds for one plan; a strategy that takes longer is not tried under its other policies."""

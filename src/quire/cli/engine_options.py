@@ -9,7 +9,7 @@ import typer
 from quire.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from quire.dataset.corpus.engine import Engine
+    from quire.corpus.engine import Engine
 
 Workers = Annotated[
     int | None,
@@ -42,9 +42,9 @@ def engine_of(
     task_memory: str | None,
 ) -> Engine:
     """The engine; options of Ray are errors for another one."""
-    from quire.dataset.corpus.engine import choose_engine
-    from quire.dataset.corpus.options import parse_size
-    from quire.dataset.corpus.ray_engine import RayEngine
+    from quire.corpus.engine import choose_engine
+    from quire.corpus.options import parse_size
+    from quire.corpus.ray_engine import RayEngine
 
     given = {"ray-address": ray_address, "task-cpus": task_cpus, "task-memory": task_memory}
     if name == "ray":

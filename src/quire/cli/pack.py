@@ -19,7 +19,7 @@ from quire.cli import input_options as given
 from quire.storage import AnyPath, as_path
 
 if TYPE_CHECKING:
-    from quire.dataset.corpus import PackResult
+    from quire.corpus import PackResult
 
 
 def pack(
@@ -93,7 +93,7 @@ def pack(
     Example: quire pack corpus/*.jsonl --out packed --tokenizer byte --max-length 4096
     """
     from quire.cli.pack_progress import PackProgress
-    from quire.dataset.corpus import pack_corpus
+    from quire.corpus import pack_corpus
 
     chosen = engines.engine_of(engine, workers, ray_address, task_cpus, task_memory)
     shown_length = None if index_only else max_length  # rows are planned at the end

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from quire.dataset.corpus.partition_job import Progress as Step
-    from quire.dataset.corpus.run import Start
+    from quire.corpus.partition_job import Progress as Step
+    from quire.corpus.run import Start
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -16,8 +16,8 @@ from quire.cli.plan_estimate import print_estimate
 from quire.errors import InvalidOption, MissingDependency
 
 if TYPE_CHECKING:
-    from quire.dataset.corpus.lengths import CorpusLengths
-    from quire.dataset.corpus.options import CorpusOptions
+    from quire.corpus.lengths import CorpusLengths
+    from quire.corpus.options import CorpusOptions
     from quire.plan.comparison import Candidate
 
 
@@ -93,7 +93,7 @@ def plan(
 
     Example: quire plan corpus/ --tokenizer byte --estimate --tokens 1000000000000 --workers 64,512
     """
-    from quire.dataset.corpus.options import CorpusOptions, parse_size
+    from quire.corpus.options import CorpusOptions, parse_size
 
     lengths_asked = _numbers(
         "--max-length", max_length or ("4096" if estimate else "2048,4096,8192")
@@ -206,7 +206,7 @@ def _counted(
     cache_dir: Path | None,
     budget: int,
 ) -> CorpusLengths:
-    from quire.dataset.corpus.lengths import corpus_lengths
+    from quire.corpus.lengths import corpus_lengths
     from quire.progress import ByteProgress
 
     with ByteProgress("counting tokens") as progress:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from quire.dataset.corpus.lengths import CorpusLengths
+    from quire.corpus.lengths import CorpusLengths
     from quire.plan.comparison import Candidate
 
 

@@ -42,7 +42,7 @@ def replan(
     Example: quire replan ./packed --max-length 8192 --strategy wrapped
     """
     from quire.cli.pack import print_result, stopping
-    from quire.dataset.corpus import replan as plan_again
+    from quire.corpus import replan as plan_again
     from quire.storage import as_path
 
     given = {

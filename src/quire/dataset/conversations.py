@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from quire.dataset.records import ArrowColumns, Columns, require_name
 from quire.documents import Documents
-from quire.documents.bad_records import BadRecords
-from quire.documents.chat import TOOLS, conversation_encoder, without_nulls
-from quire.documents.chat_template import as_chat_tokenizer
-from quire.documents.encoded import Encoded
-from quire.documents.list_columns import TOKENS
 from quire.errors import InvalidDocument, InvalidOption
+from quire.formats.bad_records import BadRecords
+from quire.formats.list_columns import TOKENS
 from quire.ledger import Ledger, Tally
 from quire.progress import progress_bar
+from quire.text.chat import TOOLS, conversation_encoder, without_nulls
+from quire.text.chat_template import as_chat_tokenizer
+from quire.text.encoded import Encoded
 
 if TYPE_CHECKING:
     from quire.dataset.sources import PackSource

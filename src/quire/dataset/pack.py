@@ -11,13 +11,15 @@ from quire.dataset.records import Columns, Packed, Records, as_columns, require_
 from quire.dataset.rows import AddedColumns, like_input, with_boundary_columns
 from quire.dataset.sources import PackSource, documents_of
 from quire.dataset.supervision import supervised_by_labels, teaching_groups
-from quire.documents import Documents, EncodeOptions, TokenizerLike, gather
-from quire.documents.option_words import words_of_packing
+from quire.documents import Documents
 from quire.errors import QuireError, require_flag
+from quire.gather import gather
 from quire.keywords import names_near_keywords
 from quire.ledger import Ledger
 from quire.plan import Plan, PlanOptions, keeps_order, plan_documents
 from quire.plan.groups import plan_groups
+from quire.text import EncodeOptions, TokenizerLike
+from quire.text.option_words import words_of_packing
 
 
 @names_near_keywords

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quire.documents.list_values import is_number_list, taken, taken_lists
-from quire.documents.sound_arrays import require_sound
 from quire.errors import InvalidDocument, InvalidOption, unknown_name
+from quire.formats.list_values import is_number_list, taken, taken_lists
+from quire.formats.sound_arrays import require_sound
 
 if TYPE_CHECKING:
     import datasets

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from quire.dataset.records import Packed, Records, is_hf_dataset
 from quire.documents import Documents
-from quire.documents.gather import require_free
-from quire.documents.list_values import list_lengths, list_values
 from quire.errors import require_flags
+from quire.formats.list_values import list_lengths, list_values
+from quire.gather import require_free
 from quire.plan import Plan
 
 Ints = npt.NDArray[np.int64]

@@ -13,18 +13,19 @@ import pyarrow as pa
 from quire.dataset.conversations import documents_from_messages
 from quire.dataset.records import Columns
 from quire.dataset.texts import text_batches
-from quire.documents import Documents, EncodeOptions, TokenizerLike, as_tokenizer
-from quire.documents.bad_records import BadRecords
-from quire.documents.chat import TOOLS
-from quire.documents.chat_date import as_chat_date, today
-from quire.documents.encode import encode_contents, with_specials
-from quire.documents.encoded import Encoded
-from quire.documents.list_columns import TOKENS, documents_from_columns, require_column_names
-from quire.documents.unfit import WATCHED
+from quire.documents import Documents
 from quire.errors import InvalidOption, require_flags
+from quire.formats.bad_records import BadRecords
+from quire.formats.list_columns import TOKENS, documents_from_columns, require_column_names
+from quire.formats.unfit import WATCHED
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan.options import require_integer
 from quire.progress import progress_bar
+from quire.text import EncodeOptions, TokenizerLike, as_tokenizer
+from quire.text.chat import TOOLS
+from quire.text.chat_date import as_chat_date, today
+from quire.text.encode import encode_contents, with_specials
+from quire.text.encoded import Encoded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

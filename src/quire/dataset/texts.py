@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from quire.dataset.records import ArrowColumns, Columns, require_name
-from quire.documents.bad_records import BadRecords
 from quire.errors import InvalidDocument
+from quire.formats.bad_records import BadRecords
 
 _BATCH_BYTES = 1 << 24
 """Text handed to the tokenizer at once: enough for its threads, little beside the tokens."""

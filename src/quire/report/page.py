@@ -11,13 +11,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from quire.dataset.packed.manifest import chosen_plan, read_manifest
-from quire.documents import TokenizerLike
 from quire.errors import OutputError
 from quire.files import leftovers_swept, whole_file
+from quire.packed.manifest import chosen_plan, read_manifest
 from quire.report.figures import ReportOptions, figures_of
 from quire.report.shapes import planned_shapes, read_shapes
 from quire.storage import Named, as_path, local_folder
+from quire.text import TokenizerLike
 
 
 def write_report(

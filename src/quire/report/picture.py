@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from quire.dataset.packed import PackedDataset
-from quire.documents import as_tokenizer
+from quire.packed import PackedDataset
 from quire.report.shapes import RowShapes
+from quire.text import as_tokenizer
 
 _COLUMNS = ["input_ids", "document_starts"]
 _SHIFT = 40

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quire.dataset.packed.mapped import require_sha256
 from quire.errors import CorruptFile
+from quire.packed.mapped import require_sha256
 
 Ints = npt.NDArray[np.int64]
 _SOURCE = ["document_ids", "document_offsets"]

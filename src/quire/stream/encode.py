@@ -14,10 +14,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from quire.documents import EncodeOptions, Tokenizer
-from quire.documents.encode import encode_contents
 from quire.errors import WorkerError
 from quire.stream.state import Tokens
+from quire.text import EncodeOptions, Tokenizer
+from quire.text.encode import encode_contents
 
 _AS_THEY_ARE = EncodeOptions(add_bos=False, add_eos=False)
 _MAX_DEATHS = 3
@@ -53,7 +53,7 @@ class EncodedTexts:
 def encode(texts: Sequence[str], tokenizer: Tokenizer, terms: Terms) -> EncodedTexts:
     """The documents of the texts; each depends on its own text alone.
 
-    >>> from quire.documents import ByteTokenizer
+    >>> from quire.text import ByteTokenizer
     >>> done = encode(["abc", "", "d"], ByteTokenizer(), Terms(bos=1, eos=2, max_doc_tokens=2))
     >>> done.tokens.tolist(), done.lengths.tolist(), done.cut.tolist()
     ([1, 100, 101, 2, 1, 103, 2], [4, 0, 3], [1, 0, 0])

@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from quire.documents import TokenizerLike
 from quire.errors import InvalidOption, missing_dependency
 from quire.stream.dealing import DealtBatches, Saved
 from quire.stream.options import StreamConfig
 from quire.stream.places import WHOLE, Part
 from quire.stream.recipe import StreamRecipe
 from quire.stream.state import State
+from quire.text import TokenizerLike
 
 try:
     import grain

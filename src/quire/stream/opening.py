@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 from quire.config import load_options
-from quire.documents import TokenizerLike
 from quire.errors import InvalidOption, SourceError
 from quire.stream.batch import BatchMaker
 from quire.stream.documents import BadRecordBudget, SourceDocuments
@@ -25,6 +24,7 @@ from quire.stream.shuffle import ShuffleWindows, WindowOptions
 from quire.stream.sources import Shards, open_source
 from quire.stream.vocabulary import open_tokenizer, resolved, terms_of, tokenizer_fingerprint
 from quire.stream.walk import ShardWalk, Share
+from quire.text import TokenizerLike
 
 
 def open_stream(

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quire.documents import TokenizerLike
 from quire.errors import InvalidOption
 from quire.stream.opening import checked_config, open_stream
 from quire.stream.options import StreamConfig
 from quire.stream.pipeline import Stream
 from quire.stream.vocabulary import open_tokenizer, resolved
+from quire.text import TokenizerLike
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

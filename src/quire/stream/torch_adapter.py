@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from quire.collate.attention import no_cache
-from quire.documents import TokenizerLike
 from quire.errors import InvalidState, missing_dependency
 from quire.masks.visibility import fragment_starts
 from quire.stream.batch import Batch
@@ -19,6 +18,7 @@ from quire.stream.options import StreamConfig
 from quire.stream.places import WHOLE, Part
 from quire.stream.recipe import StreamRecipe
 from quire.stream.state import State
+from quire.text import TokenizerLike
 from quire.worker_memory import OneUse, SharedNumbers
 
 try:

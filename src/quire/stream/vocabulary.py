@@ -6,11 +6,11 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from quire.documents import ByteTokenizer, Tokenizer, TokenizerLike, as_tokenizer
-from quire.documents.tokenizer import adds_bos
 from quire.errors import InvalidOption, missing_dependency
 from quire.stream.encode import Terms
 from quire.stream.options import ModelOptions, StreamConfig, TokenizerOptions
+from quire.text import ByteTokenizer, Tokenizer, TokenizerLike, as_tokenizer
+from quire.text.tokenizer import adds_bos
 
 _PROBES = (
     "The quick brown fox jumps over 13 lazy dogs.",

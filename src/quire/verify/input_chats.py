@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quire.documents.chat_date import FIXED_NOW, directives
-from quire.documents.chat_template import ChatTokenizer
-from quire.documents.tokenizer import CalledTokenizer
+from quire.text.chat_date import FIXED_NOW, directives
+from quire.text.chat_template import ChatTokenizer
+from quire.text.tokenizer import CalledTokenizer
 
 Mask = npt.NDArray[np.bool]
 _ASKS_FOR_DATE = re.compile(r"""strftime_now\(\s*(?:format\s*=\s*)?(["'])(.*?)\1\s*\)""")

@@ -20,11 +20,11 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from quire.documents import Tokenizer, TokenizerLike, as_tokenizer
-from quire.documents.chat import conversation_encoder
-from quire.documents.chat_template import ChatTokenizer, as_chat_tokenizer
 from quire.errors import InvalidDocument, InvalidOption
 from quire.storage import AnyPath, local_copy
+from quire.text import Tokenizer, TokenizerLike, as_tokenizer
+from quire.text.chat import conversation_encoder
+from quire.text.chat_template import ChatTokenizer, as_chat_tokenizer
 from quire.verify.input_chats import Chats
 from quire.verify.input_values import Values, records_of
 

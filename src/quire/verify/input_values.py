@@ -12,8 +12,8 @@ from typing import IO, Any, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quire.documents.chat import without_nulls
-from quire.documents.sound_arrays import require_sound
+from quire.formats.sound_arrays import require_sound
+from quire.text.chat import without_nulls
 
 Values: TypeAlias = dict[str, Any]
 """What a record holds under the keys that were asked for; keys that it lacks are left out."""

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from quire.documents import TokenizerLike
 from quire.errors import CorruptFile, InvalidOption, QuireError
 from quire.storage import AnyPath, Named
+from quire.text import TokenizerLike
 from quire.verify.drops import Drops, shard_drops
 from quire.verify.input_documents import FILE_SHIFT, Columns, documents_of, make_encoder
 from quire.verify.input_files import paths_of

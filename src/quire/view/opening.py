@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import yaml  # type: ignore[import-untyped]
 
 from quire.boundaries import starts_from_segment_ids
-from quire.documents import as_tokenizer
-from quire.documents.sound_arrays import require_sound
 from quire.errors import CorruptFile, InvalidOption, InvalidRow, missing_dependency
+from quire.formats.sound_arrays import require_sound
 from quire.storage import AnyPath, RemotePath
+from quire.text import as_tokenizer
 from quire.view.rows import Decode, Rows
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _folder(path: Path, decode: Decode | None, plan: str | None, cache_dir: Path
 
 
 def _packed(path: AnyPath, decode: Decode | None, plan: str | None, cache_dir: Path | None) -> Rows:
-    from quire.dataset.packed import PackedDataset
+    from quire.packed import PackedDataset
 
     dataset = PackedDataset(path, plan=plan, cache_dir=cache_dir)
     tokenizer = dataset.manifest.get("tokenizer") or {}
@@ -191,7 +191,7 @@ def _stream_rows(config: StreamConfig) -> Iterator[dict[str, Any]]:
 
 
 def _recipe(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> Rows:
-    from quire.recipes import load_recipe
+    from quire.compat.recipes import load_recipe
 
     targets = load_recipe(path, variables)
     if "train_dataset" not in targets:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from quire.dataset.corpus.commits import Commit, finished, read_commits, require_standing
-from quire.dataset.corpus.inputs import find_inputs
-from quire.dataset.corpus.manifest import make_manifest, write_bad_records
-from quire.dataset.corpus.output import WORK
+from quire.corpus.commits import Commit, finished, read_commits, require_standing
+from quire.corpus.inputs import find_inputs
+from quire.corpus.manifest import make_manifest, write_bad_records
+from quire.corpus.output import WORK
 from tests.corpus.corpora import hashes, jsonl, pack, texts
 from tests.fuzz.mutation import mutated_bytes, mutated_json
 from tests.fuzz.target import Subject, Target, by_name

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quire.dataset.packed import PackedDataset
+from quire.packed import PackedDataset
 from quire.plan import Plan, make_plan
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output

@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from quire.dataset.packed import PackedDataset
 from quire.errors import QuireError
+from quire.packed import PackedDataset
 from quire.plan import OnlinePacker
 from quire.stream import Stream, latest_state, load_state, open_stream
 from quire.stream.dealing import DealtBatches

@@ -9,12 +9,12 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from quire.corpus.inputs import find_inputs
+from quire.corpus.options import CorpusOptions
+from quire.corpus.readers import Span, read_span
+from quire.corpus.readers.tables import table_schema
 from quire.dataset import pack_dataset
-from quire.dataset.corpus.inputs import find_inputs
-from quire.dataset.corpus.options import CorpusOptions
-from quire.dataset.corpus.readers import Span, read_span
-from quire.dataset.corpus.readers.tables import table_schema
-from quire.documents.list_columns import documents_from_columns
+from quire.formats.list_columns import documents_from_columns
 from quire.view.opening import open_rows
 from tests.fuzz.mutation import NUMBERS, mutated_bytes
 from tests.fuzz.target import Subject, Target, by_name

@@ -15,19 +15,19 @@ from tokenizers import models, pre_tokenizers
 
 from quire import boundaries
 from quire.collate import DataCollatorForCausalLM
+from quire.compat.recipes import load_recipe
+from quire.compat.recipes.asking import variables_asked
 from quire.config import load_options
-from quire.dataset.corpus.inputs import find_inputs
-from quire.dataset.corpus.options import CorpusOptions
-from quire.dataset.corpus.readers import Span, read_span
-from quire.documents import ByteTokenizer
-from quire.documents.tokenizer_file import load_tokenizer_file
-from quire.recipes import load_recipe
-from quire.recipes.asking import variables_asked
+from quire.corpus.inputs import find_inputs
+from quire.corpus.options import CorpusOptions
+from quire.corpus.readers import Span, read_span
 from quire.stream import StreamConfig
+from quire.text import ByteTokenizer
+from quire.text.tokenizer_file import load_tokenizer_file
 from quire.vision import VisionPackingOptions
+from tests.compat.recipes.test_any_text import PIECES
 from tests.fuzz.mutation import mutated_bytes, mutated_json, mutated_lines
 from tests.fuzz.target import Subject, Target, by_name
-from tests.recipes.test_any_text import PIECES
 
 _PIECES = (
     *PIECES, "&a ", "*a", "<<: *a", "!!set ", "!!binary ", "!!timestamp ", "? [", "2024-13-45",

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from quire.documents.json_records import RecordProblem, parse_record, without_bom
-from quire.documents.lines import Line, read_lines
 from quire.errors import CorruptFile, InvalidState, SourceChanged
+from quire.formats.json_records import RecordProblem, parse_record, without_bom
+from quire.formats.lines import Line, read_lines
 from quire.stream.records import BadRecord, Record, text_of
 from quire.stream.state import read_count, read_fields
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quire.documents.bounded_tables import Expansion, decoded_size, parquet_batches
 from quire.errors import CorruptFile, InvalidDocument
+from quire.formats.bounded_tables import Expansion, decoded_size, parquet_batches
 from quire.stream.records import BadRecord, Record
 from quire.stream.state import read_count
 

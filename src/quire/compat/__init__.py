@@ -1,0 +1,1 @@
+"""Entry points that keep the names of other projects, each translated once."""

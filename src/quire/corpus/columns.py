@@ -1,0 +1,214 @@
+"""Which columns are packed, decided once for all partitions, from the first file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from quire.corpus.inputs import InputFile
+from quire.corpus.options import CorpusOptions
+from quire.corpus.readers.expansion import open_stream
+from quire.corpus.readers.fields import kind_of_values, with_tokens
+from quire.corpus.readers.tables import table_schema
+from quire.errors import InvalidDocument, InvalidOption, QuireError, unknown_name
+from quire.formats.json_records import RecordProblem, parse_record, without_bom
+from quire.formats.lines import read_lines
+from quire.formats.list_columns import PER_TOKEN, TOKENS
+from quire.formats.list_values import is_list, is_number_list
+from quire.formats.unfit import require_unpacked
+from quire.storage import RemotePath, each
+from quire.text.chat import TOOLS
+
+_TABLES = ("parquet", "arrow")
+_EMPTY, _INTEGER = "null", "int64"
+"""The type of a column that holds nothing, and what it is taken for."""
+_SAMPLE = 100
+"""Lines in which a record is looked for that shows what columns there are."""
+
+
+def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[str, str]:
+    """Column to Arrow type of its values, where tokens are given; tables must agree on them.
+
+    Other than with `pack_dataset`, which sees all records, only the well-known per-token columns
+    are taken unasked.
+    """
+    schemas = _schemas(files, options)
+    for file, schema in schemas.items():
+        _require_distinct(file, schema)
+    if not options.pretokenized:
+        for file, schema in schemas.items():
+            _require_field(file, schema, options)
+        return {}
+    first, known = _shown(files, schemas, options)
+    require_unpacked(known, str(first.path))
+    for file, schema in schemas.items():
+        require_unpacked(_of_schema(schema), str(file.path))
+    names = options.columns or [
+        name for name in PER_TOKEN if name in known or _is_list_of(schemas.get(first), name)
+    ]
+    for name in (TOKENS, *names):
+        if name not in known:
+            shown = options.tokens_key if name == TOKENS else name
+            raise _not_a_list(first, shown, schemas.get(first), name, known)
+    columns = {name: known[name] for name in dict.fromkeys((TOKENS, *names))}
+    for file, schema in schemas.items():
+        _require_same(file, schema, columns, first)
+        if not options.columns:
+            _require_none_lost(file, _of_schema(schema), columns, first)
+    return columns
+
+
+def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
+    """Whether records that were not said to hold tokens do, and hold no text or conversation."""
+    if options.pretokenized or options.messages_key is not None:
+        return False
+    if any(file.kind not in _TABLES and not file.kind.startswith("jsonl") for file in files):
+        return False
+    asked = replace(options, pretokenized=True, truncate_at=None, max_len=None)
+    schemas = _schemas(files, asked)
+    if any(options.text_key in schema.names for schema in schemas.values()):
+        return False
+    lines = (record for file in files if file not in schemas for record in _sample(file, asked))
+    if any(options.text_key in record for record in lines):
+        return False
+    file, known = _shown(files, schemas, asked)
+    return TOKENS in known and (file in schemas or bool(_of_lines(file, asked)))
+
+
+def _schemas(files: Sequence[InputFile], options: CorpusOptions) -> dict[InputFile, pa.Schema]:
+    """The schema of every table, the tokens under their usual name."""
+    tables = [file for file in files if file.kind in _TABLES]
+    in_stores = any(isinstance(file.path, RemotePath) for file in tables)
+    read = each(table_schema, tables, at_once=in_stores)
+    return {file: _renamed(schema, options) for file, schema in zip(tables, read, strict=True)}
+
+
+def _renamed(schema: pa.Schema, options: CorpusOptions) -> pa.Schema:
+    key = options.tokens_key
+    if not options.pretokenized or key == TOKENS:
+        return schema
+    kept = [field for field in schema if field.name != TOKENS]
+    return pa.schema([f.with_name(TOKENS) if f.name == key else f for f in kept])
+
+
+def _shown(
+    files: Sequence[InputFile], schemas: Mapping[InputFile, pa.Schema], options: CorpusOptions
+) -> tuple[InputFile, dict[str, str]]:
+    """The first file that shows its columns, and those.
+
+    A file whose documents are all empty shows the names, but no types: it is used where no other
+    file shows more.
+    """
+    empty: tuple[InputFile, dict[str, str]] | None = None
+    for file in files:
+        known = _of_schema(schemas[file]) if file in schemas else _of_lines(file, options)
+        if known.get(TOKENS) == _EMPTY:
+            empty = empty or (file, known)
+        elif known or file in schemas:
+            return file, known
+    file, known = empty or (files[0], dict.fromkeys((TOKENS, *(options.columns or ())), _EMPTY))
+    return file, {name: _INTEGER if kind == _EMPTY else kind for name, kind in known.items()}
+
+
+def _require_distinct(file: InputFile, schema: pa.Schema) -> None:
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise InvalidDocument(
+                f"{file.path} has {schema.names.count(name)} columns {name!r}, so the choice is "
+                "ambiguous; give each a name of its own"
+            )
+
+
+def _require_field(file: InputFile, schema: pa.Schema, options: CorpusOptions) -> None:
+    name = options.messages_key or options.text_key
+    needed = [name] if options.tools_key in (None, TOOLS) else [name, options.tools_key]
+    for one in needed:
+        if one not in schema.names and options.tokens_key in schema.names:
+            raise InvalidOption(
+                f"{file.path} has no column {one!r}, but {options.tokens_key!r}: to pack its "
+                "tokens, say pretokenized"
+            )
+        if one not in schema.names:
+            raise unknown_name(f"column of {file.path}", one, schema.names)
+    kind = schema.field(name).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+    if options.messages_key is None and not any(is_text(kind) for is_text in text):
+        raise InvalidDocument(f"{file.path}: column {name!r} holds {kind} but text is needed")
+
+
+def _is_list_of(schema: pa.Schema | None, name: str) -> bool:
+    return schema is not None and name in schema.names and is_list(schema.field(name).type)
+
+
+def _of_schema(schema: pa.Schema) -> dict[str, str]:
+    """The columns that are lists of numbers, with the type of these."""
+    return {
+        field.name: str(field.type.value_type) for field in schema if is_number_list(field.type)
+    }
+
+
+def _not_a_list(
+    file: InputFile, shown: str, schema: pa.Schema | None, name: str, known: Mapping[str, str]
+) -> QuireError:
+    """The error for a column that is needed and is not a list of numbers, or not there."""
+    there = known if schema is None else schema.names
+    if schema is None or name not in there:
+        return unknown_name(f"column of {file.path}", shown, there)
+    kind = schema.field(name).type
+    nested = is_list(kind) and is_list(kind.value_type)
+    remedy = "take the outer dimension away" if nested else "convert it"
+    return InvalidDocument(
+        f"{file.path}: column {shown!r} has type {kind} but lists of numbers are needed; {remedy} "
+        "before packing"
+    )
+
+
+def _of_lines(file: InputFile, options: CorpusOptions) -> dict[str, str]:
+    if not file.kind.startswith("jsonl"):
+        raise InvalidOption(f"{file.path} is text, but tokens were asked for")
+    empty: dict[str, str] = {}
+    for record in _sample(file, options):
+        lists = {name: value for name, value in record.items() if isinstance(value, list)}
+        if lists.get(TOKENS):
+            return {name: kind_of_values(value) for name, value in lists.items()}
+        empty = empty or dict.fromkeys(lists, _EMPTY)
+    return empty if TOKENS in empty else {}
+
+
+def _sample(file: InputFile, options: CorpusOptions) -> Iterator[Mapping[str, Any]]:
+    """The records of the first lines, those that can be read, the tokens under their usual name."""
+    with open_stream(file) as stream:
+        for line in islice(read_lines(stream, max_bytes=options.max_record_bytes), _SAMPLE):
+            with suppress(RecordProblem):
+                yield with_tokens(parse_record(without_bom(line.data or b"")), options)
+
+
+def _require_same(
+    file: InputFile, schema: pa.Schema, columns: Mapping[str, str], first: InputFile
+) -> None:
+    mine = _of_schema(schema)
+    for name, kind in columns.items():
+        if mine.get(name) not in (kind, _EMPTY):
+            other = str(schema.field(name).type) if name in schema.names else "nothing"
+            raise InvalidDocument(
+                f"{file.path}: column {name!r} holds {mine.get(name, other)} but in "
+                f"{first.path} it holds {kind}; give all files one schema, or pack them apart"
+            )
+
+
+def _require_none_lost(
+    file: InputFile, mine: Mapping[str, str], columns: Mapping[str, str], first: InputFile
+) -> None:
+    for name in PER_TOKEN:
+        if name in mine and name not in columns:
+            raise InvalidDocument(
+                f"{file.path} has a column {name!r} but {first.path} has none, so that it would "
+                "be lost; give all files one schema, or pack them apart"
+            )

@@ -1,0 +1,174 @@
+"""The manifest: written last, so that an output with one is whole; no time or host is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+import quire
+from quire.corpus.commits import Commit
+from quire.corpus.inputs import FINGERPRINT, InputFile
+from quire.corpus.options import CorpusOptions
+from quire.errors import CorruptFile, OutputError, StorageError
+from quire.files import whole_file
+from quire.ledger import Ledger
+from quire.packed.manifest import CHECKSUM, in_todays_form
+from quire.seals import FORMAT_VERSION, checksum
+from quire.storage import AnyPath
+
+PACKED, INDEXED = "quire.packed", "quire.indexed"
+"""The formats: rows in shards, or documents in shards and rows in plans."""
+BAD_RECORDS = "bad_records.jsonl"
+
+
+def make_header(
+    options: CorpusOptions,
+    files: Sequence[InputFile],
+    columns: Mapping[str, str],
+    tokenizer: object,
+) -> dict[str, Any]:
+    """Everything that decides the bytes of the output."""
+    return {
+        "format": {
+            "name": INDEXED if options.index_only else PACKED,
+            "version": FORMAT_VERSION,
+            "quire": quire.__version__,
+            "pyarrow": pa.__version__,
+        },
+        "options": options.to_dict(),
+        "tokenizer": tokenizer,
+        "columns": dict(columns),
+        "fingerprint": FINGERPRINT,
+        "inputs": [file.to_dict() for file in files],
+    }
+
+
+def require_same(out: AnyPath, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raise, with the fields that differ, unless both headers say the same."""
+    differing = list(differences(there, json.loads(json.dumps(here))))
+    if differing:
+        shown = "; ".join(differing[:10]) + ("; ..." if len(differing) > 10 else "")
+        raise OutputError(
+            f"{out} was begun under other terms: {shown}; resume with those, or choose a new output"
+        )
+
+
+def differences(there: Any, here: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - JSON
+    """Every field in which two plain values differ, in words."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in sorted(there.keys() | here.keys()):
+            yield from differences(there.get(key), here.get(key), f"{path}.{key}".lstrip("."))
+    elif isinstance(there, list) and isinstance(here, list) and len(there) == len(here):
+        for number, (old, new) in enumerate(zip(there, here, strict=True)):
+            yield from differences(old, new, f"{path}[{number}]")
+    elif isinstance(there, list) and isinstance(here, list):
+        yield f"{path} has {len(there)} entries there and {len(here)} here"
+    elif there != here:
+        yield f"{path} is {there!r:.80} there and {here!r:.80} here"
+
+
+def write_bad_records(
+    out: AnyPath, commits: Sequence[Commit], files: Sequence[InputFile]
+) -> dict[str, object]:
+    """List all bad records, if there are any, by position and reason; what the manifest says."""
+    lines = [
+        json.dumps(
+            {
+                "file": files[bad.file].name,
+                "file_number": bad.file,
+                "record": bad.record,
+                "byte_offset": bad.offset,
+                "reason": bad.reason,
+            }
+        )
+        for commit in commits
+        for bad in sorted(commit.bad, key=lambda bad: (bad.file, bad.record))
+    ]
+    if not lines:
+        return {"count": 0}
+    data = "".join(f"{line}\n" for line in lines).encode()
+    with whole_file(out / BAD_RECORDS) as temporary:
+        temporary.write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    return {"count": len(lines), "file": BAD_RECORDS, "sha256": digest}
+
+
+def make_manifest(
+    header: Mapping[str, Any], commits: Sequence[Commit], bad: Mapping[str, object]
+) -> dict[str, Any]:
+    """The header, and what stands in every shard and in all."""
+    total = sum((commit.ledger for commit in commits), Ledger()).check()
+    return {
+        **header,
+        "rows": sum(commit.rows for commit in commits),
+        "tokens": sum(commit.tokens for commit in commits),
+        "ledger": total.to_dict(),
+        "bad_records": dict(bad),
+        "shards": [_shard(commit) for commit in commits],
+    }
+
+
+def make_index_manifest(
+    header: Mapping[str, Any],
+    commits: Sequence[Commit],
+    bad: Mapping[str, object],
+    documents: Mapping[str, object],
+    plan: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The header, what stands in every shard, and the first plan, whose rows are those of all."""
+    return {
+        **header,
+        **{name: plan[name] for name in ("rows", "tokens", "ledger")},
+        "documents": dict(documents),
+        "plans": [dict(plan)],
+        "bad_records": dict(bad),
+        "shards": [_shard(commit, records="documents") for commit in commits],
+    }
+
+
+def _shard(commit: Commit, records: str = "rows") -> dict[str, object]:
+    return {
+        "file": commit.file,
+        "partition": commit.partition,
+        "sha256": commit.sha256,
+        "bytes": commit.size,
+        records: commit.rows,
+        "tokens": commit.tokens,
+        "ledger": commit.ledger.to_dict(),
+    }
+
+
+def write_manifest(path: AnyPath, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Put the manifest there whole, with the checksum of all it says; what was written."""
+    said = {name: manifest[name] for name in manifest if name != CHECKSUM}
+    sealed = {**said, CHECKSUM: checksum(said)}
+    write_json(path, sealed)
+    return sealed
+
+
+def write_json(path: AnyPath, plain: Mapping[str, Any]) -> None:
+    """Put the file there whole, with sorted keys."""
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(plain, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def read_json(path: AnyPath) -> dict[str, Any]:
+    """The object in the file."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except StorageError:
+        raise
+    except (ValueError, OSError, RecursionError) as error:
+        raise CorruptFile(f"{path} cannot be read: {error}") from error
+    if not isinstance(plain, dict):
+        raise CorruptFile(f"{path} holds {type(plain).__name__}, not an object")
+    return plain
+
+
+def read_header(path: AnyPath) -> dict[str, Any]:
+    """What a run or an output was begun under, in the form of today."""
+    return in_todays_form(path, read_json(path))

@@ -1,0 +1,182 @@
+"""What decides the bytes of a packed corpus; how it is run is decided elsewhere."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import asdict, dataclass
+
+from quire.errors import InvalidOption, require_flags
+from quire.formats.list_columns import TOKENS
+from quire.plan import PlanOptions, keeps_order
+from quire.plan.options import LARGEST, settle_integers
+from quire.text import EncodeOptions
+from quire.text.chat import TOOLS
+from quire.text.chat_date import as_chat_date
+from quire.text.option_words import words_of_packing
+
+MEBIBYTE = 1 << 20
+ROW_OPTIONS = (
+    *("max_length", "strategy", "overlong", "stride", "min_len", "min_fragment"),
+    *("max_documents_per_row", "shuffle", "seed"),
+)
+"""The options that shape rows; the others decide what the documents are."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CorpusOptions:
+    """How records become documents, documents rows, and rows shards."""
+
+    max_length: int
+    """Places in a row."""
+    strategy: str = "best_fit"
+    overlong: str = "split"
+    text_key: str = "text"
+    """The field that holds the text."""
+    messages_key: str | None = None
+    """The field that holds a conversation for the tokenizer's chat template."""
+    tools_key: str | None = TOOLS
+    """The field that holds the tools of a conversation; None leaves them out."""
+    assistant_only: bool = True
+    """Train only what the assistant says."""
+    chat_date: datetime.date | str | None = None
+    """The date, in ISO form, that a chat template gets when it asks for one; None: today's, fixed
+    when packing begins, recorded in the manifest and kept by ``resume``."""
+    pretokenized: bool = False
+    """Records hold tokens, used as they are; recognised if no tokenizer is given."""
+    tokens_key: str = TOKENS
+    """The field that holds the tokens."""
+    columns: tuple[str, ...] | None = None
+    """Per-token columns that go along with ``input_ids``; None takes those of the first record."""
+    stride: int = 0
+    min_len: int = 1
+    """Rows with fewer tokens are dropped and counted."""
+    max_len: int | None = None
+    """Documents with more tokens are dropped and counted."""
+    min_fragment: int = 1
+    max_documents_per_row: int | None = None
+    add_bos: bool | None = None
+    """Open every fragment with BOS; None: if the tokenizer itself adds it, as is then recorded."""
+    add_eos: bool = True
+    truncate_at: str | None = None
+    shuffle: bool | None = None
+    """Shuffle the rows of each shard; None: unless the strategy keeps their order."""
+    seed: int = 42
+    keep_source: bool = True
+    """Write ``document_ids`` and ``document_offsets``: where each fragment comes from."""
+    index_only: bool = False
+    """Write documents and a plan of all their rows, to be planned again without tokenising."""
+    partition_size: int | None = None
+    """About how many bytes of text are packed together; None: a sixteenth of the inputs, from 4 to
+    256 MiB."""
+    max_record_bytes: int = 256 * MEBIBYTE
+    """A longer record is a bad one."""
+
+    def __post_init__(self) -> None:
+        require_flags(self)
+        settle_integers(self, {"partition_size": 1, "max_record_bytes": 1}, most=LARGEST)
+        settle_integers(self, _LEAST)
+        self.encode_options()
+        with words_of_packing():
+            self.plan_options(0)
+        self._require_names()
+        self._require_one_kind()
+        if self.index_only and not self.keep_source:
+            raise InvalidOption(
+                "an index-only output always says where fragments come from; leave keep_source on"
+            )
+
+    def _require_names(self) -> None:
+        date = as_chat_date(self.chat_date)
+        object.__setattr__(self, "chat_date", date and date.isoformat())
+        for name in ("text_key", "messages_key", "tools_key", "tokens_key"):
+            value = getattr(self, name)
+            is_open = value is None and name != "tokens_key"
+            if not is_open and not isinstance(value, str):
+                raise InvalidOption(f"{name} is {value!r} but must be the name of a field")
+
+    def _require_one_kind(self) -> None:
+        if self.pretokenized and self.messages_key is not None:
+            raise InvalidOption("a record holds input_ids or messages: give one of the two")
+        if self.columns is not None and not self.pretokenized:
+            raise InvalidOption("columns go along with tokens that are given: say pretokenized")
+        if self.messages_key is None and self.tools_key not in (TOOLS, None):
+            raise InvalidOption("tools_key goes along with messages: name messages_key too")
+        if self.messages_key is None and self.chat_date is not None:
+            raise InvalidOption("chat_date goes along with messages: name messages_key too")
+        taken = self.pretokenized or self.messages_key is not None
+        if taken and (self.truncate_at is not None or self.max_len is not None):
+            raise InvalidOption("truncate_at and max_len are for text; leave them out")
+
+    def encode_options(self) -> EncodeOptions:
+        """The part that the encoder takes."""
+        return EncodeOptions(
+            add_bos=self.add_bos,
+            add_eos=self.add_eos,
+            max_len=self.max_len,
+            truncate_at=self.truncate_at,
+        )
+
+    def plan_options(self, seed: int) -> PlanOptions:
+        """The part that the planner takes."""
+        return PlanOptions(
+            capacity=self.max_length,
+            strategy=self.strategy,
+            overlong=self.overlong,
+            stride=self.stride,
+            min_length=self.min_len,
+            min_fragment=self.min_fragment,
+            max_documents_per_row=self.max_documents_per_row,
+            shuffle=not keeps_order(self.strategy) if self.shuffle is None else self.shuffle,
+            seed=seed,
+        )
+
+    @property
+    def batch_bytes(self) -> int:
+        """Text that is encoded at once: enough for a tokenizer's threads, a part of a partition."""
+        return max(1, min(16 * MEBIBYTE, self.partition_bytes // 16))
+
+    @property
+    def partition_bytes(self) -> int:
+        """The size of a partition, once it is known."""
+        if self.partition_size is None:
+            raise InvalidOption("partition_size is open until the inputs are known; prepare them")
+        return self.partition_size
+
+    def row_options(self) -> dict[str, object]:
+        """The options that shape rows, as plain values."""
+        return {name: getattr(self, name) for name in ROW_OPTIONS}
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values, as they stand in the manifest."""
+        plain = asdict(self)
+        if self.messages_key is None:
+            del plain["tools_key"], plain["chat_date"]
+        if not self.pretokenized:
+            del plain["tokens_key"]
+        return {**plain, "columns": None if self.columns is None else list(self.columns)}
+
+
+_LEAST = {
+    "max_length": 1,
+    "stride": 0,
+    "min_len": 1,
+    "max_len": 1,
+    "min_fragment": 1,
+    "max_documents_per_row": 1,
+    "seed": 0,
+}
+
+
+def parse_size(size: int | str) -> int:
+    """Bytes, from a number or from a number with K, M or G behind it.
+
+    >>> parse_size("256M"), parse_size(1000)
+    (268435456, 1000)
+    """
+    if isinstance(size, int):
+        return size
+    match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", str(size).strip(), flags=re.IGNORECASE)
+    if match is None:
+        raise InvalidOption(f"{size!r} is no size; write bytes, or 64K, 256M, 1G")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]

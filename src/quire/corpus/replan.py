@@ -1,0 +1,95 @@
+"""`replan`: other rows of an index-only output, in seconds, beside those that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from quire.corpus.index import DocumentIndex, plan_name, write_plan
+from quire.corpus.lock import writer_lock
+from quire.corpus.manifest import INDEXED, differences, read_json, write_manifest
+from quire.corpus.options import ROW_OPTIONS, CorpusOptions
+from quire.corpus.output import MANIFEST, WORK, errors_of_writing, sweep, sweep_plans
+from quire.corpus.result import PackResult
+from quire.errors import CorruptFile, InvalidOption, OutputError, unknown_name
+from quire.packed.manifest import in_todays_form, require_unchanged
+from quire.storage import AnyPath, Named, as_path
+
+
+def replan(
+    path: Named,
+    *,
+    name: str | None = None,
+    **changes: Any,  # noqa: ANN401 - declared once, at CorpusOptions
+) -> PackResult:
+    """Another plan of an index-only output, beside the others: no text is read, no token moved.
+
+    ``changes`` are those options of `pack_corpus` that shape rows (``max_length``, ``strategy``,
+    ``overlong``, ``stride``, ``min_len``, ``min_fragment``, ``max_documents_per_row``, ``shuffle``,
+    ``seed``); what is not given stays as the corpus was packed. ``name`` is by default made of
+    strategy and length; ``PackedDataset(path, plan=name)`` opens it. A plan that is there already
+    is left as it is. Memory: the lengths and the plan.
+
+    >>> import tempfile, quire
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.jsonl").write_text('{"text": "abc"}\\n{"text": "de"}\\n')
+    >>> out = folder / "packed"
+    >>> packed = quire.pack_corpus([folder / "a.jsonl"], out, "byte", max_length=8, index_only=True)
+    >>> again = replan(out, max_length=16)
+    >>> packed.plan, packed.num_rows, again.plan, again.num_rows
+    ('best_fit-8', 2, 'best_fit-16', 1)
+    """
+    out = as_path(path)
+    _indexed_manifest(out)  # before a lock is made in a folder that is none of ours
+    with errors_of_writing(out), writer_lock(out / WORK, out):
+        sweep(out)
+        manifest = _indexed_manifest(out)
+        sweep_plans(out, manifest)
+        options = _changed(manifest["options"], changes)
+        chosen = plan_name(options, name)
+        there = [entry for entry in manifest["plans"] if entry["name"] == chosen]
+        if there:
+            _require_same_rows(out, there[0], options)
+            return PackResult(path=out, manifest=manifest, plan=chosen, was_complete=True)
+        entry = write_plan(out, chosen, DocumentIndex.of_manifest(out, manifest), options)
+        manifest["plans"].append(entry)
+        manifest = write_manifest(out / MANIFEST, manifest)
+    return PackResult(path=out, manifest=manifest, plan=chosen)
+
+
+def _indexed_manifest(out: AnyPath) -> dict[str, Any]:
+    if not (out / MANIFEST).is_file():
+        raise InvalidOption(f"{out} has no {MANIFEST}: it is unfinished, or no output of quire")
+    manifest = read_json(out / MANIFEST)
+    kind = manifest.get("format")
+    if not isinstance(kind, Mapping) or kind.get("name") != INDEXED:
+        raise InvalidOption(
+            f"{out} holds packed rows, not documents; only what was packed with index_only can be "
+            "planned again"
+        )
+    missing = {"options", "documents", "shards", "plans"} - manifest.keys()
+    if missing:
+        raise CorruptFile(f"{out / MANIFEST} lacks {', '.join(sorted(missing))}; it is damaged")
+    require_unchanged(out / MANIFEST, manifest)  # what was changed would get a new checksum
+    return in_todays_form(out / MANIFEST, manifest)
+
+
+def _changed(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> CorpusOptions:
+    for name in changes:
+        if name not in ROW_OPTIONS:
+            raise unknown_name("option of a plan", name, ROW_OPTIONS)
+    known = {field.name for field in fields(CorpusOptions)}
+    plain = {name: value for name, value in stored.items() if name in known}
+    columns = None if plain.get("columns") is None else tuple(plain["columns"])
+    return replace(CorpusOptions(**{**plain, "columns": columns}), **changes)
+
+
+def _require_same_rows(out: AnyPath, there: Mapping[str, Any], options: CorpusOptions) -> None:
+    differing = list(differences(there["options"], options.row_options()))
+    if differing:
+        raise OutputError(
+            f"{out} has another plan {there['name']!r} already: {'; '.join(differing)}; give this "
+            "one another name"
+        )

@@ -1,0 +1,95 @@
+"""Parquet shards whose bytes depend on their rows alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quire.files import whole_file
+from quire.formats.list_columns import TOKENS
+from quire.storage import AnyPath
+
+_GROUP_PLACES = 1 << 22
+"""Places in a row group: small enough to be read one at a time, large enough to compress."""
+
+
+def shard_name(partition: int, piece: int) -> str:
+    """The name of a shard: sorted by name, shards are in input order.
+
+    >>> shard_name(7, 0)
+    'shard-00007-000.parquet'
+    """
+    return f"shard-{partition:05d}-{piece:03d}.parquet"
+
+
+def shard_schema(columns: Mapping[str, str], keep_source: bool) -> pa.Schema:
+    """The same columns and types in every shard, whatever its values would need."""
+    others = {name: kind for name, kind in columns.items() if name != TOKENS}
+    kinds = {TOKENS: pa.int32(), **{n: pa.type_for_alias(kind) for n, kind in others.items()}}
+    kinds["document_starts"] = pa.int32()
+    if keep_source:
+        kinds |= {"document_ids": pa.int64(), "document_offsets": pa.int64()}
+    return pa.schema({name: pa.list_(kind) for name, kind in kinds.items()})
+
+
+def write_shard(path: AnyPath, rows: pa.Table, capacity: int) -> tuple[str, int]:
+    """SHA-256 and size of the shard, which is there whole when this returns."""
+    with whole_file(path) as temporary, _HashingFile(temporary) as file:
+        pq.write_table(
+            rows,
+            file,
+            row_group_size=max(1, _GROUP_PLACES // capacity),
+            compression="zstd",
+            compression_level=3,
+            use_dictionary=False,
+            write_statistics=False,
+            version="2.6",
+            data_page_version="1.0",
+        )
+    return file.digest.hexdigest(), file.size
+
+
+def open_new(path: Path) -> BinaryIO:
+    """A new file to write to."""
+    return path.open("xb")
+
+
+class _HashingFile:
+    """A file to write to, hashed on the way so that it need not be read again."""
+
+    def __init__(self, path: Path) -> None:
+        self.digest = hashlib.sha256()
+        self.size = 0
+        self._file = open_new(path)
+
+    def __enter__(self) -> _HashingFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def write(self, data: bytes) -> int:
+        view = memoryview(data)
+        self.digest.update(view)
+        self.size += len(view)
+        while view:  # a file may take less than it is given
+            view = view[self._file.write(view) :]
+        return len(data)
+
+    def close(self) -> None:
+        """Arrow closes what it wrote to; the context does it here."""

@@ -1,0 +1,1 @@
+"""Reading documents: files and tables to records, within bounds of memory."""

@@ -1,0 +1,157 @@
+"""Documents that are tokenised already: list columns of an Arrow table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.documents import Documents
+from quire.errors import InvalidDocument, InvalidOption, unknown_name
+from quire.formats.bad_records import BadRecords
+from quire.formats.list_values import is_number_list, list_lengths, list_values
+from quire.formats.unfit import MASK, require_unpacked, unfit_records
+from quire.ledger import Ledger, Tally
+from quire.plan.finish import spans
+
+TOKENS = "input_ids"
+PER_TOKEN = (
+    "labels",
+    "loss_mask",
+    MASK,
+    "token_type_ids",
+    "assistant_masks",
+    "completion_mask",
+)
+"""Columns that are per token whatever their lengths say: another length is an error in them."""
+
+
+def require_column_names(columns: object) -> None:
+    """Raise unless these are names of columns, or None for all of them."""
+    is_list = isinstance(columns, list | tuple) and all(isinstance(name, str) for name in columns)
+    if columns is not None and not is_list:
+        raise InvalidOption(f"columns is {columns!r} but a list of names is needed")
+
+
+def documents_from_columns(
+    table: pa.Table,
+    columns: Sequence[str] | None = None,
+    *,
+    max_bad_records: int = 0,
+    vocab_size: int | None = None,
+) -> Documents:
+    """Every record with a token as a document, with its parallel columns.
+
+    ``columns=None`` takes all list columns of numbers that are as long as the tokens everywhere.
+    """
+    require_unpacked([field.name for field in table.schema if is_number_list(field.type)])
+    bad = BadRecords(table.num_rows, max_bad_records)
+    tokens, lengths = _flat(table, TOKENS, bad)
+    _require_vocabulary(tokens, lengths, vocab_size)
+    flat = {TOKENS: tokens}
+    for name in _parallel_names(table, columns):
+        values, other = _flat(table, name, bad)
+        _compare(name, lengths, other, bad)
+        flat[name] = values if np.array_equal(lengths, other) else _aligned(values, lengths, other)
+    for record, reason in unfit_records(table).items():
+        bad.add(record, reason)
+    usable = bad.good & (lengths > 0)
+    empty = int((bad.good & (lengths == 0)).sum())
+    return Documents(
+        columns=flat,
+        offsets=(np.cumsum(lengths) - lengths)[usable],
+        lengths=lengths[usable],
+        numbers=np.flatnonzero(usable),
+        ledger=bad.ledger(lengths) + Ledger(documents=Tally(input=empty, dropped={"empty": empty})),
+    )
+
+
+def _flat(table: pa.Table, name: str, bad: BadRecords) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """All values of a list column end to end, and the length of each list."""
+    column = _column(table, name)
+    if column.null_count:
+        for record in np.flatnonzero(column.is_null().to_numpy()).tolist():
+            bad.add(record, f"has no {name}")
+    lengths = list_lengths(column)
+    values = list_values(column)
+    if values.null_count:
+        ends = np.cumsum(lengths)
+        places = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+        for record in np.unique(np.searchsorted(ends, places, side="right")).tolist():
+            bad.add(record, f"has a null inside its {name}")
+        values = values.fill_null(pa.scalar(0).cast(values.type))
+    return values, lengths
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        raise unknown_name("column", name, table.column_names)
+    column = table[name]
+    if not is_number_list(column.type):
+        raise InvalidDocument(
+            f"column {name!r} has type {column.type} but lists of numbers are needed"
+        )
+    return column
+
+
+def _parallel_names(table: pa.Table, columns: Sequence[str] | None) -> list[str]:
+    if columns is not None:
+        return [name for name in columns if name != TOKENS]
+    lists = [field.name for field in table.schema if is_number_list(field.type)]
+    present = table[TOKENS].is_valid().to_numpy()
+    lengths = list_lengths(table[TOKENS])[present]
+    return [
+        name
+        for name in lists
+        if name != TOKENS and (name in PER_TOKEN or _all_as_long(table[name], present, lengths))
+    ]
+
+
+def _all_as_long(
+    column: pa.ChunkedArray, present: npt.NDArray[np.bool], lengths: npt.NDArray[np.int64]
+) -> bool:
+    valid = column.is_valid().to_numpy()[present]
+    return bool(valid.all()) and np.array_equal(list_lengths(column)[present], lengths)
+
+
+def _compare(
+    name: str,
+    lengths: npt.NDArray[np.int64],
+    other: npt.NDArray[np.int64],
+    bad: BadRecords,
+) -> None:
+    for record in np.flatnonzero((lengths != other) & bad.good).tolist():
+        bad.add(record, f"has {lengths[record]} {TOKENS} but {other[record]} {name}")
+
+
+def _aligned(
+    values: pa.Array, lengths: npt.NDArray[np.int64], other: npt.NDArray[np.int64]
+) -> pa.Array:
+    """Values moved to where the tokens stand; those of bad records are never looked at."""
+    source = values.to_numpy(zero_copy_only=False)
+    moved = np.zeros(int(lengths.sum()), dtype=source.dtype)
+    same = lengths == other
+    here, there = np.cumsum(lengths) - lengths, np.cumsum(other) - other
+    moved[spans(here[same], lengths[same])] = source[spans(there[same], lengths[same])]
+    return pa.array(moved, type=values.type)
+
+
+def _require_vocabulary(
+    tokens: pa.Array, lengths: npt.NDArray[np.int64], vocab_size: int | None
+) -> None:
+    if not pa.types.is_integer(tokens.type):
+        raise InvalidDocument(f"column {TOKENS!r} holds {tokens.type} but token ids are integers")
+    extremes = pc.min_max(tokens).as_py() if len(tokens) else {"min": 0, "max": 0}
+    wrong = extremes["min"] if extremes["min"] < 0 else extremes["max"]
+    if wrong >= 0 and (vocab_size is None or wrong < vocab_size):
+        return
+    place = pc.index(tokens, pa.scalar(wrong, tokens.type)).as_py()
+    record = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+    limit = "" if vocab_size is None else f" to {vocab_size - 1}"
+    raise InvalidDocument(
+        f"record {record} has token id {wrong} but ids are from 0{limit}; the data was made with "
+        "another tokenizer, or is damaged"
+    )

@@ -1,0 +1,240 @@
+"""`PackedDataset`: the rows of a packed dataset by number."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import pyarrow as pa
+
+from quire.errors import InvalidOption, require_path
+from quire.ledger import Ledger
+from quire.packed.fetched import FetchedRows, Shards, default_cache, fetched_plan
+from quire.packed.manifest import chosen_plan, read_manifest, shard_columns
+from quire.packed.mapped import FOLDER, open_mapped, require_sha256
+from quire.packed.row_sources import PlannedRows, Row, RowSource, ShardRows
+from quire.plan import Plan
+from quire.storage import AnyPath, Named, RemotePath, as_path, each
+
+if TYPE_CHECKING:
+    from quire.packed.loader import PackedLoader
+    from quire.packed.torch_view import TorchRows
+
+__all__ = ["PackedDataset", "Row", "read_manifest"]
+
+
+class PackedDataset:
+    """Rows of a folder that `quire pack` wrote, by number, as numpy views of mapped memory.
+
+    The first opening makes the mapped form, from shards whose checksums it compares; later ones
+    take no time. Of a folder in a store (a URI), a shard is fetched when a row of it is asked for,
+    and kept in ``cache_dir`` (by default in the user's cache) for all processes of the machine.
+
+    ``columns`` are those that a row holds, by default all but the source of its fragments. Of an
+    index-only output, ``plan`` names the plan whose rows these are, by default the one that it was
+    packed with; rows are then gathered when they are asked for. A torch `DataLoader`, `torchdata`
+    and grain take it as it is.
+
+    >>> import tempfile
+    >>> from quire.corpus import pack_corpus
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.txt").write_text("abc")
+    >>> _ = pack_corpus([folder / "a.txt"], folder / "packed", "byte", max_length=8)
+    >>> PackedDataset(folder / "packed")[0]["input_ids"].tolist()
+    [1, 100, 101, 102, 2]
+    """
+
+    def __init__(
+        self,
+        path: Named,
+        *,
+        columns: Sequence[str] | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        plan: str | None = None,
+    ) -> None:
+        self.path = as_path(path)
+        self.manifest = read_manifest(self.path)
+        wanted = None if columns is None else _listed(columns)
+        if cache_dir is not None:
+            require_path("cache_dir", cache_dir)
+        self._arguments = (wanted, cache_dir, plan)
+        self._entry = chosen_plan(self.path, self.manifest, plan)
+        self._shards: Shards | None = None
+        self._rows = self._open(wanted, cache_dir)
+        self.columns = self._rows.columns
+
+    def _open(
+        self, columns: Sequence[str] | None, cache_dir: str | os.PathLike[str] | None
+    ) -> RowSource:
+        shards = self.manifest["shards"]
+        if isinstance(self.path, RemotePath):
+            cache = default_cache() if cache_dir is None else Path(cache_dir)
+            self._shards = Shards(self.path, shards, cache)
+            if self._entry is None:
+                counts = [int(shard["rows"]) for shard in shards]
+                return FetchedRows(self._shards, counts, shard_columns(self.manifest), columns)
+            # A plan is over all documents, so that the rows of any rank come from all shards.
+            plan = Plan.load(fetched_plan(self.path, self._entry, cache))
+            return self._planned(self._shards.tables(), plan, columns)
+        folder = self.path / FOLDER if cache_dir is None else Path(cache_dir) / self._hash_of_shards
+        tables = open_mapped(self.path, shards, folder)
+        if self._entry is None:
+            return ShardRows(tables, columns)
+        return self._planned(tables, _load_plan(self.path, self._entry), columns)
+
+    def _planned(
+        self, tables: list[pa.Table], plan: Plan, columns: Sequence[str] | None
+    ) -> PlannedRows:
+        return PlannedRows(tables, plan, self.manifest["documents"]["opening"], columns)
+
+    def fetch(self, rows: Iterable[int] | None = None) -> int:
+        """Fetch the shards of these rows, or of all, ahead of their use; how many they are.
+
+        Only for a dataset in a store; of one on a disk all shards are there.
+        """
+        if self._shards is None:
+            return len(self.manifest["shards"])
+        wanted = range(len(self._shards)) if rows is None else self._shards_of(rows)
+        return len(list(each(self._shards.fetch, wanted, at_once=True)))
+
+    def _shards_of(self, rows: Iterable[int]) -> Sequence[int]:
+        if not isinstance(self._rows, FetchedRows):
+            return range(len(self.manifest["shards"]))
+        return sorted({self._rows.shard_of(range(len(self))[row]) for row in rows})
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this dataset from another one: a hash over the hashes of its files."""
+        if self._entry is None:
+            return self._hash_of_shards
+        both = f"{self._hash_of_shards} {self._entry['sha256']}"
+        return hashlib.sha256(both.encode()).hexdigest()[:32]
+
+    @property
+    def _hash_of_shards(self) -> str:
+        shards = [shard["sha256"] for shard in self.manifest["shards"]]
+        return hashlib.sha256(json.dumps(shards).encode()).hexdigest()[:32]
+
+    @property
+    def plan(self) -> str | None:
+        """The name of the plan; None where rows stand in the shards."""
+        return None if self._entry is None else str(self._entry["name"])
+
+    @property
+    def plans(self) -> list[str]:
+        """The names of all plans of this output."""
+        return [str(entry["name"]) for entry in self.manifest.get("plans", [])]
+
+    @property
+    def max_length(self) -> int:
+        """Places in a row."""
+        return int((self._entry or self.manifest)["options"]["max_length"])
+
+    @property
+    def ledger(self) -> Ledger:
+        """What became of every document and token when it was packed."""
+        return Ledger.from_dict((self._entry or self.manifest)["ledger"])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, row: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[Row]: ...
+
+    def __getitem__(self, row: int | slice) -> Row | list[Row]:
+        if isinstance(row, slice):
+            return self.__getitems__(range(len(self))[row])
+        try:
+            return self._rows[range(len(self))[row]]
+        except IndexError:
+            raise IndexError(f"{self.path} has no row {row}: it has {len(self)} rows") from None
+
+    def __getitems__(self, rows: Sequence[int]) -> list[Row]:
+        """Several rows; torch asks in this way."""
+        return [self[row] for row in rows]
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self[row] for row in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"PackedDataset({str(self.path)!r}, {len(self)} rows of {self.max_length})"
+
+    def __reduce__(self) -> tuple[Callable[..., PackedDataset], tuple[Any, ...]]:
+        # Workers map the files themselves, and may have another working directory.
+        columns, cache_dir, plan = self._arguments
+        cache = None if cache_dir is None else Path(cache_dir).absolute()
+        return _reopen, (self.path.absolute(), columns, cache, plan)
+
+    def ray_data(self) -> Any:  # noqa: ANN401 - a ray.data.Dataset
+        """The same rows and columns as a `ray.data.Dataset`, in a task for every shard.
+
+        Tasks read the dataset's ``columns`` alone, straight from where it stands; the driver reads
+        nothing. Rows come in any order unless ray is told to preserve it.
+        """
+        from quire.packed.ray_view import ray_dataset
+
+        return ray_dataset(self)
+
+    def torch(self) -> TorchRows:
+        """The same rows as torch tensors."""
+        from quire.packed.torch_view import TorchRows
+
+        return TorchRows(self)
+
+    def loader(
+        self,
+        global_batch: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        seed: int = 0,
+        epoch: int = 0,
+        shuffle: bool = True,
+        balance: bool = False,
+        sharded: bool = False,
+        collate: Callable[[list[Row]], Any] | None = None,
+    ) -> PackedLoader:
+        """One rank's share of batches whose sequence is the same for every world size.
+
+        With ``sharded``, a rank's rows are those of one part of the dataset, which is shuffled in
+        itself: of a dataset in a store, it fetches the shards of that part alone.
+        """
+        from quire.packed.loader import LoaderOptions, PackedLoader
+
+        options = LoaderOptions(
+            global_batch=global_batch,
+            rank=rank,
+            world_size=world_size,
+            seed=seed,
+            shuffle=shuffle,
+            balance=balance,
+            sharded=sharded,
+        )
+        return PackedLoader(self, options, epoch=epoch, collate=collate)
+
+
+def _listed(columns: Iterable[str]) -> list[str]:
+    if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
+        raise InvalidOption(
+            f"columns is {columns!r} but must be a list of names, such as ['input_ids']"
+        )
+    return list(columns)
+
+
+def _reopen(
+    path: AnyPath, columns: Sequence[str] | None, cache_dir: Path | None, plan: str | None
+) -> PackedDataset:
+    return PackedDataset(path, columns=columns, cache_dir=cache_dir, plan=plan)
+
+
+def _load_plan(path: Path, entry: Mapping[str, Any]) -> Plan:
+    file = path / entry["file"]
+    require_sha256(file, str(entry["sha256"]))
+    return Plan.load(file)

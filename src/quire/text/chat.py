@@ -1,0 +1,137 @@
+"""A conversation to tokens, with labels on what the assistant says."""
+
+from __future__ import annotations
+
+import datetime
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from quire.errors import InvalidDocument, InvalidOption
+from quire.text.chat_date import as_chat_date, today
+from quire.text.chat_template import ChatTemplate, ChatTokenizer, Messages
+from quire.text.tokenizer import CalledTokenizer
+from quire.text.turns import TurnForm, find_turns
+
+IGNORE = -100
+TOOLS = "tools"
+"""The column that holds the tools of a conversation, unless another is named."""
+
+Rendered: TypeAlias = tuple[str, Iterable[tuple[int, int]]]
+"""The text, and (start, stop) of the assistant's turns in it."""
+
+
+class Encode(Protocol):
+    """From messages, and the tools that they may call, to (input_ids, labels)."""
+
+    def __call__(  # noqa: D102
+        self, messages: Messages, tools: object = None
+    ) -> tuple[list[int], list[int]]: ...
+
+
+def conversation_encoder(
+    tokenizer: ChatTokenizer,
+    assistant_only: bool = True,
+    date: datetime.date | str | None = None,
+) -> Encode:
+    """A function from messages to (input_ids, labels), as the chat template renders them.
+
+    With ``assistant_only``, labels are -100 on everything that the assistant does not say. Where
+    the template marks that itself (a generation block), its mask is used; otherwise the turns are
+    found in the rendered text. Tools that are given go to the template. Content that is null or
+    absent, as beside tool calls, is an empty text. A template that asks for the date gets
+    ``date``, or today's, the same for all conversations. The function raises
+    `InvalidDocument` with a message that completes 'record 7 ...'.
+    """
+    plain = ChatTemplate(tokenizer, as_chat_date(date) or today())
+    find = _turns_of(plain) if assistant_only else None
+    _ = plain.source  # there is one, or this raises before the first record
+    encoder = CalledTokenizer(tokenizer)
+
+    def encode(messages: Messages, tools: object = None) -> tuple[list[int], list[int]]:
+        messages = _checked(messages)
+        template = plain.with_tools(tools)
+        if find is None:
+            ids: list[int] = encoder.encode_batch([template.render(messages)]).tokens.tolist()
+            return ids, list(ids)
+        return _labelled(*find(messages, template), encoder)
+
+    return encode
+
+
+def _turns_of(plain: ChatTemplate) -> Callable[[Messages, ChatTemplate], Rendered]:
+    """A function from messages and the template with their tools to the text and its turns."""
+    if not getattr(plain.tokenizer, "is_fast", False):
+        raise InvalidOption(
+            f"{type(plain.tokenizer).__name__} is slow, so it cannot say which characters its "
+            "tokens cover; use a fast tokenizer, or assistant_only=False"
+        )
+    source = plain.source
+    form = None if plain.marks_the_assistant else TurnForm.learned(plain)
+
+    def find(messages: Messages, template: ChatTemplate) -> Rendered:
+        if template.marks_the_assistant:
+            return template.render_marked(messages)
+        text = template.render(messages)
+        # A tokenizer may have a template of its own for conversations with tools.
+        known = form if template.source == source else None
+        return text, find_turns(messages, text, template, known)
+
+    return find
+
+
+def _labelled(
+    text: str, turns: Iterable[tuple[int, int]], encoder: CalledTokenizer
+) -> tuple[list[int], list[int]]:
+    """The tokens of the text, and labels on every token that holds a character of a turn.
+
+    A token that takes a space of the prompt, or a line end of the template, is part of the answer
+    all the same, as it is where transformers makes the mask: without it ' Yes' is never learnt.
+    That mask itself is not taken: it looks for one token at each edge, so that it misses the rest
+    of a character that has several, and runs on to the user where the last one is trimmed away.
+    """
+    ids, offsets = encoder.encode_with_offsets(text)
+    starts, stops = [-1], [-1]
+    for start, stop in turns:
+        if start < stop:
+            starts.append(start)
+            stops.append(stop)
+    # Turns follow each other, so the last one that starts before a token's end decides.
+    labels = [
+        token if begin < stops[bisect_left(starts, end) - 1] else IGNORE
+        for token, (begin, end) in zip(ids, offsets, strict=True)
+    ]
+    return ids, labels
+
+
+def without_nulls(value: Any) -> Any:  # noqa: ANN401
+    """What Arrow made of messages or tools without the keys that it added.
+
+    All structs of a column have the same keys, so a tool call comes back with the arguments of
+    every other tool, as nulls, and the template would write them out.
+
+    >>> without_nulls([{"name": "add", "arguments": {"a": 2, "x": None}}])
+    [{'name': 'add', 'arguments': {'a': 2}}]
+    """
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _checked(messages: object) -> list[dict[str, Any]]:
+    """The messages in the form that every path gives a template: none has a null.
+
+    Content that is null or absent is empty, other keys with nulls are left out. From Arrow
+    nothing else can be known, and templates write a null out as 'None' or refuse it.
+    """
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+        kind = type(messages).__name__ if messages else "no messages"
+        raise InvalidDocument(f"has {kind} where a non-empty list of messages is needed")
+    return [_checked_message(turn, message) for turn, message in enumerate(messages)]
+
+
+def _checked_message(turn: int, message: object) -> dict[str, Any]:
+    if not isinstance(message, Mapping) or message.get("role") is None:
+        raise InvalidDocument(f"has a message {turn} without a role; each needs role and content")
+    given = {key: value for key, value in message.items() if value is not None}
+    return given if "content" in given else {**given, "content": ""}

@@ -1,0 +1,174 @@
+"""Texts to documents: tokens with their BOS and EOS. The one place where specials are added."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from quire.documents import Documents
+from quire.errors import InvalidDocument, InvalidOption, require_flags
+from quire.formats.bad_records import BadRecords
+from quire.ledger import Ledger, Tally, TokenTally
+from quire.plan.options import require_integer
+from quire.text.encoded import Encoded
+from quire.text.tokenizer import Tokenizer, adds_bos
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodeOptions:
+    """How texts become documents."""
+
+    add_bos: bool | None = None
+    """Open every fragment with BOS, if the tokenizer has one; None: if it adds BOS itself."""
+    add_eos: bool = True
+    """Close every document with EOS, if the tokenizer has one."""
+    max_len: int | None = None
+    """Documents with more tokens (BOS counted, EOS not) are dropped as ``too_long``."""
+    truncate_at: str | None = None
+    """A regular expression; the text is cut before its first match."""
+
+    def __post_init__(self) -> None:
+        require_flags(self)
+        if self.max_len is not None:
+            require_integer("max_len", self.max_len, 1)
+        if self.truncate_at is not None:
+            compiled(self.truncate_at)
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """The regular expression, or an error that shows it."""
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise InvalidOption(
+            f"truncate_at is {pattern!r}, which is no regular expression: {error}"
+        ) from error
+
+
+def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, options: EncodeOptions) -> Documents:
+    """All texts as documents; empty ones and those over ``max_len`` are left out and counted."""
+    return with_specials(encode_contents(texts, tokenizer, options), tokenizer, options)
+
+
+def encode_contents(texts: Sequence[str], tokenizer: Tokenizer, options: EncodeOptions) -> Encoded:
+    """The tokens of the texts, cut where the options say, without specials."""
+    if options.truncate_at is not None:
+        pattern = compiled(options.truncate_at)
+        texts = [text[: m.start()] if (m := pattern.search(text)) else text for text in texts]
+    return _checked(_encode(texts, tokenizer), tokenizer)
+
+
+def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> Encoded:
+    try:
+        return tokenizer.encode_batch(texts)
+    except (UnicodeError, TypeError) as error:
+        for number, text in enumerate(texts):
+            if lone := re.search("[\ud800-\udfff]", text):
+                raise InvalidDocument(
+                    f"document {number} has half a surrogate pair at character {lone.start()}, "
+                    "which no encoding has; mend or filter such texts before packing"
+                ) from error
+        raise
+
+
+def with_specials(
+    encoded: Encoded,
+    tokenizer: Tokenizer,
+    options: EncodeOptions,
+    bad: BadRecords | None = None,
+) -> Documents:
+    """Documents with their BOS and EOS; bad records are left out.
+
+    A document's EOS is one of its tokens; BOS opens every fragment, so it stands apart.
+    """
+    wants_bos = adds_bos(tokenizer) if options.add_bos is None else options.add_bos
+    bos = _special("bos_token_id", tokenizer, encoded) if wants_bos else None
+    eos = _special("eos_token_id", tokenizer, encoded) if options.add_eos else None
+    starts, lengths = _behind_bos(encoded, bos)
+    good = np.ones(len(lengths), dtype=bool) if bad is None else bad.good
+    empty = good & (lengths == 0)
+    limit = options.max_len or np.iinfo(np.int64).max
+    too_long = good & (lengths + (bos is not None) > limit)
+    kept = np.flatnonzero(good & ~empty & ~too_long)
+    opening = np.array([] if bos is None else [bos], dtype=np.int32)
+    tokens = np.concatenate([opening, encoded.tokens])
+    offsets = starts + len(opening)
+    if eos is not None:
+        tokens = np.insert(tokens, offsets + lengths, np.int32(eos))
+        offsets += np.arange(len(lengths))
+        lengths = lengths + 1
+    ledger = _left_out(lengths, empty, too_long)
+    return Documents(
+        columns={"input_ids": pa.array(tokens)},
+        offsets=offsets[kept],
+        lengths=lengths[kept],
+        numbers=kept,
+        prefix_at=None if bos is None else 0,
+        ends_with_eos=eos is not None,
+        ledger=ledger if bad is None else ledger + bad.ledger(),
+    )
+
+
+def _behind_bos(
+    encoded: Encoded, bos: int | None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where contents start and how long they are, without any BOS that a text brings itself.
+
+    Many chat templates write one; every fragment is opened with BOS, and none with two.
+    """
+    starts, lengths = np.cumsum(encoded.lengths) - encoded.lengths, encoded.lengths
+    if bos is None:
+        return starts, lengths
+    opened = lengths > 0
+    opened[opened] = encoded.tokens[starts[opened]] == bos
+    if not opened.any():
+        return starts, lengths
+    others = np.append(np.flatnonzero(encoded.tokens != bos), len(encoded.tokens))
+    skipped = np.minimum(others[np.searchsorted(others, starts)] - starts, lengths)
+    return starts + skipped, lengths - skipped
+
+
+def _special(name: str, tokenizer: Tokenizer, encoded: Encoded) -> int | None:
+    token = getattr(tokenizer, name)
+    if token is None:
+        return None
+    require_integer(name, token, 0)
+    size = None if encoded.from_vocabulary else tokenizer.vocab_size
+    if size is not None and token >= size:
+        raise InvalidOption(f"{name} is {token} but the vocabulary has {size} ids from 0 on")
+    return int(token)
+
+
+def _left_out(
+    lengths: npt.NDArray[np.int64], empty: npt.NDArray[np.bool], too_long: npt.NDArray[np.bool]
+) -> Ledger:
+    num_empty, num_long = int(empty.sum()), int(too_long.sum())
+    tokens = int(lengths[too_long].sum())
+    return Ledger(
+        documents=Tally(
+            input=num_empty + num_long, dropped={"empty": num_empty, "too_long": num_long}
+        ),
+        tokens=TokenTally(input=tokens, dropped={"too_long": tokens}),
+    )
+
+
+def _checked(encoded: Encoded, tokenizer: Tokenizer) -> Encoded:
+    """Token ids inside the vocabulary: an embedding table would wrap or fail far from here."""
+    if encoded.from_vocabulary or not len(encoded.tokens):
+        return encoded
+    size = tokenizer.vocab_size
+    lowest, highest = int(encoded.tokens.min()), int(encoded.tokens.max())
+    if lowest < 0 or (size is not None and highest >= size):
+        wrong = lowest if lowest < 0 else highest
+        at = int(np.argmax(encoded.tokens == wrong))
+        document = int(np.searchsorted(np.cumsum(encoded.lengths), at, side="right"))
+        raise InvalidDocument(
+            f"document {document} has token id {wrong} but the vocabulary has {size} ids from 0 "
+            "on; the tokenizer and its vocabulary do not belong together"
+        )
+    return encoded

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from quire.formats.json_records import RecordProblem, parse_record
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b'{"text": "a\tb"}\n', "is not JSON: Invalid control character at character 11"),
+        (b'{"text": "a}\n', "is not JSON: Invalid control character at character 12"),
+        (
+            b'{"text": "a}',
+            "is not JSON: Unterminated string starting at character 9 and has no line end: the "
+            "file may be cut off",
+        ),
+        (b'{"text": }\n', "is not JSON: Expecting value at character 9"),
+    ],
+)
+def test_the_place_of_a_mistake_is_named_once(line, problem):
+    with pytest.raises(RecordProblem) as caught:
+        parse_record(line)
+    assert str(caught.value) == problem
