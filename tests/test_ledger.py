@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quire import Ledger
 from quire.errors import InvalidOption
-from quire.ledger import REASONS, LedgerImbalance, Tally, TokenTally
+from quire.ledger import REASONS, LedgerImbalance, RunningLedger, Tally, TokenTally
 
 counts = st.integers(0, 2**40)
 drops = st.dictionaries(st.sampled_from(sorted(REASONS)), counts, max_size=4)
@@ -131,15 +131,15 @@ TALLY_KEYS = "dropped, emitted, input, overlap, padding, pending, special"
         ),
         (
             {"tokens": {"dropped": [1]}},
-            "ledger: dropped is [1] but maps reasons to counts",
+            "ledger: dropped is [1] but must map reasons to counts",
         ),
         (
             {"tokens": {"dropped": {"empty": -1}}},
-            "ledger: dropped['empty'] is -1 but a count is an integer >= 0",
+            "ledger: dropped['empty'] is -1 but must be an integer >= 0",
         ),
-        ({"tokens": {"input": -1}}, "ledger: input is -1 but a count is an integer >= 0"),
-        ({"tokens": {"padding": 1.5}}, "ledger: padding is 1.5 but a count is an integer >= 0"),
-        ({"tokens": {"input": True}}, "ledger: input is True but a count is an integer >= 0"),
+        ({"tokens": {"input": -1}}, "ledger: input is -1 but must be an integer >= 0"),
+        ({"tokens": {"padding": 1.5}}, "ledger: padding is 1.5 but must be an integer >= 0"),
+        ({"tokens": {"input": True}}, "ledger: input is True but must be an integer >= 0"),
         (
             {"tokens": {"inptu": 1}},
             f"unknown key of TokenTally 'inptu'; did you mean 'input'? known: {TALLY_KEYS}",
@@ -152,9 +152,9 @@ TALLY_KEYS = "dropped, emitted, input, overlap, padding, pending, special"
             {"docs": {}},
             "unknown key of Ledger 'docs'; did you mean 'documents'? known: documents, tokens",
         ),
-        ({"tokens": []}, "TokenTally is read from a mapping, not from list"),
-        ({"documents": 3}, "Tally is read from a mapping, not from int"),
-        ([], "Ledger is read from a mapping, not from list"),
+        ({"tokens": []}, "TokenTally is a list but must be a mapping"),
+        ({"documents": 3}, "Tally is a int but must be a mapping"),
+        ([], "Ledger is a list but must be a mapping"),
     ],
 )
 def test_a_ledger_is_read_strictly(plain, message):
@@ -168,4 +168,28 @@ def test_what_is_not_json_is_no_ledger():
         json.loads("{")
     with pytest.raises(InvalidOption) as raised:
         Ledger.from_json("{")
-    assert str(raised.value) == f"a ledger is one line of JSON, but {said.value}"
+    assert str(raised.value) == f"a ledger is one line of JSON: {said.value}"
+
+
+@given(ledgers)
+def test_a_running_ledger_continues_from_a_ledger_and_from_its_own_state(ledger):
+    pending = (ledger.documents.pending, ledger.tokens.pending)
+    running = RunningLedger(ledger)
+    assert running.ledger(pending) == ledger
+    restored = RunningLedger()
+    restored.load_state_dict(json.loads(json.dumps(running.state_dict())))
+    assert restored.ledger(pending) == ledger
+
+
+def test_a_copy_of_a_running_ledger_counts_for_itself():
+    running = RunningLedger()
+    running.add("input", documents=1, tokens=3)
+    other = running.copy()
+    other.add("input", documents=1, tokens=4)
+    assert (running.ledger().tokens.input, other.ledger().tokens.input) == (3, 7)
+
+
+@pytest.mark.parametrize("state", [{"inptu": [1, 2]}, {"input": [1, -2]}, {"input": [True, 2]}])
+def test_a_running_ledger_refuses_unknown_kinds_and_values_that_are_not_counts(state):
+    with pytest.raises(InvalidOption):
+        RunningLedger().load_state_dict(state)

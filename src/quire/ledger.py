@@ -1,16 +1,16 @@
-"""What came in, what went out, what was dropped and why.
+"""The ledger: what came in, what went out, what was dropped and why.
 
-Every path of quire returns a `Ledger`. Its equation, in documents and in tokens alike:
-``input == emitted + dropped + pending``.
+Every path of quire returns a `Ledger`, for which ``input == emitted + dropped + pending`` holds in
+documents and in tokens. Paths that deliver bit by bit count in a `RunningLedger`.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Self
+from typing import Any, Self
 
 from quire.errors import InvalidOption, QuireError, unknown_name
 
@@ -32,7 +32,7 @@ REASONS = frozenset(
 
 
 class LedgerImbalance(QuireError):
-    """Something was lost or repeated without a count: a defect in quire or in a plug-in."""
+    """Documents or tokens were lost or repeated uncounted: a bug in quire or in a plug-in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,13 +46,15 @@ class Tally:
     input: int = 0
     emitted: int = 0
     pending: int = 0
-    """Read, and still waiting in a buffer."""
+    """Read, but still in a buffer."""
     dropped: Mapping[str, int] = field(default_factory=Counter)
-    """By reason; a reason that never occurred counts zero."""
+    """By reason; a missing reason counts as zero."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.dropped, Mapping):
-            raise InvalidOption(f"ledger: dropped is {self.dropped!r} but maps reasons to counts")
+            raise InvalidOption(
+                f"ledger: dropped is {self.dropped!r} but must map reasons to counts"
+            )
         for reason, count in self.dropped.items():
             if reason not in REASONS:
                 raise unknown_name("reason", reason, REASONS)
@@ -69,7 +71,7 @@ class Tally:
 
     @property
     def imbalance(self) -> int:
-        """Input minus all that is accounted for; zero in every correct run."""
+        """Input minus everything accounted for; zero in every correct run."""
         return self.input - self.emitted - self.pending - self.num_dropped
 
     def __add__(self, other: Self) -> Self:
@@ -78,12 +80,12 @@ class Tally:
         return type(self)(**counts, dropped=Counter(self.dropped) + Counter(other.dropped))
 
     def to_dict(self) -> dict[str, object]:
-        """Plain dicts and ints."""
+        """The counts as plain dicts and ints."""
         return {**self._counts(), "dropped": dict(self.dropped)}
 
     @classmethod
     def from_dict(cls, plain: object) -> Self:
-        """The tally that `to_dict` gave."""
+        """The tally that `to_dict` returned."""
         items = _known_items(cls.__name__, plain, {part.name for part in fields(cls)})
         return cls(**items)  # type: ignore[arg-type]
 
@@ -93,22 +95,22 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenTally(Tally):
-    """Counts of tokens, with those that came from nowhere and the places that hold none."""
+    """Counts of tokens, including tokens that quire added and padding."""
 
     overlap: int = 0
     """Tokens repeated at the start of a continuation (``stride``)."""
     special: int = 0
     """Tokens that quire added, such as BOS."""
     padding: int = 0
-    """Places in rows that hold no token."""
+    """Positions in rows that hold no token."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
     """Counts of documents and tokens; add two to merge them.
 
-    A document counts as emitted when any token of it was, so tokens that are cut off a document
-    appear under ``tokens.dropped`` alone.
+    A document counts as emitted when any of its tokens was, so tokens cut off a document appear
+    only under ``tokens.dropped``.
 
     >>> part = Ledger(documents=Tally(input=2, emitted=2), tokens=TokenTally(input=7, emitted=7))
     >>> whole = part + Ledger(documents=Tally(input=1, dropped={"empty": 1}))
@@ -125,7 +127,7 @@ class Ledger:
         return Ledger(documents=self.documents + other.documents, tokens=self.tokens + other.tokens)
 
     def check(self) -> Ledger:
-        """This ledger, if it balances; otherwise an error that says by how much it does not."""
+        """This ledger if it balances; otherwise an error that gives the difference."""
         for name, tally in (("documents", self.documents), ("tokens", self.tokens)):
             if tally.imbalance:
                 raise LedgerImbalance(
@@ -136,7 +138,7 @@ class Ledger:
         return self
 
     def drop_lines(self) -> list[str]:
-        """A line for every reason, as all commands print it.
+        """One line per reason, as printed by every command.
 
         >>> Ledger(documents=Tally(input=2, dropped={"empty": 2})).drop_lines()
         ['dropped as empty: 2 documents, 0 tokens']
@@ -149,7 +151,7 @@ class Ledger:
         ]
 
     def to_dict(self) -> dict[str, object]:
-        """Plain dicts and ints."""
+        """The counts as plain dicts and ints."""
         return {"documents": self.documents.to_dict(), "tokens": self.tokens.to_dict()}
 
     def to_json(self) -> str:
@@ -158,7 +160,7 @@ class Ledger:
 
     @classmethod
     def from_dict(cls, plain: object) -> Ledger:
-        """The ledger that `to_dict` gave."""
+        """The ledger that `to_dict` returned."""
         items = _known_items("Ledger", plain, {"documents", "tokens"})
         return cls(
             documents=Tally.from_dict(items.get("documents", {})),
@@ -171,17 +173,88 @@ class Ledger:
         try:
             return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
-            raise InvalidOption(f"a ledger is one line of JSON, but {error}") from None
+            raise InvalidOption(f"a ledger is one line of JSON: {error}") from None
+
+
+class RunningLedger:
+    """Counts that grow while documents pass; returns a `Ledger` of them at any time.
+
+    >>> counts = RunningLedger()
+    >>> counts.add("input", documents=3, tokens=9)
+    >>> counts.add("emitted", documents=1, tokens=5)
+    >>> counts.add("empty", documents=1)
+    >>> counts.ledger(pending=(1, 4)).check().documents
+    Tally(input=3, emitted=1, pending=1, dropped=Counter({'empty': 1}))
+    """
+
+    __slots__ = ("_counts",)
+
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        """Start at zero, or from the counts of a ledger; its pending ones are not kept."""
+        self._counts: dict[str, tuple[int, int]] = {}
+        if ledger is not None:
+            documents, tokens = ledger.documents, ledger.tokens
+            for kind in _TOTALS:
+                self.add(kind, getattr(documents, kind, 0), getattr(tokens, kind))
+            for reason in {*documents.dropped, *tokens.dropped}:
+                self.add(reason, documents.dropped.get(reason, 0), tokens.dropped.get(reason, 0))
+
+    def add(self, kind: str, documents: int = 0, tokens: int = 0) -> None:
+        """Count documents and tokens as ``input``, ``emitted``, or dropped for a reason.
+
+        ``special``, ``padding`` and ``overlap`` are tokens only.
+        """
+        before = self._counts.get(kind, (0, 0))
+        self._counts[kind] = (before[0] + documents, before[1] + tokens)
+
+    def copy(self) -> RunningLedger:
+        """A ledger that continues from the same counts."""
+        other = RunningLedger()
+        other._counts = self._counts.copy()
+        return other
+
+    def ledger(self, pending: tuple[int, int] = (0, 0)) -> Ledger:
+        """The counts so far; ``pending`` are the documents and tokens that are still buffered."""
+        documents, tokens = (
+            {kind: counts[i] for kind, counts in self._counts.items()} for i in (0, 1)
+        )
+        return Ledger(
+            documents=Tally(**_tally_fields(documents, pending[0], _TOTALS[:2])),
+            tokens=TokenTally(**_tally_fields(tokens, pending[1], _TOTALS)),
+        )
+
+    def state_dict(self) -> dict[str, list[int]]:
+        """Documents and tokens by kind, for JSON."""
+        return {kind: list(counts) for kind, counts in sorted(self._counts.items())}
+
+    def load_state_dict(self, state: Mapping[str, Sequence[int]]) -> None:
+        """Continue from the counts that `state_dict` returned."""
+        counts: dict[str, tuple[int, int]] = {}
+        for kind, (documents, tokens) in state.items():
+            if kind not in REASONS and kind not in _TOTALS:
+                raise unknown_name("kind of count", kind, REASONS.union(_TOTALS))
+            _require_count(kind, documents)
+            _require_count(kind, tokens)
+            counts[kind] = (documents, tokens)
+        self._counts = counts
+
+
+_TOTALS = ("input", "emitted", "overlap", "special", "padding")
+
+
+def _tally_fields(counts: Mapping[str, int], pending: int, totals: Sequence[str]) -> dict[str, Any]:
+    dropped = {kind: number for kind, number in counts.items() if kind in REASONS}
+    return {kind: counts.get(kind, 0) for kind in totals} | {"pending": pending, "dropped": dropped}
 
 
 def _require_count(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidOption(f"ledger: {name} is {value!r} but a count is an integer >= 0")
+        raise InvalidOption(f"ledger: {name} is {value!r} but must be an integer >= 0")
 
 
 def _known_items(what: str, plain: object, known: set[str]) -> dict[str, object]:
     if not isinstance(plain, Mapping):
-        raise InvalidOption(f"{what} is read from a mapping, not from {type(plain).__name__}")
+        raise InvalidOption(f"{what} is a {type(plain).__name__} but must be a mapping")
     for key in plain:
         if key not in known:
             raise unknown_name(f"key of {what}", key, known)
