@@ -136,7 +136,7 @@ def test_a_name_that_no_file_can_have_is_refused():
 def test_what_is_no_list_of_paths_is_refused(wrong):
     with pytest.raises(InvalidOption, match=f"inputs is {wrong} but must be a list of paths"):
         find_inputs(wrong)
-    with pytest.raises(InvalidOption, match=f"{wrong} is no path: give a string, a Path or a URI"):
+    with pytest.raises(InvalidOption, match=f"{wrong} is not a path: give a string"):
         find_inputs([wrong])
 
 

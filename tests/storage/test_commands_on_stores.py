@@ -59,7 +59,7 @@ def test_packing_looking_and_reporting(tmp_path, bucket, store, corpus):
     ("uri", "first", "second"),
     [
         ("s3://no-such-bucket-x/out", "there is no bucket 'no-such-bucket-x'", "create it"),
-        ("s4://me:word@there/out", "s4:// is no scheme", "write s3://"),
+        ("s4://me:word@there/out", "s4:// is not a scheme", "write s3://"),
         ("abfs://there/out", "needs a package that is not installed", "adlfs"),
         ("https://me:word@there/out", "needs a package that is not installed", "aiohttp"),
         ("s3://bucket/out?regoin=eu-west-1", "unknown option", ""),
@@ -82,7 +82,7 @@ def test_missing_credentials_end_with_an_error_within_seconds(bucket, store, cor
     hidden = dict.fromkeys(names, "") | {"HOME": str(tmp_path), "AWS_PROFILE": ""}
     code, _, error = quire("pack", corpus, "--out", f"s3://{bucket}/out", *PACK, **hidden)
     assert code == 2
-    assert "refuses access" in error and "AWS_ACCESS_KEY_ID" in error
+    assert "denies access" in error and "AWS_ACCESS_KEY_ID" in error
 
 
 def test_fault_41_an_interrupted_run_says_where_it_stands_without_secrets(bucket, store, tmp_path):

@@ -124,7 +124,7 @@ def test_fault_40_an_output_without_permission_is_refused_before_any_work(
 ):
     failing_after(store, 0, 403)
     seen = []
-    with pytest.raises(OutputError, match="refuses access"):
+    with pytest.raises(OutputError, match="denies access"):
         pack(corpus, f"s3://{bucket}/out", on_progress=seen.append, **OPTIONS)
     assert not seen
 

@@ -183,7 +183,7 @@ def test_a_missing_shard_or_dataset_is_named(uri, bucket, client):
 def test_a_store_that_fails_keeps_nothing_half(local, uri, store, tmp_path):
     dataset = PackedDataset(uri, cache_dir=tmp_path / "kept")
     store.failing = lambda request: 403 if "/data/" in request.path else None
-    with pytest.raises(StorageError, match="refuses access"):
+    with pytest.raises(StorageError, match="denies access"):
         dataset[0]
     store.failing = lambda request: None
     same(dataset[0], local[0])

@@ -15,7 +15,7 @@ import pytest
 from quire.errors import InvalidOption, MissingDependency, StorageError
 from quire.files import whole_file
 from quire.storage import RemotePath, as_path, local_copy, stores, sweep_scratch
-from quire.storage.local_copies import scratch_folder
+from quire.storage.transfers import scratch_folder
 from tests.storage.server import CUT
 
 ATTEMPTS = stores._ATTEMPTS
@@ -83,7 +83,7 @@ def test_a_uri_without_a_bucket_is_refused(uri):
 
 
 def test_a_path_object_that_was_a_uri_is_refused():
-    with pytest.raises(InvalidOption, match="give URIs as text"):
+    with pytest.raises(InvalidOption, match="give URIs as strings"):
         as_path(Path("s3://bucket/a"))
 
 
@@ -206,7 +206,7 @@ def test_an_unknown_scheme_is_an_error_of_two_lines():
     with pytest.raises(InvalidOption) as caught:
         as_path("s4://user:password@bucket/a").exists()
     first, second = str(caught.value).split("\n")
-    assert first == "s4://bucket: s4:// is no scheme that pyarrow or fsspec knows"
+    assert first == "s4://bucket: s4:// is not a scheme that pyarrow or fsspec knows"
     assert "s3://" in second
 
 
@@ -228,7 +228,7 @@ def test_an_unknown_option_is_an_error_with_the_nearest():
 
 
 def test_options_that_nobody_would_read_are_an_error():
-    with pytest.raises(InvalidOption, match="'token', but memory:// takes no options") as caught:
+    with pytest.raises(InvalidOption, match="'token', but memory:// URIs take no opt") as caught:
         as_path("memory://bucket/a?token=wJalr").exists()
     assert "wJalr" not in two_lines(caught)
 
@@ -250,7 +250,7 @@ def test_refused_access_says_whose_keys_are_asked_for(bucket, store):
     with pytest.raises(StorageError) as caught:
         as_path(f"s3://AKIAIOSF:{SECRET}@{bucket}/a").read_bytes()
     message = two_lines(caught)
-    assert "refuses access" in message and "AWS_ACCESS_KEY_ID" in message
+    assert "denies access" in message and "AWS_ACCESS_KEY_ID" in message
     assert "wJalr" not in message and "AKIAIOSF" not in message
     assert caught.value.__cause__ is None
 

@@ -53,7 +53,7 @@ def test_damage_is_found(both, bucket, client):
 def test_what_cannot_be_read_is_not_called_damaged(both, store):
     _, out = both
     store.failing = lambda request: 403 if "/data/" in request.path else None
-    with pytest.raises(StorageError, match="refuses access"):
+    with pytest.raises(StorageError, match="denies access"):
         verify_output(out)
 
 

@@ -83,5 +83,5 @@ class DocumentShard:
             return pq.read_table(source, columns=[name], partitioning=None)
         except (OSError, pa.ArrowException) as error:
             if isinstance(self.path, RemotePath):
-                self.path.raise_if_of_store(error)
+                self.path.raise_if_store_failed(error)
             raise CorruptFile(f"{self.path} cannot be read: {error}; pack it again") from error

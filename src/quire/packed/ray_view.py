@@ -87,7 +87,7 @@ class _Shard:
                     yield table.select(self.names)
         except (OSError, pa.ArrowException) as error:
             if isinstance(path, RemotePath):
-                path.raise_if_of_store(error)
+                path.raise_if_store_failed(error)
             raise CorruptFile(f"{path} cannot be read: {error}; pack it again") from error
         if rows != self.entry["rows"]:
             raise CorruptFile(

@@ -1,6 +1,6 @@
-"""Places to read and write: local paths as `pathlib` has them, and stores by URI.
+"""Paths to read and write: local ones as `pathlib.Path`, those in object stores by URI.
 
-Nothing here imports pyarrow or fsspec before a store is asked for something.
+Importing this package imports neither pyarrow nor fsspec; the first request to a store does.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from quire.errors import InvalidOption
-from quire.storage.concurrency import each
-from quire.storage.local_copies import local_copy, local_folder, sweep_scratch
 from quire.storage.location import is_uri, require_unflattened
 from quire.storage.matching import matching
 from quire.storage.remote import RemotePath
+from quire.storage.transfers import each, local_copy, local_folder, sweep_scratch
 
 __all__ = [
     "AnyPath",
@@ -32,11 +31,11 @@ __all__ = [
 
 AnyPath: TypeAlias = Path | RemotePath
 Named: TypeAlias = str | os.PathLike[str] | RemotePath
-"""What a user may give for a place."""
+"""What a user may pass as a path."""
 
 
 def as_path(named: Named) -> AnyPath:
-    """The place that is named: a `Path`, or a `RemotePath` where it is a URI.
+    """A `Path`, or a `RemotePath` if the argument is a URI.
 
     >>> as_path("corpus/a.jsonl"), str(as_path("s3://key:secret@bucket/corpus?region=eu-west-1"))
     (PosixPath('corpus/a.jsonl'), 's3://bucket/corpus')
@@ -44,7 +43,7 @@ def as_path(named: Named) -> AnyPath:
     if isinstance(named, RemotePath):
         return named
     if not isinstance(named, str | os.PathLike):
-        raise InvalidOption(f"{named!r} is no path: give a string, a Path or a URI")
+        raise InvalidOption(f"{named!r} is not a path: give a string, a Path or a URI")
     require_unflattened(named)
     text = os.fspath(named)
     if not is_uri(text):

@@ -1,4 +1,4 @@
-"""A URI taken apart: what may be shown of it, and what may not."""
+"""A URI in parts: which of them may be shown, and which are secret."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Location:
-    """Where a store is and how to enter it; hashable, so that it is entered once a process."""
+    """A store and its credentials; hashable, so a process opens it once."""
 
     scheme: str
     root: str
@@ -26,11 +26,11 @@ class Location:
     user: str | None = field(default=None, repr=False)
     secret: str | None = field(default=None, repr=False)
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """What stood behind the question mark."""
+    """The part after the question mark."""
 
     @property
     def shown(self) -> str:
-        """The start of every URI of this store, without what is secret.
+        """The start of every URI of this store, without secrets.
 
         >>> parse("s3://key:word@bucket/corpus?region=eu-west-1")[0].shown
         's3://bucket'
@@ -39,16 +39,16 @@ class Location:
         return f"{self.scheme}://{named}{self.root}"
 
     def scrubbed(self, text: str) -> str:
-        """The text without user, secret and the values of options, should they stand in it."""
+        """The text with the user, the secret and option values replaced by ``***``."""
         values = [self.secret, self.user, *(value for _, value in self.options)]
         for value in sorted(filter(None, values), key=len, reverse=True):
-            if len(value) > 3:  # a shorter one would take words apart, and is no secret
+            if len(value) > 3:  # a shorter one is not a secret, and may be part of ordinary words
                 text = text.replace(value, "***")
         return text
 
 
 def is_uri(named: object) -> bool:
-    """Whether something names a place by its scheme.
+    """Whether the argument is a string that starts with a scheme.
 
     >>> is_uri("s3://bucket/a"), is_uri("corpus/a"), is_uri("C://a")
     (True, False, False)
@@ -57,19 +57,19 @@ def is_uri(named: object) -> bool:
 
 
 def require_unflattened(named: object) -> None:
-    """Raise for a URI that was made a `Path`, which takes one of its two slashes."""
+    """Raise for a URI that was made a `Path`, which removes one of its two slashes."""
     if isinstance(named, os.PathLike) and _FLATTENED.match(os.fspath(named)):
-        location, path = parse(os.fspath(named).replace(":/", "://", 1))  # may hold a secret
+        location, path = parse(os.fspath(named).replace(":/", "://", 1))  # without its secret
         raise InvalidOption(
-            f"{location.shown}/{path} was a URI before pathlib took a slash of it\n"
-            "give URIs as text, not as Path"
+            f"{location.shown}/{path} was a URI before pathlib removed one of its slashes\n"
+            "give URIs as strings, not as Path"
         )
 
 
 def parse(uri: str) -> tuple[Location, str]:
-    """The store of a URI, and the path in it, without slashes at its ends.
+    """The store of a URI, and the path in it without leading and trailing slashes.
 
-    A question mark begins options only if ``name=value`` follows, so that globs may have one.
+    A question mark starts options only if ``name=value`` follows, so globs may contain one.
 
     >>> location, path = parse("s3://bucket/part-?.jsonl?region=eu-west-1")
     >>> location.root, path, location.options
@@ -97,11 +97,11 @@ def parse(uri: str) -> tuple[Location, str]:
 def _require_whole(location: Location, path: str) -> None:
     is_bucket = location.scheme in ("s3", "gs")
     if ":" in location.root and (is_bucket or not _HOST.fullmatch(location.root)):
-        # Most likely a secret key with a slash in it; nothing of it is said again.
+        # Most likely a secret key with a slash in it, so none of it is repeated.
         raise InvalidOption(
             f"a {location.scheme}:// URI has a colon in the name of its "
             f"{'bucket' if is_bucket else 'host'}\n"
-            "write '/' and '+' of a secret key as %2F and %2B, or better: leave keys to the "
+            "write '/' and '+' in a secret key as %2F and %2B, or better: set keys in the "
             "environment"
         )
     if not location.root and location.scheme != "memory":

@@ -1,4 +1,4 @@
-"""Globs in a store, with the meaning that they have on a disk."""
+"""Globs in a store, with the same meaning as on a disk."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from quire.storage.remote import RemotePath
 def matching(pattern: RemotePath) -> tuple[RemotePath, list[RemotePath]]:
     """The folder before the first wildcard, and the files that match.
 
-    ``*`` and ``?`` stay inside a name, ``**`` stands for any number of folders, and a name that
-    begins with a dot is matched by one that does. Only folders that can match are listed.
+    ``*`` and ``?`` match within a name, ``**`` matches any number of folders, and a name that
+    starts with a dot is matched only by a pattern that does. Only folders that can match are
+    listed.
     """
     parts = pattern.inside.split("/")
     fixed = next(i for i, part in enumerate(parts) if glob.has_magic(part))

@@ -1,4 +1,4 @@
-"""`RemotePath`: a path in a store, with those methods of `pathlib.Path` that quire uses."""
+"""`RemotePath`: a path in a store, with the methods of `pathlib.Path` that quire uses."""
 
 from __future__ import annotations
 
@@ -12,28 +12,33 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from quire.errors import InvalidOption, StorageError
-from quire.storage.concurrency import each
-from quire.storage.local_copies import scratch_folder
 from quire.storage.location import Location, parse
-from quire.storage.problems import is_of_store, storage_error, told
-from quire.storage.stores import NATIVE, file_system, path_in, puts_whole
-from quire.storage.transfers import ReadingFile, put_whole
+from quire.storage.stores import (
+    NATIVE,
+    file_system,
+    is_store_failure,
+    path_in,
+    puts_whole,
+    storage_error,
+    store_errors,
+)
+from quire.storage.transfers import ReadingFile, each, put_whole, scratch_folder
 
 _BUFFER = 8 << 20
-"""Bytes of a request where a file is read from its beginning to its end."""
+"""Bytes of a request when a file is read from start to end."""
 
 
 class Entry(NamedTuple):
-    """What a store lists."""
+    """One entry of a listing."""
 
     name: str
-    """The path below the folder that was listed."""
+    """The path relative to the listed folder."""
     is_file: bool
     size: int
 
 
 class Status(NamedTuple):
-    """What a store says of a file."""
+    """Size and modification time of a file."""
 
     st_size: int
     st_mtime_ns: int
@@ -41,11 +46,11 @@ class Status(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RemotePath:
-    """A file or folder in a store. As text it is a URI without secrets or options."""
+    """A file or folder in a store; its string form is a URI without secrets or options."""
 
     location: Location
     inside: str
-    """The path below the store's root."""
+    """The path relative to the store's root."""
 
     @classmethod
     def of(cls, uri: str) -> RemotePath:
@@ -63,42 +68,42 @@ class RemotePath:
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """The last part of the path."""
         return PurePosixPath(self.inside).name
 
     @property
     def suffix(self) -> str:
-        """What the name ends with, behind its last dot."""
+        """The name's last dot and what follows it."""
         return PurePosixPath(self.inside).suffix
 
     @property
     def parent(self) -> RemotePath:
-        """The folder that it stands in."""
+        """The folder that contains it."""
         return RemotePath(self.location, self.inside.rpartition("/")[0])
 
     def as_posix(self) -> str:
-        """The path below the store's root."""
+        """The path relative to the store's root."""
         return self.inside
 
     def relative_to(self, other: RemotePath) -> PurePosixPath:
-        """The path below another one."""
+        """The path relative to another one."""
         return PurePosixPath(self.inside).relative_to(other.inside)
 
     @property
     def file_system(self) -> Any:  # noqa: ANN401 - pyarrow has no types
         """The `pyarrow.fs.FileSystem` of the store."""
-        with self._told():
+        with self._errors():
             return file_system(self.location)
 
     @property
     def key(self) -> str:
-        """The path as the file system knows it."""
-        with self._told():
+        """The path as the file system expects it."""
+        with self._errors():
             return path_in(self.location, self.inside)
 
     @property
     def has_temporary_files(self) -> bool:
-        """Whether a file is written beside its place first, and then renamed."""
+        """Whether files are written under a temporary name first, then renamed."""
         return not puts_whole(self.location)
 
     def absolute(self) -> RemotePath:
@@ -106,92 +111,92 @@ class RemotePath:
         return self
 
     def exists(self) -> bool:
-        """Whether there is a file or a folder."""
+        """Whether there is a file or a folder of this name."""
         return bool(self._info().type.name != "NotFound")
 
     def is_file(self) -> bool:
-        """Whether there is a file."""
+        """Whether there is a file of this name."""
         return bool(self._info().type.name == "File")
 
     def is_dir(self) -> bool:
-        """Whether there is a folder: in object stores, something below this name."""
+        """Whether there is a folder; in an object store, whether anything starts with this name."""
         return bool(self._info().type.name == "Directory")
 
     def is_symlink(self) -> bool:
-        """Never: stores have no links."""
+        """Always false: stores have no links."""
         return False
 
     def stat(self) -> Status:
-        """Size and time of the last change."""
+        """Size and modification time."""
         info = self._info()
         if info.type.name != "File":
             raise FileNotFoundError(2, "No such file", str(self))
         return Status(int(info.size), int(info.mtime_ns or 0))
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """All that stands directly below."""
+        """Everything directly in this folder."""
         return iter(self._below(recursive=False))
 
     def rglob(self, pattern: str) -> Iterator[RemotePath]:
-        """All that stands below, at any depth, and whose name matches."""
+        """Everything below this folder, at any depth, whose name matches."""
         found = self._below(recursive=True)
         return (path for path in found if fnmatch.fnmatchcase(path.name, pattern))
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
-        """What stands directly below, and whose name matches."""
+        """Everything directly in this folder whose name matches."""
         found = self._below(recursive=False)
         return (path for path in found if fnmatch.fnmatchcase(path.name, pattern))
 
     def listed(self) -> tuple[list[RemotePath], list[RemotePath]]:
-        """Folders and files directly below."""
+        """The folders and the files directly in this folder."""
         entries = self._entries(recursive=False)
         folders = [self / entry.name for entry in entries if not entry.is_file]
         return folders, [self / entry.name for entry in entries if entry.is_file]
 
     def files_below(self) -> list[RemotePath]:
-        """All files below, at any depth: one listing, no question for each."""
+        """All files below this folder, at any depth, from a single listing."""
         return [self / entry.name for entry in self._entries(recursive=True) if entry.is_file]
 
     def require_bucket(self) -> None:
-        """Raise where not even the bucket exists, of which a missing file tells nothing."""
+        """Raise if the bucket does not exist, which a missing file does not reveal."""
         root = RemotePath(self.location, "")
         if self.location.scheme in NATIVE and not root.exists():
             missing = OSError(f"bucket '{self.location.root}' not found")
             raise storage_error(self.location, str(self), missing)
 
-    def raise_if_of_store(self, error: BaseException) -> None:
-        """Raise what a store did while Arrow read from it; let damaged files be."""
+    def raise_if_store_failed(self, error: BaseException) -> None:
+        """Raise if the store failed while Arrow read from it; return if the file is damaged."""
         if isinstance(error, StorageError):
             raise error
-        if is_of_store(error):
+        if is_store_failure(error):
             raise storage_error(self.location, str(self), error) from error
 
     def sizes(self) -> dict[str, int]:
-        """The size of every file directly below, by name: one request for a thousand."""
+        """The size of every file directly in this folder, by name: one request per thousand."""
         if self.location.scheme not in NATIVE:
-            self.file_system.handler.fs.invalidate_cache()  # others write there, too
+            self.file_system.handler.fs.invalidate_cache()  # other processes may have written
         return {e.name: e.size for e in self._entries(recursive=False) if e.is_file}
 
     def open(self, mode: str = "rb") -> BinaryIO:
-        """The file, to be read from anywhere; requests go out as it is read."""
+        """The file, opened for reading; large ranges are requested as it is read."""
         if mode != "rb":
-            raise InvalidOption(f"{self} is written whole or not at all, not opened as {mode!r}")
-        return cast(BinaryIO, io.BufferedReader(ReadingFile(self._opened, self._told), _BUFFER))
+            raise InvalidOption(f"{self} can be opened for reading only, not as {mode!r}")
+        return cast(BinaryIO, io.BufferedReader(ReadingFile(self._opened, self._errors), _BUFFER))
 
     def open_ranges(self) -> BinaryIO:
-        """The file, to be read here and there: every read is a request of just these bytes."""
-        return cast(BinaryIO, ReadingFile(self._opened, self._told))
+        """The file, opened for random access: every read requests just these bytes."""
+        return cast(BinaryIO, ReadingFile(self._opened, self._errors))
 
     def arrow_file(self) -> Any:  # noqa: ANN401
-        """The file as Arrow reads it: only those ranges that are asked for."""
+        """The file as Arrow reads it: only the ranges that it needs."""
         if self.location.scheme in NATIVE:
             return self._opened()
         from pyarrow import PythonFile
 
-        return PythonFile(self.open_ranges(), mode="r")  # errors of any kind come through in words
+        return PythonFile(self.open_ranges(), mode="r")  # keeps the type and text of errors
 
     def _opened(self) -> Any:  # noqa: ANN401
-        with self._told():
+        with self._errors():
             return self.file_system.open_input_file(self.key)
 
     def read_bytes(self) -> bytes:
@@ -204,32 +209,32 @@ class RemotePath:
         return self.read_bytes().decode(encoding)
 
     def mkdir(self, *, parents: bool = True, exist_ok: bool = True) -> None:
-        """Nothing: in an object store a folder is the start of names, elsewhere uploads make it."""
+        """Do nothing: object stores have no folders, and elsewhere uploads create them."""
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Take the file away."""
+        """Remove the file."""
         try:
-            with self._told():
+            with self._errors():
                 self.file_system.delete_file(self.key)
         except FileNotFoundError:
             if not missing_ok:
                 raise
 
     def remove_folder(self) -> None:
-        """Take the folder away, with all that is in it."""
+        """Remove the folder and everything in it."""
         if self.location.scheme == "gs":
-            # pyarrow takes the files away, and then fails at an object that stands for the folder.
+            # pyarrow removes the files, then fails at the object that represents the folder.
             for _ in each(
                 lambda file: file.unlink(missing_ok=True), self.files_below(), at_once=True
             ):
                 pass
         elif self.is_dir():
-            with self._told():
+            with self._errors():
                 self.file_system.delete_dir(self.key)
 
     @contextmanager
     def written_whole(self) -> Iterator[Path]:
-        """A local path, whose file is there under this name when the block ends well."""
+        """A local path whose file is uploaded under this name if the block succeeds."""
         with scratch_folder() as folder:
             local = folder / self.name
             yield local
@@ -245,7 +250,7 @@ class RemotePath:
             shutil.copyfileobj(source, sink, _BUFFER)
 
     def _upload(self, local: Path) -> None:
-        with self._told():
+        with self._errors():
             if puts_whole(self.location):
                 put_whole(self.location, local, self.key)
                 return
@@ -259,24 +264,24 @@ class RemotePath:
                     beside.unlink(missing_ok=True)
                 raise
 
-    def _told(self) -> Any:  # noqa: ANN401
-        return told(self.location, str(self))
+    def _errors(self) -> Any:  # noqa: ANN401
+        return store_errors(self.location, str(self))
 
     def _info(self) -> Any:  # noqa: ANN401
-        with self._told():
+        with self._errors():
             return self.file_system.get_file_info(self.key)
 
     def _below(self, recursive: bool) -> list[RemotePath]:
         return [self / entry.name for entry in self._entries(recursive)]
 
     def _entries(self, recursive: bool) -> list[Entry]:
-        """What stands below, by name."""
+        """The entries of this folder, sorted by name."""
         if self.location.scheme == "gs" and not recursive:
             return _first_level(self._entries(recursive=True))
         from pyarrow import fs
 
         mine = self.key.strip("/")
-        with self._told():
+        with self._errors():
             selector = fs.FileSelector(self.key, allow_not_found=True, recursive=recursive)
             infos = self.file_system.get_file_info(selector)
         named = ((info.path.strip("/").removeprefix(mine).strip("/"), info) for info in infos)
@@ -284,10 +289,10 @@ class RemotePath:
 
 
 def _first_level(entries: list[Entry]) -> list[Entry]:
-    """Of all that stands below, what stands directly below.
+    """The entries directly in a folder, from a recursive listing.
 
-    pyarrow lists a folder of Google's store without its folders, unless each has an object that
-    stands for it.
+    pyarrow's listing of a folder in Google's store omits subfolders, unless an object represents
+    each.
     """
     found: dict[str, Entry] = {}
     for entry in entries:

@@ -219,7 +219,7 @@ def _opened(file: InputFile, names: Sequence[str] = ()) -> Iterator[Table]:
                 yield reader
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(file.path, RemotePath):
-            file.path.raise_if_of_store(error)
+            file.path.raise_if_store_failed(error)
         raise CorruptFile(f"{file.path} cannot be read as {file.kind}: {error}") from error
 
 
