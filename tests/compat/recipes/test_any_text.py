@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from quire.compat.recipes import load_recipe
-from quire.compat.recipes.asking import variables_asked
+from quire.compat.recipes.rendering import variables_used
 from quire.errors import InvalidRecipe
 
 PIECES = [
@@ -32,7 +32,7 @@ def test_a_recipe_of_any_pieces_loads_or_is_refused(pieces, write):
     file = write("".join(pieces))
     with contextlib.suppress(InvalidRecipe):
         given = {"y": 3, "tokenizer": "byte"}
-        recipe = load_recipe(file, {name: given[name] for name in variables_asked(file) & {*given}})
+        recipe = load_recipe(file, {name: given[name] for name in variables_used(file) & {*given}})
         for target in recipe:
             with contextlib.suppress(InvalidRecipe):
                 recipe[target]

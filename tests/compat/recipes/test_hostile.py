@@ -60,12 +60,12 @@ def test_fault_51_a_name_outside_the_table_is_never_imported(load, write, name, 
         ("!sigleton:quire:Bin [8]", "unknown tag '!sigleton:quire:Bin'"),
         ("!dict:os {}", "unknown tag"),
         ("!partial:quire:block_tokenise_fn", "did you mean 'quire:block_tokenize_fn'?"),
-        ("!partial", "!partial names nothing to call"),
+        ("!partial", "!partial does not name what to call"),
         ("!dict [1]", "!dict needs a mapping, not a sequence"),
         ("!list {a: 1}", "!list needs a sequence, not a mapping"),
-        ("!var", "!var does not say which variable"),
-        ("!var {nam: x}", "!var does not say which variable"),
-        ("!var [x, 1, 2]", "!var does not say which variable"),
+        ("!var", "!var does not name a variable"),
+        ("!var {nam: x}", "!var does not name a variable"),
+        ("!var [x, 1, 2]", "!var does not name a variable"),
         ("!var x", "the variable 'x' is not given and has no default"),
         ("!target b", "unknown target 'b'; known: a"),
         ("!target a", "needs itself: a -> a"),
@@ -73,9 +73,9 @@ def test_fault_51_a_name_outside_the_table_is_never_imported(load, write, name, 
         ("!singleton:quire:ByteTokenizer {byte_ofset: 3}", "did you mean 'byte_offset'?"),
         ("!singleton:quire:ByteTokenizer {byte_offset: -3}", "byte_offset is -3 but must be >= 0"),
         ("!singleton:quire:ByteTokenizer [1, 2]", "too many positional arguments"),
-        ("!singleton:quire:Bin {args: {x: 1}}", "args is no list"),
-        ("!singleton:quire:Bin {1: 2}", "kwargs has no names"),
-        ("!dict {<<: [1]}", "<< merges what is no mapping"),
+        ("!singleton:quire:Bin {args: {x: 1}}", "args is not a list"),
+        ("!singleton:quire:Bin {1: 2}", "a key of kwargs is not a name"),
+        ("!dict {<<: [1]}", "<< merges something that is not a mapping"),
         ("!dict {[1]: 2}", "a key is a collection"),
         ("9" * 5000, "Exceeds the limit"),
     ],
@@ -118,20 +118,20 @@ def test_a_tag_that_cannot_be_built_names_its_target_and_line(load, tag, message
 def test_jinja_that_reaches_for_more_is_refused(load, expression):
     macro = "-- macro m()\nx\n-- endmacro\n-- set x = [1]\n"
     said = refusal(load, f"{macro}a: {{{{ {expression} }}}}\n")
-    assert "recipe.yaml, line 5: not for recipes: " in said
+    assert "recipe.yaml, line 5: not allowed in a recipe: " in said
 
 
 @pytest.mark.parametrize("part", ["_context", "_stack", "__class__", "__call__.__globals__"])
 def test_a_parent_s_block_is_closed_to_templates(load, write, part):
     write("-- block b\na: 1\n-- endblock\n", "p.yaml")
     said = refusal(load, f"-- extends 'p.yaml'\n[b]\nb: {{{{ super.{part} }}}}\n")
-    assert "recipe.yaml, line 3: not for recipes: " in said
+    assert "recipe.yaml, line 3: not allowed in a recipe: " in said
 
 
 @pytest.mark.parametrize("part", ["_iterator", "_undefined", "__class__", "__init__.__globals__"])
 def test_a_loop_is_closed_to_templates(load, part):
     said = refusal(load, f"-- for i in [1]\na: {{{{ loop.{part} }}}}\n-- endfor\n")
-    assert "recipe.yaml, line 2: not for recipes: " in said
+    assert "recipe.yaml, line 2: not allowed in a recipe: " in said
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_loop_is_closed_to_templates(load, part):
 )
 def test_a_tokenizer_outside_the_folder_is_refused_wherever_it_stands(load, write, call):
     write("{}", "../t.json")
-    assert "stands outside the recipe's folder" in refusal(load, f"a: {call}\n")
+    assert "is outside the recipe's folder" in refusal(load, f"a: {call}\n")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_tokenizer_outside_the_folder_is_refused_wherever_it_stands(load, writ
         (doubled("-- set ns.x = {'a': ns.x, 'b': ns.x}"), "characters"),
         (doubled("{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}"), "characters"),
         (doubled("-- set ns.x = [ns.x, ns.x] | list"), "characters"),
-        ("a: \ue000x:1\ue001", "holds U+E000"),
+        ("a: \ue000x:1\ue001", "contains U+E000"),
         ("a: " + "x" * 70_000, "has more than 65536 bytes"),
     ],
 )
@@ -215,9 +215,9 @@ def aliases(form: str) -> str:
         ("a: 1\n b: 2", "line 2: not YAML"),
         ("a: \0", "not YAML: unacceptable character"),
         ("a: 1\n---\nb: 2", "not YAML"),
-        ("- 1", "a recipe maps names to targets"),
-        ("!singleton:quire:Bin [8]", "a recipe maps names to targets"),
-        ("[1]: 2", "a target without a name"),
+        ("- 1", "a recipe is a mapping of names to targets"),
+        ("!singleton:quire:Bin [8]", "a recipe is a mapping of names to targets"),
+        ("[1]: 2", "a target has no name"),
         ("<<: {a: 1}", "<< at the top"),
     ],
 )
@@ -254,11 +254,11 @@ def test_the_limits_leave_room_for_real_recipes(load):
         ("-- extends 'recipe.yaml'\n", "extends itself: recipe.yaml -> recipe.yaml"),
         ("-- extends 'round.yaml'\n", "extends itself: recipe.yaml -> round.yaml -> recipe.yaml"),
         ("-- extends 'p' + '.yaml'\n", "the parent's name is computed"),
-        ("-- extends 'in.yaml'\n-- extends 'in.yaml'\n", "extends under a condition, or twice"),
-        ("-- if True\n-- extends 'in.yaml'\n-- endif\n", "extends under a condition, or twice"),
+        ("-- extends 'in.yaml'\n-- extends 'in.yaml'\n", "extends inside a condition, or twice"),
+        ("-- if True\n-- extends 'in.yaml'\n-- endif\n", "extends inside a condition, or twice"),
         ("-- extends 'in.yaml'\n[twoo]\nb: 1\n", "unknown block 'twoo'; did you mean 'two'?"),
-        ("-- extends 'in.yaml'\nb: 1\n[two]\n", "'b: 1' stands outside every block"),
-        ("-- extends 'in.yaml'\n{{ 1 }}\n", "stands outside every block"),
+        ("-- extends 'in.yaml'\nb: 1\n[two]\n", "'b: 1' is outside every block"),
+        ("-- extends 'in.yaml'\n{{ 1 }}\n", "is outside every block"),
         ("[no_such_section]\na: 1\n", "unknown block 'no_such_section'"),
         ("-- include '../p.yaml'\n", "leaves the folder of templates"),
         ("-- include 'link.yaml'\n", "is a link that leads out of its folder"),

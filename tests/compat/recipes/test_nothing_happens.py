@@ -17,7 +17,7 @@ import json, os, sys
 from pathlib import Path
 
 import quire.compat.recipes
-from quire.compat.recipes.folder import SHIPPED
+from quire.compat.recipes.rendering import SHIPPED
 
 folder = Path(sys.argv[1])
 variables = {"tokenizer": "byte", "dataset": "data.jsonl"}

@@ -11,8 +11,8 @@ import pytest
 import quire
 from quire.collate import DataCollatorForCausalLM, PaddingFreeCollator
 from quire.compat.recipes import known_names, load_recipe, register_name
-from quire.compat.recipes.folder import SHIPPED, shipped_names
 from quire.compat.recipes.names import resolve
+from quire.compat.recipes.rendering import SHIPPED, shipped_names
 from quire.errors import InvalidOption, InvalidRecipe, QuireError
 
 
@@ -185,10 +185,10 @@ def test_a_collator_of_quire_is_built_by_its_own_name(load):
     [
         ("quire:block_tokenize_fn", print, "is quire's own"),
         ("tests:Counter", print, "registered for another callable"),
-        ("a b", print, "cannot stand in a tag"),
-        ("a@b", print, "cannot stand in a tag"),
-        ("", print, "cannot stand in a tag"),
-        ("tests:number", 3, "cannot be called"),
+        ("a b", print, "cannot be used in a tag"),
+        ("a@b", print, "cannot be used in a tag"),
+        ("", print, "cannot be used in a tag"),
+        ("tests:number", 3, "is not callable"),
     ],
 )
 def test_a_name_is_registered_once_and_never_over_quire_s_own(name, function, message):

@@ -16,7 +16,7 @@ from tokenizers import models, pre_tokenizers
 from quire import boundaries
 from quire.collate import DataCollatorForCausalLM
 from quire.compat.recipes import load_recipe
-from quire.compat.recipes.asking import variables_asked
+from quire.compat.recipes.rendering import variables_used
 from quire.config import load_options
 from quire.corpus.inputs import find_inputs
 from quire.corpus.options import CorpusOptions
@@ -99,7 +99,7 @@ def _recipe(folder: Path) -> Subject:
     def read(data: bytes) -> None:
         file.write_bytes(data)
         given = {"length": 32, "tokenizer": "byte"}
-        recipe = load_recipe(file, {name: given[name] for name in variables_asked(file) & {*given}})
+        recipe = load_recipe(file, {name: given[name] for name in variables_used(file) & {*given}})
         for target in recipe:
             recipe[target]
 

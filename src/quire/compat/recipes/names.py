@@ -1,6 +1,6 @@
-"""The names that a recipe may use: a closed table, and what the calling program adds in code.
+"""The names that a recipe may use: a closed table, and what the calling program registers.
 
-A name is looked up here and never imported because a file says so (fault 51).
+A name is looked up here; nothing is imported because a file names it (fault 51).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from quire.errors import InvalidOption, unknown_name
 
 Function = Callable[..., Any]
 
-_PLACES = {
+_ALIASES = {
     "quire.blocks:block_tokenize_fn": (
         "quire:block_tokenize_fn",
         "forgather.ml.datasets:block_tokenize_fn",
@@ -46,11 +46,11 @@ _PLACES = {
     "quire.compat.recipes:preprocess_dataset": ("forgather.ml.datasets:preprocess_dataset",),
     "quire.compat.recipes:finish_collator": (),
 }
-"""Where each callable of quire stands, and the other names that it answers to."""
+"""Where each callable is defined, and the other names that recipes may use for it."""
 
-_TABLE = {name: place for place, others in _PLACES.items() for name in (place, *others)}
-_MODULES = {"quire.compat.recipes": "quire.compat.recipes.loading"}
-"""Where the parts of this package stand; they take the recipe's reach as their first argument."""
+_TABLE = {name: own for own, others in _ALIASES.items() for name in (own, *others)}
+_MODULES = {"quire.compat.recipes": "quire.compat.recipes.loaders"}
+"""Where the callables of this package are defined; they take a `FileAccess` first."""
 _registered: dict[str, Function] = {}
 
 
@@ -62,23 +62,23 @@ def register_name(name: str, function: Function) -> None:
     42
     """
     if not callable(function):
-        raise InvalidOption(f"{name!r} is registered for {function!r}, which cannot be called")
+        raise InvalidOption(f"{name!r} is registered for {function!r}, which is not callable")
     if not isinstance(name, str) or not name or not set(name) <= _LETTERS:
         raise InvalidOption(
-            f"the name {name!r} cannot stand in a tag; use letters, digits, '_', '.' and ':', such "
-            "as 'my_project:my_function'"
+            f"the name {name!r} cannot be used in a tag; use letters, digits, '_', '.' and ':', "
+            "such as 'my_project:my_function'"
         )
     if name in _TABLE:
         raise InvalidOption(f"the name {name!r} is quire's own; choose another")
     if _registered.setdefault(name, function) is not function:
-        raise InvalidOption(f"the name {name!r} is registered for another callable already")
+        raise InvalidOption(f"the name {name!r} is already registered for another callable")
 
 
 _LETTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:")
 
 
 def known_names() -> list[str]:
-    """Every name that a recipe may use now."""
+    """Every name that a recipe may use."""
     return sorted({*_TABLE, *_registered})
 
 
@@ -89,7 +89,7 @@ def require_name(name: str) -> None:
 
 
 def resolve(name: str) -> Function:
-    """The callable behind a name; its module is imported now, and is always one of quire's."""
+    """The callable with this name; imports its module, which is always one of quire's."""
     if name in _registered:
         return _registered[name]
     require_name(name)
@@ -99,10 +99,10 @@ def resolve(name: str) -> Function:
 
 
 def is_own(name: str) -> bool:
-    """Whether the callable is quire's, and takes a tokenizer's path for the tokenizer."""
+    """Whether the callable is quire's own, and accepts the path of a tokenizer."""
     return name in _TABLE
 
 
-def needs_reach(name: str) -> bool:
-    """Whether the callable reads files, and so has to ask which it may read."""
+def needs_file_access(name: str) -> bool:
+    """Whether the callable reads files, and so takes a `FileAccess` first."""
     return _TABLE.get(name, "").startswith("quire.compat.recipes:")

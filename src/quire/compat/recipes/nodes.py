@@ -1,37 +1,55 @@
-"""YAML text to a graph of nodes: anchors shared, nothing built, nothing without end."""
+"""YAML text to a finite graph of nodes, anchors shared and nothing built, and the tags of nodes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from quire.compat.recipes.problems import problem
+from quire.compat.recipes.errors import recipe_error
+from quire.compat.recipes.names import require_name
 from quire.compat.recipes.rendering import Rendered
+from quire.errors import InvalidOption, unknown_name
 
 MAX_DEPTH = 40
 MAX_NODES = 20_000
-"""Counted with every alias written out, so that a few lines cannot stand for millions."""
-_PLAIN = "tag:yaml.org,2002:"
-_WITHOUT = {_PLAIN + "timestamp", _PLAIN + "value"}
+"""Counted with every alias expanded, so that a few lines cannot become millions of values."""
+PLAIN = "tag:yaml.org,2002:"
+_UNSUPPORTED = {PLAIN + "timestamp", PLAIN + "value"}
+_SCALARS = {PLAIN + kind for kind in ("null", "bool", "int", "float", "str")}
+CALLS = ("partial", "singleton", "factory")
+_ALIASES = {"call": "singleton", "lambda": "partial"}
+_KINDS = {
+    "dict": yaml.MappingNode,
+    "list": yaml.SequenceNode,
+    "tuple": yaml.SequenceNode,
+    "var": None,
+    "target": yaml.ScalarNode,
+}
+_TAG = re.compile(r"!(\w+)(?::([^@]*))?(?:@\w*)?")
+_CONTAINERS = {PLAIN + "map": "dict", PLAIN + "seq": "list"}
 
 
 def compose(rendered: Rendered) -> dict[str, Any]:
-    """The node of every key at the top; hidden ones (``.define``) are numbered."""
+    """The node of every top-level key; hidden ones (``.define``) are numbered."""
     try:
         root = _Loader(rendered.text).get_single_node()
     except yaml.MarkedYAMLError as error:
-        raise _yaml_problem(error, rendered) from None
+        raise _yaml_error(error, rendered) from None
     except yaml.YAMLError as error:
-        raise problem(rendered.place(0), f"not YAML: {error}", "take the character out") from None
+        raise recipe_error(
+            rendered.location(0), f"not YAML: {error}", "remove the character"
+        ) from None
     if root is None:
         return {}
     _require_finite(root, rendered)
-    if not isinstance(root, yaml.MappingNode) or root.tag != _PLAIN + "map":
-        raise problem(
-            rendered.place(root.start_mark.line),
-            "a recipe maps names to targets, which this does not",
+    if not isinstance(root, yaml.MappingNode) or root.tag != PLAIN + "map":
+        raise recipe_error(
+            rendered.location(root.start_mark.line),
+            "a recipe is a mapping of names to targets, and this is not",
             "begin with a name and a colon, such as 'tokenizer: …'",
         )
     return dict(_named(root, rendered))
@@ -40,19 +58,23 @@ def compose(rendered: Rendered) -> dict[str, Any]:
 def _named(root: Any, rendered: Rendered) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - a node
     for number, (key, value) in enumerate(root.value):
         if not isinstance(key, yaml.ScalarNode):
-            raise problem(rendered.place(key.start_mark.line), "a target without a name", "name it")
-        if key.tag == _PLAIN + "merge":
-            place = rendered.place(key.start_mark.line)
-            raise problem(place, "<< at the top, where targets are named", "merge inside a target")
+            raise recipe_error(
+                rendered.location(key.start_mark.line), "a target has no name", "name it"
+            )
+        if key.tag == PLAIN + "merge":
+            location = rendered.location(key.start_mark.line)
+            raise recipe_error(
+                location, "<< at the top level, where targets are named", "merge inside a target"
+            )
         hidden = key.value.startswith(".")
         yield (f"{key.value}#{number}" if hidden else key.value), value
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Composes nodes to a limited depth; dates stay text."""
+    """Composes nodes up to a limited depth; dates stay text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own name
-        first: [(tag, pattern) for tag, pattern in resolvers if tag not in _WITHOUT]
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in _UNSUPPORTED]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     depth = 0
@@ -73,22 +95,22 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return yaml.MarkedYAMLError(problem=what, problem_mark=self.peek_event().start_mark)
 
 
-def _yaml_problem(error: yaml.MarkedYAMLError, rendered: Rendered) -> Exception:
+def _yaml_error(error: yaml.MarkedYAMLError, rendered: Rendered) -> Exception:
     mark = error.problem_mark or error.context_mark
-    place = rendered.place(mark.line if mark else 0)
+    location = rendered.location(mark.line if mark else 0)
     what = ", ".join(part for part in (error.context, error.problem) if part)
     if "undefined alias" in what:
         name = what.rpartition(" ")[2].strip("'")
-        return problem(
-            place, f"*{name} has no anchor before it", f"define &{name} in a section above"
+        return recipe_error(
+            location, f"*{name} has no anchor before it", f"define &{name} in a section above"
         )
     if "more than" in what:
-        return problem(place, what, "a recipe names data and does not hold it")
-    return problem(place, f"not YAML: {what}", "mend the line, or quote the value")
+        return recipe_error(location, what, "a recipe names data and does not contain it")
+    return recipe_error(location, f"not YAML: {what}", "fix the line, or quote the value")
 
 
 def _require_finite(root: Any, rendered: Rendered) -> None:  # noqa: ANN401
-    """Raise if a node holds itself, or if the aliases, written out, would be too many."""
+    """Raise if a node contains itself, or if expanding the aliases would give too many values."""
     sizes: dict[int, int | None] = {}
     waiting = [(root, False)]
     while waiting:
@@ -96,23 +118,72 @@ def _require_finite(root: Any, rendered: Rendered) -> None:  # noqa: ANN401
         if is_done:
             sizes[id(node)] = 1 + sum(sizes[id(child)] or 0 for child in children(node))
             if (sizes[id(node)] or 0) > MAX_NODES:
-                raise problem(
-                    rendered.place(node.start_mark.line),
-                    f"its aliases stand for more than {MAX_NODES} values",
-                    "use fewer aliases inside each other",
+                raise recipe_error(
+                    rendered.location(node.start_mark.line),
+                    f"its aliases expand to more than {MAX_NODES} values",
+                    "nest fewer aliases",
                 )
         elif id(node) not in sizes:
-            sizes[id(node)] = None  # under way
+            sizes[id(node)] = None  # in progress
             waiting.append((node, True))
             for child in children(node):
                 if sizes.get(id(child), 0) is None:
-                    place = rendered.place(child.start_mark.line)
-                    raise problem(place, "an alias inside its own anchor", "take the alias out")
+                    location = rendered.location(child.start_mark.line)
+                    raise recipe_error(
+                        location, "an alias inside its own anchor", "remove the alias"
+                    )
                 waiting.append((child, False))
 
 
 def children(node: Any) -> list[Any]:  # noqa: ANN401
-    """The nodes right below one."""
+    """The direct children of a node."""
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """What a node is: ``kind`` is scalar, dict, list, tuple, var, target, or a kind of call."""
+
+    kind: str
+    name: str = ""
+    """The name of what is called."""
+
+
+def read_tag(node: Any) -> Tag:  # noqa: ANN401 - a YAML node
+    """The tag of a node; for an unknown one, an `InvalidOption` that suggests the nearest.
+
+    >>> read_tag(yaml.compose("!partial:quire:block_tokenize_fn@label {}"))
+    Tag(kind='partial', name='quire:block_tokenize_fn')
+    """
+    if node.tag in _SCALARS and isinstance(node, yaml.ScalarNode):
+        return Tag("scalar")
+    if node.tag in _CONTAINERS:
+        return Tag(_CONTAINERS[node.tag])
+    matched = _TAG.fullmatch(node.tag)
+    kind = _ALIASES.get(matched[1], matched[1]) if matched else ""
+    name = (matched[2] or "").rstrip(":") if matched else ""
+    if kind in CALLS:
+        return _call_tag(kind, name)
+    if kind not in _KINDS or name:
+        shown = node.tag.replace(PLAIN, "!!")
+        raise unknown_name("tag", shown, [f"!{k}" for k in (*CALLS, *_KINDS, *_ALIASES)])
+    _require_shape(node, kind)
+    return Tag(kind)
+
+
+def _call_tag(kind: str, name: str) -> Tag:
+    if not name:
+        raise InvalidOption(f"!{kind} does not name what to call; write !{kind}:module:name")
+    require_name(name)
+    return Tag(kind, name)
+
+
+def _require_shape(node: Any, kind: str) -> None:  # noqa: ANN401
+    wanted = _KINDS[kind]
+    is_empty = isinstance(node, yaml.ScalarNode) and not node.value
+    if kind in ("dict", "list", "tuple") and is_empty:
+        return
+    if wanted is not None and not isinstance(node, wanted):
+        raise InvalidOption(f"!{kind} needs a {wanted.id}, not a {node.id}")

@@ -74,7 +74,7 @@ def test_fault_55_a_tokenizer_that_brings_code_is_refused(load, write):
     [
         ("{pretrained_model_name_or_path: ., trust_remote_code: True}", "lets a file run code"),
         ("{pretrained_model_name_or_path: ., use_auth_token: x}", "unknown argument"),
-        ("[gpt2]", "nothing is fetched from a hub"),
+        ("[gpt2]", "nothing is downloaded"),
     ],
 )
 def test_a_tokenizer_is_not_fetched_and_runs_no_code(load, arguments, message):
@@ -123,12 +123,12 @@ def test_another_feature_than_text_can_be_read(load, files):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("{path: wikitext}", "nothing is fetched from a hub"),
-        ("{path: json}", "names no file; give data_files"),
+        ("{path: wikitext}", "nothing is downloaded"),
+        ("{path: json}", "does not name a file; give data_files"),
         ("{path: data/none.jsonl}", "there is no"),
         ("{path: 'data/*.gz'}", "matches data/*.gz"),
-        ("{path: 'data/../../*.jsonl'}", "goes upwards"),
-        ("{path: ../x.jsonl}", "stands outside the recipe's folder"),
+        ("{path: 'data/../../*.jsonl'}", "leaves its folder"),
+        ("{path: ../x.jsonl}", "is outside the recipe's folder"),
         ("{path: data}", "data is a folder"),
         ("{path: json, data_files: {train: data/a.jsonl}, split: tset}", "unknown split 'tset'"),
         ("{path: data/a.jsonl, streaming: True}", "unknown argument 'streaming'"),
@@ -159,7 +159,7 @@ def test_a_path_from_the_caller_may_lead_anywhere(tmp_path):
     for files in (file, str(file), [str(file)], "../elsewhere/d.jsonl", str(elsewhere / "*.jsonl")):
         assert load_recipe(recipe, {"files": files})["a"]["text"] == ["there"]
     recipe.write_text(said)
-    assert "stands outside" in refusal(load_recipe(recipe), "a")
+    assert "is outside" in refusal(load_recipe(recipe), "a")
     assert load_recipe(recipe, folders=[elsewhere])["a"]["text"] == ["there"]
 
 
@@ -243,7 +243,7 @@ def test_a_map_function_of_the_program_is_used_by_its_registered_name(load, data
 
 def test_a_dataset_that_is_none_is_refused(load):
     said = refusal(load(PACKED, tokenizer="byte", dataset=3), "train_dataset")
-    assert "path is 3, which names no file" in said
+    assert "path is 3, which does not name a file" in said
 
 
 # Examples

@@ -1,4 +1,4 @@
-"""Nodes to objects: built when they are asked for, and shared as their anchors say."""
+"""Builds objects from nodes, on first use; nodes that share an anchor share their object."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from quire.compat.recipes.folder import Reach
-from quire.compat.recipes.names import Function, is_own, needs_reach, resolve
-from quire.compat.recipes.nodes import children
-from quire.compat.recipes.problems import Unplaced, problem
+from quire.compat.recipes.errors import UnlocatedError, recipe_error
+from quire.compat.recipes.loaders import FileAccess, load_tokenizer
+from quire.compat.recipes.names import Function, is_own, needs_file_access, resolve
+from quire.compat.recipes.nodes import CALLS, PLAIN, Tag, children, read_tag
 from quire.compat.recipes.rendering import Rendered
-from quire.compat.recipes.tags import CALLS, PLAIN, Tag, read_tag
 from quire.errors import InvalidRecipe, MissingDependency, unknown_name
 
 Node = Any  # of PyYAML, which has no types
-Built = Any  # whatever a recipe says
+Built = Any  # whatever a recipe describes
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
@@ -31,28 +30,28 @@ class Builder:
     targets: Mapping[str, Node]
     rendered: Rendered
     variables: Mapping[str, Any]
-    reach: Reach
+    access: FileAccess
     _built: dict[int, Built] = field(default_factory=dict)
-    _under_way: list[str] = field(default_factory=list)
+    _in_progress: list[str] = field(default_factory=list)
 
     def check(self) -> None:
-        """Raise if any node has a tag or a name that is in no table; builds nothing."""
+        """Raise if any node has an unknown tag or name; builds nothing."""
         remedy = "use a known one, or register_name(…) in the program"
         for target, node in self._nodes():
-            with self._problems_of(node, remedy, target):
+            with self._located(node, remedy, target):
                 read_tag(node)
 
-    def asked(self) -> set[str]:
-        """The variables that any node asks for."""
+    def variables_used(self) -> set[str]:
+        """The variables that any node reads."""
         names: set[str] = set()
         for _, node in self._nodes():
             if read_tag(node).kind == "var":
-                with suppress(InvalidRecipe):  # whoever builds the node is told
-                    names.add(self._variable_terms(node)[0])
+                with suppress(InvalidRecipe):  # building the node raises it
+                    names.add(self._name_and_default(node)[0])
         return names
 
     def _nodes(self) -> Iterator[tuple[str, Node]]:
-        """Every node once, with the target that it was found in."""
+        """Every node once, with the target it was found in."""
         seen: set[int] = set()
         for target, top in self.targets.items():
             waiting = [top]
@@ -66,19 +65,19 @@ class Builder:
 
     def target(self, name: str) -> Built:
         """The object of a target."""
-        if name in self._under_way:
-            circle = " -> ".join([*self._under_way, name])
-            raise self._problem(self.targets[name], f"needs itself: {circle}", "untie the targets")
-        self._under_way.append(name)
+        if name in self._in_progress:
+            circle = " -> ".join([*self._in_progress, name])
+            raise self._error(self.targets[name], f"needs itself: {circle}", "break the cycle")
+        self._in_progress.append(name)
         try:
             return self._build(self.targets[name])
         finally:
-            self._under_way.pop()
+            self._in_progress.pop()
 
     def _build(self, node: Node) -> Built:
         tag = read_tag(node)
         if tag.kind == "scalar":
-            with self._problems_of(node, "quote the value"):
+            with self._located(node, "quote the value"):
                 return _CONSTRUCTOR.construct_object(node)
         if tag.kind == "factory":
             return self._call(node, tag)
@@ -99,42 +98,44 @@ class Builder:
         return tuple(items) if tag.kind == "tuple" else items
 
     def _pairs(self, node: Node) -> dict[Any, Node]:
-        """The values of a mapping by key; of a key that stands twice, the later one.
+        """The values of a mapping by key; the later one of a repeated key.
 
-        A child says a key again behind ``== super()`` to change what its parent said.
+        A child repeats a key after ``== super()`` to override its parent.
         """
         own: dict[Any, Node] = {}
         merged: dict[Any, Node] = {}
-        for key, value in node.value:  # of nothing behind !dict, the empty string
+        for key, value in node.value:  # the empty string if nothing follows !dict
             if key.tag == PLAIN + "merge":
                 for one in value.value if isinstance(value, yaml.SequenceNode) else [value]:
                     merged = self._pairs(self._mergeable(one)) | merged
             elif isinstance(key, yaml.ScalarNode):
                 own[self._build(key)] = value
             else:
-                raise self._problem(key, "a key is a collection", "use a name as the key")
+                raise self._error(key, "a key is a collection", "use a name as the key")
         return merged | own
 
     def _mergeable(self, node: Node) -> Node:
         is_empty = isinstance(node, yaml.ScalarNode) and not node.value
         if is_empty or (isinstance(node, yaml.MappingNode) and read_tag(node).kind == "dict"):
             return node
-        raise self._problem(node, "<< merges what is no mapping", "merge a !dict, by its alias")
+        raise self._error(
+            node, "<< merges something that is not a mapping", "merge a !dict, by its alias"
+        )
 
     def _variable(self, node: Node) -> Built:
-        name, default = self._variable_terms(node)
+        name, default = self._name_and_default(node)
         if name in self.variables:
             return self.variables[name]
         if default is None:
-            raise self._problem(
+            raise self._error(
                 node,
                 f"the variable {name!r} is not given and has no default",
-                f"pass it: load_recipe(path, variables={{{name!r}: …}}), or --var {name}=… at the "
-                "command",
+                f"pass it: load_recipe(path, variables={{{name!r}: …}}), or --var {name}=… on the "
+                "command line",
             )
         return self._build(default)
 
-    def _variable_terms(self, node: Node) -> tuple[str, Node | None]:
+    def _name_and_default(self, node: Node) -> tuple[str, Node | None]:
         """The name of a variable, and the node of its default."""
         if isinstance(node, yaml.MappingNode):
             pairs = self._pairs(node)
@@ -145,32 +146,29 @@ class Builder:
                 return str(node.value[0].value), node.value[1] if len(node.value) > 1 else None
         elif node.value:
             return str(node.value), None
-        raise self._problem(
-            node, "!var does not say which variable", 'write !var "name" or {name: …, default: …}'
+        raise self._error(
+            node, "!var does not name a variable", 'write !var "name" or {name: …, default: …}'
         )
 
     def _other_target(self, node: Node) -> Built:
         if node.value in self.targets:
             return self.target(node.value)
         error = unknown_name("target", node.value, self.targets)
-        raise self._problem(node, str(error), "name a target of this recipe")
+        raise self._error(node, str(error), "name a target of this recipe")
 
     def _call(self, node: Node, tag: Tag) -> Built:
         args, kwargs = self._arguments(node)
-        with self._problems_of(node, f"mend the arguments of {tag.name}"):
+        with self._located(node, f"fix the arguments of {tag.name}"):
             function = resolve(tag.name)
-            if needs_reach(tag.name):
-                args = [self.reach, *args]
+            if needs_file_access(tag.name):
+                args = [self.access, *args]
             bound = _bind(function, args, kwargs)
             if is_own(tag.name) and isinstance(bound.arguments.get("tokenizer"), str):
-                bound.arguments["tokenizer"] = self._tokenizer(bound.arguments["tokenizer"])
+                path = bound.arguments["tokenizer"]  # checked like any other path of the recipe
+                bound.arguments["tokenizer"] = load_tokenizer(self.access, path)
             if tag.kind == "partial":
                 return functools.partial(function, *bound.args, **bound.kwargs)
             return function(*bound.args, **bound.kwargs)
-
-    def _tokenizer(self, named: str) -> Built:
-        """A tokenizer's path goes through the same gate, wherever it stands."""
-        return resolve("quire.compat.recipes:load_tokenizer")(self.reach, named)
 
     def _arguments(self, node: Node) -> tuple[list[Built], dict[str, Built]]:
         if isinstance(node, yaml.SequenceNode):
@@ -178,7 +176,7 @@ class Builder:
         if isinstance(node, yaml.ScalarNode):
             if not node.value:
                 return [], {}
-            raise self._problem(
+            raise self._error(
                 node, f"the arguments are {node.value!r}", "give names and values, or a list"
             )
         pairs = self._pairs(node)
@@ -188,39 +186,41 @@ class Builder:
         else:
             args, kwargs = [], {key: self._build(value) for key, value in pairs.items()}
         if not isinstance(args, list) or not all(isinstance(key, str) for key in kwargs):
-            raise self._problem(node, "args is no list or kwargs has no names", "mend them")
+            raise self._error(
+                node, "args is not a list, or a key of kwargs is not a name", "fix them"
+            )
         return args, dict(kwargs)
 
     @contextmanager
-    def _problems_of(self, node: Node, remedy: str, target: str | None = None) -> Iterator[None]:
-        """Errors of what a recipe asks for, with the target, the file and the line."""
+    def _located(self, node: Node, remedy: str, target: str | None = None) -> Iterator[None]:
+        """Add the target, the file and the line to errors of what a recipe asks for."""
         try:
             yield
         except MissingDependency:
             raise
-        except Unplaced as error:
-            raise self._problem(node, error.what, error.remedy, target) from error
+        except UnlocatedError as error:
+            raise self._error(node, error.what, error.remedy, target) from error
         except Exception as error:
             known = isinstance(error, ValueError | TypeError)
             what = str(error) if known else f"{type(error).__name__}: {error}"
-            raise self._problem(node, what, remedy, target) from error
+            raise self._error(node, what, remedy, target) from error
 
-    def _problem(
+    def _error(
         self, node: Node, what: str, remedy: str, target: str | None = None
     ) -> InvalidRecipe:
-        name = target or (self._under_way[-1] if self._under_way else "")
-        place = self.rendered.place(node.start_mark.line)
-        return problem(place, f"target {name.partition('#')[0]!r}: {what}", remedy)
+        name = target or (self._in_progress[-1] if self._in_progress else "")
+        location = self.rendered.location(node.start_mark.line)
+        return recipe_error(location, f"target {name.partition('#')[0]!r}: {what}", remedy)
 
 
 def _bind(
     function: Function, args: list[Built], kwargs: dict[str, Built]
 ) -> inspect.BoundArguments:
-    """The arguments by name; for one that the callable does not have, the nearest is named."""
+    """The arguments by name; an unknown one is an error that suggests the nearest."""
     signature = inspect.signature(function)
     parameters = signature.parameters
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         for name in kwargs:
             if name not in parameters:
-                raise unknown_name("argument", name, [p for p in parameters if p != "reach"])
+                raise unknown_name("argument", name, [p for p in parameters if p != "access"])
     return signature.bind_partial(*args, **kwargs)

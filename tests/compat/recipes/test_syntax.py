@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.compat.recipes.dialect import DEFAULT_PARENT, as_jinja
+from quire.compat.recipes.syntax import DEFAULT_PARENT, as_jinja
 
 
 @pytest.mark.parametrize(

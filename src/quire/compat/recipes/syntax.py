@@ -1,6 +1,6 @@
-"""The line statements in which recipes are written, as plain Jinja, line for line.
+"""Translates the line statements of recipes to plain Jinja, line by line.
 
-A line of the output is the same line of the input, so that every later error can name it.
+Line n of the output comes from line n of the input, so that later errors can name the line.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 DEFAULT_PARENT = "types/training_script/causal_lm/causal_lm.yaml"
-"""What a recipe of sections extends when it names no parent."""
+"""The parent of a recipe that consists of sections and names no parent."""
 
 _STATEMENT = re.compile(r"\s*(--|<<|>>|==|=>)\s+(.*)")
 _SECTION = re.compile(r"(\s*)\[([A-Za-z_]\w*)\]\s*")
@@ -24,7 +24,7 @@ _FORMS = {
 
 
 def as_jinja(text: str) -> str:
-    """The recipe in Jinja's own syntax; a recipe of sections alone gets the default parent.
+    """The recipe in Jinja's own syntax; one that opens with a section gets the default parent.
 
     >>> print(as_jinja("-- if a: ## why\\n== b\\n-- endif"))
     {% if a: %}
@@ -42,11 +42,11 @@ def as_jinja(text: str) -> str:
 
 
 def _starts_with_section(text: str) -> bool:
-    """Whether the first line that says anything opens a section: such a recipe has no parent."""
+    """Whether the first line with content opens a section: such a recipe names no parent."""
     for line in text.split("\n"):
-        said = _without_comment(line).strip()
-        if said and not said.startswith("#"):
-            return bool(_SECTION.fullmatch(said))
+        content = _without_comment(line).strip()
+        if content and not content.startswith("#"):
+            return bool(_SECTION.fullmatch(content))
     return False
 
 
@@ -80,7 +80,7 @@ def _line(line: str, sections: list[tuple[int, str]]) -> str:
 
 
 def _closed(sections: list[tuple[int, str]], indent: int) -> str:
-    """The ends of the sections that a section at this indent closes: all but those around it."""
+    """The end tags of the sections that a section at this indent closes: all but its parents."""
     ends = ""
     while sections and sections[-1][0] >= indent:
         ends += f"{{% endblock {sections.pop()[1]} %}}"
@@ -88,7 +88,7 @@ def _closed(sections: list[tuple[int, str]], indent: int) -> str:
 
 
 def _without_comment(line: str) -> str:
-    """The line up to a ``##`` that stands outside quotes.
+    """The line up to a ``##`` outside quotes.
 
     >>> _without_comment("a: '1 ## 2' ## two")
     "a: '1 ## 2'"

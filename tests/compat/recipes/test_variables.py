@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quire.compat.recipes.asking import variables_asked
+from quire.compat.recipes.rendering import variables_used
 from quire.errors import InvalidRecipe
 
 
@@ -42,20 +42,20 @@ def test_the_error_names_the_file_the_known_variables_and_the_remedy(load):
         load("a: !var seed\nb: !var {name: size, default: 1}\n", sizes=3, seed=1)
     problem, remedy = str(caught.value).split("\n")
     assert problem.endswith(": unknown variable 'sizes'; did you mean 'size'? known: seed, size")
-    assert remedy == 'leave it out, or ask for it with !var "sizes"'
+    assert remedy == 'remove it, or use it: !var "sizes"'
 
 
 def test_a_recipe_that_asks_for_nothing_says_so(load):
-    with pytest.raises(InvalidRecipe, match="unknown variable 'seed'; the recipe asks for none"):
+    with pytest.raises(InvalidRecipe, match="'seed'; the recipe uses no variables"):
         load("a: 1\n", seed=1)
 
 
 def test_names_of_the_recipe_and_of_jinja_are_no_variables(write):
     text = "-- set x = 1\n-- for i in range(2)\na{{ i }}: {{ x + loop.index + size }}\n-- endfor\n"
-    assert variables_asked(write(text)) == {"size"}
+    assert variables_used(write(text)) == {"size"}
     child = write('-- extends "parent.yaml"\n[part]\n== super()\nb: {{ y }}\n', "child.yaml")
     write("a: 1\n-- block part\nc: 1\n-- endblock\n", "parent.yaml")
-    assert variables_asked(child) == {"y"}
+    assert variables_used(child) == {"y"}
 
 
 def test_what_no_branch_reads_may_be_broken(load, write):
@@ -67,7 +67,7 @@ def test_what_no_branch_reads_may_be_broken(load, write):
 
 
 def test_the_remedy_for_a_missing_variable_is_there_for_programs_and_commands(load):
-    with pytest.raises(InvalidRecipe, match=r"variables=\{'seed': …\}\), or --var seed=… at the"):
+    with pytest.raises(InvalidRecipe, match=r"variables=\{'seed': …\}\), or --var seed=… on the"):
         load("a: !var seed\n")["a"]
-    with pytest.raises(InvalidRecipe, match=r"variables=\{…\}, or --var name=… at the command"):
+    with pytest.raises(InvalidRecipe, match=r"variables=\{…\}, or --var name=… on the command"):
         load("a: {{ seed }}\n")
