@@ -43,8 +43,8 @@ def test_damage_is_found(both, bucket, client):
     client.put_object(Bucket=bucket, Key="out/data/stranger.parquet", Body=b"1")
     client.put_object(Bucket=bucket, Key="out/.quire/run.json", Body=b"{}")
     problems = "\n".join(verify_output(out).problems)
-    assert "shard-00001-000.parquet has other bytes" in problems
-    assert "data/stranger.parquet is there, but the manifest does not know it" in problems
+    assert "shard-00001-000.parquet has changed since it was written" in problems
+    assert "data/stranger.parquet exists but is not listed in the manifest" in problems
     assert ".quire is there" in problems
     client.delete_object(Bucket=bucket, Key=key)
     assert any("is missing" in problem for problem in verify_output(out).problems)

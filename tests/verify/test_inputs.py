@@ -108,7 +108,7 @@ def test_a_document_that_a_plan_of_an_index_leaves_out_needs_a_reason(tmp_path):
 
     forge(out, forget)
     found = [problem.partition(": ")[2] for problem in verify_output(out).problems]
-    reason = "are in no row, for no reason that the options give"
+    reason = "are in no row, which the options do not explain"
     assert f"tokens 0 to 3 of document 2 {reason}" in found
     assert f"tokens 0 to 8 of document 3 {reason}" in found
 
@@ -132,11 +132,11 @@ def test_one_reason_counted_as_another_is_seen(tmp_path):
                 dropped["unsupervised"] = dropped.pop("too_long")
 
     forge(out, rename)
-    assert [problem.partition(" are")[0] for problem in problems(out, path)] == [
-        "0 documents",
-        "1 documents",
-        "0 tokens",
-        "20 tokens",
+    assert [problem.partition(" as ")[0] for problem in problems(out, path)] == [
+        "the ledger counts 0 documents",
+        "the ledger counts 1 document",
+        "the ledger counts 0 tokens",
+        "the ledger counts 20 tokens",
     ]
 
 
@@ -149,7 +149,7 @@ def test_a_good_record_that_is_listed_as_bad_is_seen(tmp_path):
     digest = hashlib.sha256(listed.encode()).hexdigest()
     forge(out, lambda manifest: manifest["bad_records"].update(sha256=digest))
     assert problems(out, path, "byte")[:2] == [
-        "record 1 of input 0 is bad, but not listed as that",
+        "record 1 of input 0 is bad, but is not listed as bad",
         "record 2 of input 0 is listed as bad, but nothing is wrong with it",
     ]
 
@@ -288,7 +288,7 @@ def test_a_conversation_is_rendered_with_the_date_of_its_run(tmp_path, dated):
     pack(path, out, folder, max_length=128, messages_key="messages", chat_date="2024-07-26")
     assert problems(out, path, folder) == []
     forge(out, lambda manifest: manifest["options"].update(chat_date="2024-07-27"))
-    assert "are not what the input gives" in problems(out, path, folder)[0]
+    assert "differ from the input" in problems(out, path, folder)[0]
 
 
 def test_what_a_template_marks_as_trained_need_not_be_all_that_the_assistant_says(tmp_path):
@@ -331,7 +331,7 @@ def test_a_conversation_is_rendered_with_the_recorded_template(tmp_path):
     pack(path, out, tokenizer, max_length=128, messages_key="messages", assistant_only=False)
     assert problems(out, path, QWEN3) == [], "the folder has another template"
     forge(out, lambda manifest: manifest.pop("chat_template"))
-    assert "are not what the input gives" in problems(out, path, QWEN3)[0]
+    assert "differ from the input" in problems(out, path, QWEN3)[0]
 
 
 def test_another_tokenizer_file_is_refused(tmp_path):

@@ -1,0 +1,232 @@
+"""`verify_inputs`: find every token of the inputs in the output, or why it is missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quire.errors import CorruptFile, InvalidOption, QuireError
+from quire.printable import counted
+from quire.storage import AnyPath, Named, local_copy
+from quire.text import TokenizerLike
+from quire.verify.inputs.documents import Columns, make_encoder, read_documents
+from quire.verify.inputs.files import FILE_SHIFT, find_files
+from quire.verify.output.check import OutputReport
+from quire.verify.output.drops import ExpectedDrops, Span, dropped_by_shards
+from quire.verify.output.manifest import is_indexed, read_bad_records, read_manifest
+from quire.verify.output.shards import Ints, list_column
+
+_MOST_PROBLEMS = 100
+_SIGNS_OF_DAMAGE = (
+    AttributeError, LookupError, OSError, OverflowError, TypeError, ValueError, re.error,
+    pa.ArrowException,
+)  # fmt: skip
+"""What is raised if a part of the manifest or of a shard is missing, or of another type."""
+
+
+def verify_inputs(
+    report: OutputReport, inputs: Sequence[Named], tokenizer: TokenizerLike | None
+) -> OutputReport:
+    """The report of `verify_output`, extended by a comparison with the inputs.
+
+    Every document must be in the output token by token. What is missing must have a reason that
+    holds for the document itself, and the ledger must count it under that reason.
+    """
+    try:
+        _Comparison(report, read_manifest(report.path)).run(inputs, tokenizer)
+    except QuireError:
+        raise
+    except _SIGNS_OF_DAMAGE as error:
+        raise CorruptFile(
+            f"{report.path} cannot be compared with its inputs: {type(error).__name__} {error}; "
+            "its manifest or one of its files is damaged; run quire verify without --inputs"
+        ) from error
+    return report
+
+
+class _Comparison:
+    """An output and the report that its problems are added to."""
+
+    def __init__(self, report: OutputReport, manifest: Mapping[str, Any]) -> None:
+        if not manifest["options"]["keep_sources"]:
+            raise InvalidOption(
+                "the output does not record where its fragments come from (--no-source), so it "
+                "cannot be compared with inputs; pack again and keep the sources"
+            )
+        self._report = report
+        self._manifest = manifest
+        self._bad = {
+            (record["file_number"] << FILE_SHIFT) + record["record"]
+            for record in read_bad_records(report.path, manifest)
+        }
+
+    def run(self, inputs: Sequence[Named], tokenizer: TokenizerLike | None) -> None:
+        """Add what is wrong to the report."""
+        manifest, report = self._manifest, self._report
+        encoder = make_encoder(manifest, tokenizer)
+        stored = _StoredDocuments(report.path, manifest)
+        drops = ExpectedDrops(
+            manifest["options"],
+            prefix=int(encoder.bos is not None),
+            has_eos=encoder.eos is not None,
+            has_rows=not is_indexed(manifest),
+        )
+        report.compared = 0
+        for document, columns in read_documents(find_files(manifest, inputs), manifest, encoder):
+            if columns is None or document in self._bad:
+                drops.add_bad_record()
+                self._compare_bad(document, columns)
+            else:
+                self._compare(document, columns, stored.take(document), drops)
+        if stored.num_unknown():
+            self._add("the output holds documents that are not in the inputs")
+        for problem in [*self._input_problems(drops), *drops.problems(dropped_by_shards(manifest))]:
+            self._add(problem)
+        opening = manifest.get("documents", {}).get("opening")
+        prefixes = stored.prefixes | ({opening} if opening is not None else set())
+        if prefixes - {encoder.bos}:
+            self._add(f"fragments start with {prefixes - {encoder.bos}}, but BOS is {encoder.bos}")
+
+    def _input_problems(self, drops: ExpectedDrops) -> Iterator[str]:
+        for what, given in drops.input.items():
+            tallies = [shard["ledger"][what] for shard in self._manifest["shards"]]
+            count = sum(tally["input"] for tally in tallies)
+            if what == "tokens":  # the tokens of a bad record are unknown
+                count -= sum(tally["dropped"].get("bad_record", 0) for tally in tallies)
+            if count != given:
+                yield f"the inputs have {counted(given, what[:-1])}, but the ledger counts {count}"
+
+    def _compare_bad(self, document: int, columns: Columns | None) -> None:
+        if columns is not None:
+            self._add(f"{_name(document)} is listed as bad, but nothing is wrong with it")
+        elif document not in self._bad:
+            self._add(f"{_name(document)} is bad, but is not listed as bad")
+
+    def _compare(
+        self, document: int, given: Columns, found: Sequence[_Fragment], drops: ExpectedDrops
+    ) -> None:
+        self._report.compared = (self._report.compared or 0) + bool(found)
+        spans: list[Span] = []
+        for offset, columns in found:
+            stop = offset + len(columns["input_ids"])
+            wrong = [n for n in columns if not _equal(given[n][offset:stop], columns[n])]
+            if wrong:
+                what = "tokens" if wrong[0] == "input_ids" else wrong[0]
+                self._add(f"{_name(document)}: {what} {offset} to {stop} differ from the input")
+            spans.append((offset, stop))
+        length = len(given["input_ids"])
+        missing = drops.add_document(length, spans, given.get("labels"))
+        if missing is not None:
+            start, stop = missing
+            self._add(
+                f"{_name(document)}: tokens {start} to {stop} of {length} are missing, or present "
+                "although they should be dropped, which the options do not explain"
+            )
+
+    def _add(self, problem: str) -> None:
+        if len(self._report.problems) < _MOST_PROBLEMS:
+            self._report.problems.append(problem)
+
+
+class _Fragment(NamedTuple):
+    """A part of a document."""
+
+    offset: int
+    """Its first token in the document."""
+    columns: Columns
+
+
+class _Shard(NamedTuple):
+    """The fragments of a shard, ordered by document."""
+
+    documents: Ints
+    offsets: Ints
+    starts: Ints
+    stops: Ints
+    columns: Columns
+    """The values of all fragments; each fragment is the part from its start to its stop."""
+
+    def fragment(self, number: int) -> _Fragment:
+        """One of the fragments."""
+        part = slice(int(self.starts[number]), int(self.stops[number]))
+        columns = {name: values[part] for name, values in self.columns.items()}
+        return _Fragment(int(self.offsets[number]), columns)
+
+
+class _StoredDocuments:
+    """The documents of an output in input order; one shard is in memory at a time."""
+
+    def __init__(self, folder: AnyPath, manifest: Mapping[str, Any]) -> None:
+        rendered = ["labels"] if manifest["options"]["messages_column"] is not None else []
+        self._columns = list(dict.fromkeys(["input_ids", *manifest["columns"], *rendered]))
+        self._indexed = is_indexed(manifest)
+        special = manifest["ledger"]["tokens"]["special"]
+        self._prefix = int(not self._indexed and special > 0)
+        self.prefixes: set[int] = set()
+        """The tokens that fragments start with, if BOS was added to them."""
+        self._shards = self._read_all([folder / shard["file"] for shard in manifest["shards"]])
+        self._shard: _Shard | None = next(self._shards, None)
+        self._next = 0
+        self._unknown = 0
+
+    def take(self, document: int) -> list[_Fragment]:
+        """The fragments of a document."""
+        while self._shard is not None and self._next == len(self._shard.documents):
+            self._shard, self._next = next(self._shards, None), 0
+        if (shard := self._shard) is None:
+            return []
+        first, stop = np.searchsorted(shard.documents, [document, document + 1]).tolist()
+        if first < self._next:
+            return []
+        self._unknown += first - self._next
+        self._next = stop
+        return [shard.fragment(number) for number in range(first, stop)]
+
+    def num_unknown(self) -> int:
+        """Fragments of documents that were never asked for; call it when all others were."""
+        while self._shard is not None:
+            self._unknown += len(self._shard.documents) - self._next
+            self._shard, self._next = next(self._shards, None), 0
+        return self._unknown
+
+    def _read_all(self, paths: Sequence[AnyPath]) -> Iterator[_Shard]:
+        for path in paths:
+            with local_copy(path) as local:
+                shard = self._read(local)
+            yield shard
+
+    def _read(self, path: Path) -> _Shard:
+        table = pq.read_table(path, partitioning=None)
+        lists = {name: list_column(path.name, table, name) for name in self._columns}
+        columns = {name: values for name, (values, _) in lists.items()}
+        lengths = lists["input_ids"][1]
+        ends = np.cumsum(lengths)
+        if self._indexed:
+            documents = table["document_id"].to_numpy().astype(np.int64)
+            return _Shard(documents, np.zeros_like(ends), ends - lengths, ends, columns)
+        starts, per_row = list_column(path.name, table, "document_starts")
+        starts = starts + np.repeat(ends - lengths, per_row)
+        stops = np.append(starts[1:], ends[-1:])
+        if self._prefix:
+            self.prefixes |= set(columns["input_ids"][starts].tolist())
+        documents, _ = list_column(path.name, table, "document_ids")
+        offsets, _ = list_column(path.name, table, "document_offsets")
+        order = np.lexsort((offsets, documents))
+        starts = starts + self._prefix
+        return _Shard(documents[order], offsets[order], starts[order], stops[order], columns)
+
+
+def _equal(given: npt.NDArray[Any], stored: npt.NDArray[Any]) -> bool:
+    return np.array_equal(given, stored, equal_nan=stored.dtype.kind == "f")
+
+
+def _name(document: int) -> str:
+    file, record = document >> FILE_SHIFT, document & ((1 << FILE_SHIFT) - 1)
+    return f"record {record} of input {file}"

@@ -1,0 +1,287 @@
+"""The documents that inputs give: their tokens, and the columns that belong to them.
+
+Conversations are rendered by the tokenizer's own method. The tokenizer is shared with the packer,
+and so is the code that finds the assistant's turns; but the labels of messages that can be located
+in the text with certainty are derived independently.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.errors import InvalidDocument, InvalidOption
+from quire.storage import AnyPath, local_copy
+from quire.text import Tokenizer, TokenizerLike, as_tokenizer
+from quire.text.chat import conversation_encoder
+from quire.text.chat_date import FIXED_NOW, directives
+from quire.text.chat_template import ChatTokenizer, as_chat_tokenizer
+from quire.text.tokenizer import CalledTokenizer
+from quire.verify.inputs.files import FILE_SHIFT, Values, read_records
+
+Columns: TypeAlias = dict[str, npt.NDArray[Any]]
+"""The tokens of a document under ``input_ids``, and its other columns."""
+Mask: TypeAlias = npt.NDArray[np.bool]
+_BATCH = 256
+_IGNORED = -100
+_ZEROS_FROM = {"attention_mask": 0, "position_ids": 1}
+"""Columns in which a zero, from this token on, is a sign of padding or of several documents."""
+_PACKED = ("document_starts", "seq_lengths")
+_PER_TOKEN = (
+    *("labels", "loss_mask", "attention_mask", "token_type_ids", "assistant_masks"),
+    "completion_mask",
+)
+"""Columns that are packed whether or not they were requested."""
+_DATE_CALL = re.compile(r"""strftime_now\(\s*(?:format\s*=\s*)?(["'])(.*?)\1\s*\)""")
+_DATE_TEST = re.compile(r"strftime_now\s+is\s+(not\s+)?defined")
+_GENERATION_BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_CERTAIN = 16
+"""A message of this many characters that occurs once in the text can be located with certainty."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Encoder:
+    """How records become documents."""
+
+    keys: tuple[str, ...]
+    """The fields that are read."""
+    encode: Callable[[Sequence[Values | None]], Iterator[Columns | None]]
+    """The documents of some records; None for a bad record."""
+    bos: int | None = None
+    """The token before every fragment."""
+    eos: int | None = None
+    """The token after every document that is not empty."""
+
+
+def make_encoder(manifest: Mapping[str, Any], tokenizer: TokenizerLike | None) -> Encoder:
+    """The encoder for the options of the output."""
+    options = manifest["options"]
+    if options["pretokenized"]:
+        return _token_encoder(manifest)
+    if tokenizer is None:
+        raise InvalidOption(
+            "text can only be compared with tokens if the tokenizer is known; give the tokenizer "
+            "that packed the output (--tokenizer)"
+        )
+    _require_same_file(manifest, tokenizer)
+    if options["messages_column"] is None:
+        return _text_encoder(options, as_tokenizer(tokenizer))
+    return _chat_encoder(options, _with_template(tokenizer, manifest.get("chat_template")))
+
+
+def read_documents(
+    paths: Sequence[AnyPath], manifest: Mapping[str, Any], encoder: Encoder
+) -> Iterator[tuple[int, Columns | None]]:
+    """(number, columns) of every record of the inputs; None for bad records."""
+    most_bytes = manifest["options"]["max_record_bytes"]
+    for file, path in enumerate(paths):
+        with local_copy(path) as local:
+            kind = manifest["inputs"][file]["kind"]
+            records = read_records(local, kind, encoder.keys, most_bytes)
+            while batch := list(islice(records, _BATCH)):
+                documents = encoder.encode([values for _, values in batch])
+                for (record, _), columns in zip(batch, documents, strict=True):
+                    yield (file << FILE_SHIFT) + record, columns
+
+
+def _require_same_file(manifest: Mapping[str, Any], tokenizer: TokenizerLike) -> None:
+    """Raise if the tokenizer.json is not the one that packed the output."""
+    recorded = ((manifest.get("tokenizer") or {}).get("files") or {}).get("tokenizer.json")
+    if recorded is None or tokenizer == "byte" or not isinstance(tokenizer, str | os.PathLike):
+        return
+    file = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
+    if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != recorded:
+        raise InvalidOption(
+            f"{file} is not the tokenizer.json that packed this output: its SHA-256 is not "
+            f"{recorded}; give the original tokenizer"
+        )
+
+
+def _text_encoder(options: Mapping[str, Any], tokenizer: Tokenizer) -> Encoder:
+    bos = tokenizer.bos_token_id if options["add_bos"] else None
+    eos = tokenizer.eos_token_id if options["add_eos"] else None
+    key = options["text_column"]
+    cut = None if options["truncate_at"] is None else re.compile(options["truncate_at"])
+
+    def encode(records: Sequence[Values | None]) -> Iterator[Columns | None]:
+        given = [None if values is None else values.get(key) for values in records]
+        texts = [text if isinstance(text, str) else "" for text in given]
+        if cut is not None:
+            texts = [cut.split(text, maxsplit=1)[0] for text in texts]
+        encoded = tokenizer.encode_batch(texts)
+        pieces = np.split(encoded.tokens, np.cumsum(encoded.lengths)[:-1])
+        for text, tokens in zip(given, pieces, strict=True):
+            yield {"input_ids": _with_eos(tokens, bos, eos)} if isinstance(text, str) else None
+
+    return Encoder(keys=(key,), encode=encode, bos=bos, eos=eos)
+
+
+def _with_eos(tokens: npt.NDArray[Any], bos: int | None, eos: int | None) -> npt.NDArray[Any]:
+    """The tokens without any BOS that the text itself starts with, and with EOS."""
+    others = np.flatnonzero(tokens != bos) if bos is not None else np.arange(len(tokens))
+    content = tokens[others[0] :] if len(others) else tokens[:0]
+    return np.append(content, eos) if eos is not None and len(content) else content
+
+
+def _token_encoder(manifest: Mapping[str, Any]) -> Encoder:
+    columns = dict(manifest["columns"])
+    tokens_column = manifest["options"].get("tokens_column", "input_ids")
+    keys = {name: tokens_column if name == "input_ids" else name for name in columns}
+    # A column that the first record does not have would be lost, so it makes a record bad.
+    late = [] if manifest["options"]["columns"] else [n for n in _PER_TOKEN if n not in columns]
+    watched = sorted({*_ZEROS_FROM, *_PACKED, *late} - set(columns))
+
+    def encode_record(values: Values) -> Columns | None:
+        if not _is_one_document(values, list(keys.values())):
+            return None
+        if any(isinstance(values.get(name), list) and values[name] for name in late):
+            return None
+        lists = {name: values[key] for name, key in keys.items()}
+        if not all(_have_type(lists[name], kind) for name, kind in columns.items()):
+            return None
+        return {name: np.array(v, dtype=None if v else np.int64) for name, v in lists.items()}
+
+    return Encoder(keys=(*keys.values(), *watched), encode=_one_by_one(encode_record))
+
+
+def _one_by_one(
+    encode_record: Callable[[Values], Columns | None],
+) -> Callable[[Sequence[Values | None]], Iterator[Columns | None]]:
+    return lambda records: (None if values is None else encode_record(values) for values in records)
+
+
+def _is_one_document(values: Values, columns: Sequence[str]) -> bool:
+    """Whether a record is one document: lists of the same length, and no sign of packing."""
+    lists = [values.get(name) for name in columns]
+    if not all(isinstance(given, list) for given in lists):
+        return False
+    if len({len(given) for given in lists if given is not None}) > 1:
+        return False
+    if any(isinstance(values.get(name), list) for name in _PACKED):
+        return False
+    return not any(0 in (values.get(name) or [])[start:] for name, start in _ZEROS_FROM.items())
+
+
+def _have_type(values: Sequence[object], kind: str) -> bool:
+    """Whether all values fit a column of this Arrow type."""
+    types = set(map(type, values))
+    if kind == "bool":
+        return types <= {bool}
+    if kind in ("halffloat", "float", "double"):
+        return types <= {int, float}
+    limits = np.iinfo(kind)
+    return types <= {int} and all(limits.min <= value <= limits.max for value in cast(Any, values))
+
+
+def _with_template(tokenizer: TokenizerLike, template: object) -> ChatTokenizer:
+    """The tokenizer with the template of the manifest, if that records one (0.1.0 did not)."""
+    chat_tokenizer = as_chat_tokenizer(tokenizer)
+    if template is None:
+        return chat_tokenizer
+    own: Any = copy.copy(chat_tokenizer)
+    own.chat_template = template
+    return cast(ChatTokenizer, own)
+
+
+def _chat_encoder(options: Mapping[str, Any], tokenizer: ChatTokenizer) -> Encoder:
+    key, tools_key = options["messages_column"], options.get("tools_column")
+    date, assistant_only = options.get("chat_date"), options["assistant_only"]
+    renderer = _Renderer(tokenizer, date)
+    packer = conversation_encoder(tokenizer, assistant_only, date)
+
+    def encode_record(values: Values) -> Columns | None:
+        messages, tools = values.get(key), values.get(tools_key) if tools_key else None
+        if not isinstance(messages, list):
+            return None
+        try:
+            _, found = packer(messages, tools)
+        except InvalidDocument:
+            return None
+        ids, trained, untrained = renderer.render(messages, tools)
+        labels = np.array(found)
+        if assistant_only and len(labels) == len(ids):
+            labels = np.where(trained, ids, np.where(untrained, _IGNORED, labels))
+        return {"input_ids": ids, "labels": labels}
+
+    keys = (key,) if tools_key is None else (key, tools_key)
+    return Encoder(keys=keys, encode=_one_by_one(encode_record))
+
+
+class _Renderer:
+    """Conversations to tokens, by the tokenizer's own methods."""
+
+    def __init__(self, tokenizer: ChatTokenizer, date: str | None) -> None:
+        self._tokenizer: Any = tokenizer
+        self._encoder = CalledTokenizer(self._tokenizer)  # a call would change the caller's
+        self._date = None if date is None else datetime.datetime.fromisoformat(date)
+
+    def render(
+        self, messages: Sequence[Any], tools: object
+    ) -> tuple[npt.NDArray[np.int64], Mask, Mask]:
+        """Token ids, the tokens that are certainly the assistant's, and those that are others'.
+
+        A message is located by its text, if that is long enough and occurs once in the rendered
+        conversation. Where the template itself marks what is trained, nothing is certain: it need
+        not mark everything that the assistant says.
+        """
+        turns = [_without_nulls(message) for message in messages]
+        listed = json.loads(tools) if isinstance(tools, str) and tools else tools
+        given = {"tools": listed} if listed else {}
+        template = self._tokenizer.get_chat_template(**given)
+        text: str = self._tokenizer.apply_chat_template(
+            turns, tokenize=False, **self._with_date(template), **given
+        )
+        tokens, characters = self._encoder.encode_with_offsets(text)
+        offsets = np.array(characters, dtype=np.int64).reshape(-1, 2)
+        located = [] if _GENERATION_BLOCK.search(template) else turns
+        own, others = (_tokens_of(located, text, offsets, is_own) for is_own in (True, False))
+        return np.array(tokens, dtype=np.int64), own & ~others, others & ~own
+
+    def _with_date(self, template: str) -> dict[str, Any]:
+        """The template with the recorded date in place of today's."""
+        date = self._date
+        if date is None:
+            return {"chat_template": template}
+        dated = _DATE_CALL.sub(lambda match: repr(date.strftime(match[2])), template)
+        dated = _DATE_TEST.sub(lambda match: "false" if match[1] else "true", dated)
+        if "strftime_now" not in dated:
+            return {"chat_template": dated}
+        # The template computes the format, so it needs the function that the packer gives it.
+        return {"chat_template": FIXED_NOW + template, "quire_date": directives(date.date())}
+
+
+def _without_nulls(message: Any) -> Any:  # noqa: ANN401 - a JSON value
+    """A message without nulls, and with content."""
+    if not isinstance(message, dict):
+        return message
+    given = {key: value for key, value in message.items() if value is not None}
+    return {"content": "", **given} if "role" in given else given
+
+
+def _tokens_of(
+    turns: Sequence[Any], text: str, offsets: npt.NDArray[np.int64], is_own: bool
+) -> Mask:
+    """The tokens that are wholly inside a located message of the assistant, or of the others."""
+    inside = np.zeros(len(offsets), dtype=bool)
+    starts, stops = offsets.T
+    for turn in turns:
+        content = turn.get("content")
+        if isinstance(content, str) and (turn.get("role") == "assistant") is is_own:
+            content = content.strip()
+            if len(content) >= _CERTAIN and text.count(content) == 1:
+                first = text.index(content)
+                last = first + len(content)
+                inside |= (starts >= first) & (stops <= last) & (starts < stops)
+    return inside

@@ -1,0 +1,193 @@
+"""`verify_output`: recount every file of a packed dataset, and compare with its manifest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quire.errors import CorruptFile, QuireError, StorageError
+from quire.printable import counted
+from quire.storage import AnyPath, Named, as_path
+from quire.verify.output.manifest import (
+    bad_record_problems,
+    is_indexed,
+    read_manifest,
+    unlisted_files,
+    verified_file,
+)
+from quire.verify.output.plans import recount_documents, recount_plan
+from quire.verify.output.shards import Ints, Recount, mapped_problems, recount_rows
+
+_MOST_PROBLEMS = 20
+
+
+@dataclass(kw_only=True)
+class OutputReport:
+    """What was counted, and what is wrong; an output without problems is whole."""
+
+    path: AnyPath
+    shards: int = 0
+    plans: int = 0
+    """Plans of an index-only output, whose rows and tokens are those of its first plan."""
+    rows: int = 0
+    tokens: int = 0
+    documents: int = 0
+    """Documents with at least one token in a row; 0 if the output does not record its sources."""
+    compared: int | None = None
+    """Documents that were compared with the inputs, token by token."""
+    ledger: Mapping[str, Any] = field(default_factory=dict)
+    """The ledger of the manifest, which is recounted as far as the files allow."""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no problems."""
+        return not self.problems
+
+    def to_json(self) -> str:
+        """The report as one line of JSON."""
+        return json.dumps({**vars(self), "path": str(self.path), "ok": self.ok})
+
+
+def verify_output(path: Named) -> OutputReport:
+    """Recount every file of a packed dataset and compare it with the manifest.
+
+    Checks checksums, boundaries, row lengths, totals, the equation of the ledger, and that no two
+    fragments hold the same tokens of a document. One shard is in memory at a time.
+    """
+    folder = as_path(path)
+    try:
+        manifest = read_manifest(folder)
+        report = OutputReport(path=folder, ledger=manifest["ledger"])
+        report.problems += manifest["checksum_problems"]
+        report.problems += unlisted_files(folder, manifest)
+        (_recount_index if is_indexed(manifest) else _recount_rows)(report, manifest)
+        report.problems += bad_record_problems(folder, manifest)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, QuireError):
+            raise
+        raise CorruptFile(
+            f"{folder / 'manifest.json'} is damaged: {type(error).__name__} {error}"
+        ) from error
+    return report
+
+
+def _recount_rows(report: OutputReport, manifest: Mapping[str, Any]) -> None:
+    """Every shard of rows, and their totals."""
+
+    def recount(shard: Mapping[str, Any], table: pa.Table) -> Recount:
+        return recount_rows(shard["file"], table, manifest["options"], shard["ledger"])
+
+    for found in _recount_shards(report, manifest, "rows", recount):
+        report.rows += found.rows
+        report.tokens += found.tokens
+        report.documents += found.documents
+    for name in ("rows", "tokens"):
+        if manifest[name] != (count := getattr(report, name)):
+            total = counted(count, name[:-1])
+            report.problems.append(f"the shards have {total}, the manifest says {manifest[name]}")
+    sums: dict[tuple[str, ...], int] = {}
+    for shard in manifest["shards"]:
+        for key, value in _flat(shard["ledger"]):
+            sums[key] = sums.get(key, 0) + value
+    total_ledger = dict(_flat(manifest["ledger"]))
+    if any(sums.get(key, 0) != total_ledger.get(key, 0) for key in sums | total_ledger):
+        report.problems.append("the ledgers of the shards do not add up to that of the manifest")
+
+
+def _recount_index(report: OutputReport, manifest: Mapping[str, Any]) -> None:
+    """Every shard of documents, then every plan with the documents' lengths."""
+    about, lengths = manifest["documents"], [np.zeros(0, dtype=np.int64)]
+
+    def recount(shard: Mapping[str, Any], table: pa.Table) -> Recount:
+        found, own = recount_documents(shard["file"], table, manifest["options"], shard["ledger"])
+        lengths.append(own)
+        if about["has_labels"] is not ("labels" in table.column_names):
+            found.problems.append(
+                "has labels and the manifest says that it has none, or vice versa"
+            )
+        return found
+
+    totals = _recount_shards(report, manifest, "documents", recount)
+    for name, count in (
+        ("count", sum(found.rows for found in totals)),
+        ("tokens", sum(found.tokens for found in totals)),
+    ):
+        if about[name] != count:
+            report.problems.append(f"documents: {name} is {count}, not {about[name]}")
+    every: Ints = np.concatenate(lengths)
+    for number, entry in enumerate(manifest["plans"]):
+        try:
+            found = recount_plan(report.path, entry, every, manifest)
+        except CorruptFile as error:
+            report.problems.append(str(error))
+            continue
+        report.plans += 1
+        report.problems += [f"{entry['file']}: {p}" for p in found.problems[:_MOST_PROBLEMS]]
+        if number == 0:
+            report.rows, report.tokens = found.rows, found.tokens
+            report.documents = found.documents
+    report.problems += _plan_list_problems(manifest)
+
+
+def _recount_shards(
+    report: OutputReport,
+    manifest: Mapping[str, Any],
+    unit: str,
+    recount: Callable[[Mapping[str, Any], pa.Table], Recount],
+) -> list[Recount]:
+    """What every readable shard holds, a row of its table being one `unit`."""
+    last_document, totals = -1, []
+    for shard in manifest["shards"]:
+        try:
+            table = _read_shard(report.path, shard)
+            found = recount(shard, table)
+        except CorruptFile as error:
+            report.problems.append(str(error))
+            continue
+        found.problems += mapped_problems(report.path, manifest, shard, table)
+        found.compare({unit: found.rows, "tokens": found.tokens}, shard)
+        if found.first_document is not None and found.first_document <= last_document:
+            found.problems.append("holds documents that an earlier shard holds, too")
+        last_document = max(last_document, found.last_document or 0)
+        report.problems += [f"{shard['file']}: {p}" for p in found.problems[:_MOST_PROBLEMS]]
+        totals.append(found)
+    report.shards = len(totals)
+    return totals
+
+
+def _read_shard(folder: AnyPath, shard: Mapping[str, Any]) -> pa.Table:
+    try:
+        with verified_file(folder, shard) as path:
+            return pq.read_table(path, partitioning=None)
+    except StorageError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptFile(f"{shard['file']} cannot be read: {error}") from error
+
+
+def _plan_list_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
+    first, plans = manifest["plans"][0], manifest["plans"]
+    for name in ("rows", "tokens", "ledger"):
+        if manifest[name] != first[name]:
+            yield f"{name} of the manifest are not those of its first plan"
+    if any(manifest["options"][name] != value for name, value in first["options"].items()):
+        yield "options of the manifest are not those of its first plan"
+    names = [plan["name"] for plan in plans]
+    files = [plan["file"] for plan in plans]
+    if len(set(names)) != len(names) or files != [f"plans/{name}.arrow" for name in names]:
+        yield "plans of the manifest share a name, or have a file of another name"
+
+
+def _flat(ledger: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[Any, int]]:
+    for key, value in ledger.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, (*path, key))
+        else:
+            yield (*path, key), value

@@ -1,0 +1,304 @@
+"""Recount the rows of one shard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.errors import CorruptFile
+from quire.printable import counted
+from quire.storage import AnyPath, RemotePath
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Lists: TypeAlias = tuple[npt.NDArray[Any], Ints]
+"""A column of lists: all values end to end, and the length of each list."""
+_MAPPED = ".mapped"
+
+
+@dataclass(kw_only=True)
+class Recount:
+    """What a shard or a plan holds, and what is wrong with it."""
+
+    rows: int
+    tokens: int
+    documents: int = 0
+    first_document: int | None = None
+    last_document: int | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def compare(self, counts: Mapping[str, int], recorded: Mapping[str, Any]) -> None:
+        """Add a problem for every count that the manifest has otherwise."""
+        for name, count in counts.items():
+            if recorded.get(name) != count:
+                found = counted(count, name.removesuffix("s"))
+                self.problems.append(f"has {found} but the manifest says {recorded.get(name)}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fragments:
+    """The fragments of some rows, row after row."""
+
+    per_row: Ints
+    sizes: Ints
+    """Tokens that each takes up in its row, the prefix included."""
+    prefix: int
+    """Special tokens at the start of each."""
+    documents: Ints | None = None
+    offsets: Ints | None = None
+    """The first token of each within its document."""
+
+    def row_lengths(self) -> Ints:
+        """Tokens in each row."""
+        ends = np.append(0, np.cumsum(self.sizes))
+        return np.diff(ends[np.append(0, np.cumsum(self.per_row))])
+
+
+def list_column(name: str, table: pa.Table, column: str) -> Lists:
+    """The values of a column of lists; CorruptFile, with the file's name, if it has others."""
+    if column not in table.column_names:
+        raise CorruptFile(f"{name} has no column {column}")
+    lists = table[column]
+    is_list = pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)
+    values = pc.list_flatten(lists).combine_chunks() if is_list else lists
+    if not is_list or lists.null_count or values.null_count:
+        raise CorruptFile(f"{name} has nulls, or values that are not lists of numbers, in {column}")
+    lengths = pc.list_value_length(lists).to_numpy().astype(np.int64)
+    return values.to_numpy(zero_copy_only=False), lengths
+
+
+def recount_rows(
+    name: str, table: pa.Table, options: Mapping[str, Any], ledger: Mapping[str, Any]
+) -> Recount:
+    """What the rows of one shard hold: boundaries, limits, and every count of the ledger."""
+    needed = ["input_ids", "document_starts"]
+    needed += ["document_ids", "document_offsets"] if options["keep_sources"] else []
+    names = dict.fromkeys([*needed, *table.column_names])
+    columns = {column: list_column(name, table, column) for column in names}
+    tokens, lengths = columns["input_ids"]
+    found = Recount(rows=table.num_rows, tokens=len(tokens))
+    found.problems += _column_problems(columns)
+    if found.problems:
+        return found  # the rest relies on boundaries
+    starts, per_row = columns["document_starts"]
+    ends = np.append(starts[1:], 0).astype(np.int64)[: len(starts)]
+    ends[np.cumsum(per_row) - 1] = lengths
+    has_sources = options["keep_sources"]
+    fragments = Fragments(
+        per_row=per_row,
+        sizes=ends - starts,
+        prefix=int(ledger["tokens"]["special"] > 0),
+        documents=columns["document_ids"][0] if has_sources else None,
+        offsets=columns["document_offsets"][0] if has_sources else None,
+    )
+    found.problems += ledger_problems(ledger, options)
+    recount_fragments(found, fragments, options, ledger)
+    first = tokens[np.repeat(np.cumsum(lengths) - lengths, per_row) + starts]
+    if fragments.prefix and (first != first[:1]).any():
+        found.problems.append("has fragments that do not start with the same token (BOS)")
+    return found
+
+
+def recount_fragments(
+    found: Recount, fragments: Fragments, options: Mapping[str, Any], ledger: Mapping[str, Any]
+) -> None:
+    """Add what the rows break of their limits, and what their ledger counts otherwise."""
+    lengths = fragments.row_lengths()
+    found.problems += _limit_problems(lengths, fragments.per_row, options)
+    num_fragments, num_places = len(fragments.sizes), found.rows * int(options["max_length"])
+    special = fragments.prefix * num_fragments
+    counts = {"special": special, "padding": num_places - found.tokens}
+    tokens = ledger["tokens"]
+    if fragments.documents is not None and fragments.offsets is not None:
+        sizes = fragments.sizes - fragments.prefix
+        counts |= _recount_documents(
+            found, fragments.documents, fragments.offsets, sizes, options, ledger
+        )
+    elif (said := tokens["emitted"] + tokens["overlap"] + special) != found.tokens:
+        message = f"has {counted(found.tokens, 'token')} but its ledger counts {said}"
+        found.problems.append(message)
+    for kind, count in counts.items():
+        if tokens[kind] != count:
+            told = counted(count, f"{kind} token")
+            message = f"has {told} but its ledger counts {tokens[kind]}"
+            found.problems.append(message)
+
+
+def ledger_problems(ledger: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[str]:
+    """Whether input equals emitted plus dropped, for reasons that the options allow."""
+    for what in ("documents", "tokens"):
+        tally = ledger[what]
+        counts = {name: count for name, count in tally.items() if name != "dropped"}
+        for name, count in (counts | tally["dropped"]).items():
+            if type(count) is not int or count < 0:
+                yield f"its ledger counts {count!r:.40} {what} as {name}, which is not a count"
+                return
+        accounted = tally["emitted"] + sum(tally["dropped"].values())
+        if tally["pending"]:
+            pending = counted(tally["pending"], f"pending {what[:-1]}")
+            yield f"its ledger counts {pending}, but the output is finished"
+        if tally["input"] != accounted:
+            given = counted(tally["input"], f"input {what[:-1]}")
+            yield f"its ledger counts {given} but accounts for {accounted}"
+        for reason in sorted(set(tally["dropped"]) - _possible_reasons(options, what)):
+            if tally["dropped"][reason]:
+                yield f"{what} are counted as {reason}, which these options never drop"
+
+
+def mapped_problems(
+    folder: AnyPath, manifest: Mapping[str, Any], shard: Mapping[str, Any], table: pa.Table
+) -> Iterator[str]:
+    """A problem if the memory-mapped copy, which readers use instead of the shard, differs.
+
+    Readers keep the copies of remote datasets elsewhere, under the SHA-256 of what they fetched.
+    """
+    if isinstance(folder, RemotePath):
+        return
+    path = folder / _MAPPED / f"{Path(shard['file']).stem}.arrow"
+    if not _is_trusted(path, manifest):
+        return  # readers make it again
+    try:
+        with pa.memory_map(str(path)) as source:
+            mapped = pa.ipc.open_file(source).read_all()
+            mapped.validate(full=True)
+            same = mapped.schema.equals(table.schema) and all(
+                _same_lists(mapped, table, column) for column in table.column_names
+            )
+    except (pa.ArrowException, OSError, ValueError):
+        same = False
+    if not same:
+        where = path.relative_to(folder)
+        yield f"its memory-mapped copy {where} holds something else; remove {_MAPPED}"
+
+
+def _column_problems(columns: Mapping[str, Lists]) -> Iterator[str]:
+    tokens, lengths = columns["input_ids"]
+    starts, counts = columns["document_starts"]
+    for name, values in (("input_ids", tokens), ("document_starts", starts)):
+        if len(values) and values.dtype.kind not in "iu":
+            yield f"has {name} of type {values.dtype}, which are not integers"
+            return
+    if (lengths < 1).any():
+        yield f"row {int(np.argmin(lengths))} has no token"
+    yield from token_problems(tokens)
+    yield from _start_problems(starts.astype(np.int64), counts, lengths)
+    for name, (_, other) in columns.items():
+        like = "document_starts" if name.startswith("document_") else "input_ids"
+        if (other != columns[like][1]).any():
+            yield f"has rows with a different number of {name} than of {like}"
+
+
+def token_problems(tokens: npt.NDArray[Any]) -> Iterator[str]:
+    """A problem if a token id is negative."""
+    if len(tokens) and tokens.min() < 0:
+        yield f"has a token id {tokens.min()}"
+
+
+def _start_problems(starts: Ints, counts: Ints, lengths: Ints) -> Iterator[str]:
+    if (counts < 1).any():
+        yield f"row {int(np.argmin(counts))} has no document_starts"
+        return
+    row = np.repeat(np.arange(len(counts)), counts)
+    first = starts[np.cumsum(counts) - counts]
+    falls = (np.diff(starts) <= 0) & (np.diff(row) == 0)
+    outside = starts >= lengths[row]
+    for wrong, where, problem in (
+        (first != 0, np.arange(len(counts)), "document_starts do not begin with 0"),
+        (falls, row, "document_starts do not increase"),
+        (outside, row, "a document starts after the end of the row"),
+    ):
+        if wrong.any():
+            yield f"row {int(where[int(np.argmax(wrong))])}: {problem}"
+
+
+def _limit_problems(
+    lengths: Ints, fragments_per_row: Ints, options: Mapping[str, Any]
+) -> Iterator[str]:
+    most = options["max_documents_per_row"] or int(fragments_per_row.max(initial=0))
+    for values, limit, unit, is_most in (
+        (lengths, options["max_length"], "token", True),
+        (lengths, options["min_length"], "token", False),
+        (fragments_per_row, most, "fragment", True),
+    ):
+        wrong = values > int(limit) if is_most else values < int(limit)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            compared = "more" if is_most else "fewer"
+            yield f"row {row} has {counted(int(values[row]), unit)}, {compared} than {limit}"
+
+
+def _possible_reasons(options: Mapping[str, Any], what: str) -> set[str]:
+    """What documents, or tokens, can be dropped for."""
+    has_labels = options["pretokenized"] or options["messages_column"] is not None
+    drops_long = options["drop_longer_than"] is not None or options["overlong"] == "drop"
+    possible = {
+        "empty": what == "documents",
+        "bad_record": True,
+        "unsupervised": has_labels,
+        "too_long": drops_long,
+        "truncated": what == "tokens" and options["overlong"] in ("truncate", "truncate_left"),
+        "row_too_short": int(options["min_length"]) > 1,
+    }
+    return {reason for reason, is_possible in possible.items() if is_possible}
+
+
+def _recount_documents(
+    found: Recount,
+    ids: Ints,
+    offsets: Ints,
+    lengths: Ints,
+    options: Mapping[str, Any],
+    ledger: Mapping[str, Any],
+) -> dict[str, int]:
+    """Tokens emitted and repeated; no token may occur twice except in the overlap of a stride."""
+    found.documents = len(np.unique(ids))
+    if len(ids):
+        found.first_document, found.last_document = int(ids.min()), int(ids.max())
+    if (offsets < 0).any() or (lengths < 1).any():
+        found.problems.append("has a fragment without content, or at a negative offset")
+        return {}
+    # After a fragment shorter than the stride, the next one begins where that one began.
+    order = np.lexsort((offsets + lengths, offsets, ids))
+    ids, offsets, stops = ids[order], offsets[order], (offsets + lengths)[order]
+    continues = np.append(False, ids[1:] == ids[:-1])[: len(ids)]
+    before = np.where(continues, np.append(0, stops)[: len(stops)], 0)
+    overlap = np.where(continues, np.maximum(0, before - offsets), 0)
+    twice = continues & ((overlap > int(options["stride"])) | (stops <= before))
+    if twice.any():
+        document = int(ids[int(np.argmax(twice))])
+        found.problems.append(f"holds tokens of document {document} twice")
+    skipped = int(np.maximum(0, offsets - before).sum())
+    if skipped > sum(ledger["tokens"]["dropped"].values()):
+        lost = counted(skipped, "token")
+        found.problems.append(f"lacks {lost} between fragments, more than its ledger counts")
+    if (said := ledger["documents"]["emitted"]) != found.documents:
+        documents = counted(found.documents, "document")
+        found.problems.append(f"has {documents} but its ledger counts {said}")
+    return {"emitted": int((stops - offsets - overlap).sum()), "overlap": int(overlap.sum())}
+
+
+def _is_trusted(path: Path, manifest: Mapping[str, Any]) -> bool:
+    """Whether a reader would use this copy."""
+    try:
+        index = json.loads((path.parent / "index.json").read_bytes())
+        shards: Sequence[Mapping[str, Any]] = manifest["shards"]
+        return path.is_file() and bool(index["sha256"] == [shard["sha256"] for shard in shards])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _same_lists(one: pa.Table, other: pa.Table, column: str) -> bool:
+    try:
+        values, lengths = list_column("", one, column)
+        others, other_lengths = list_column("", other, column)
+    except CorruptFile:
+        return bool(one[column].equals(other[column]))
+    same = np.array_equal(values, others, equal_nan=values.dtype.kind == "f")
+    return same and np.array_equal(lengths, other_lengths)
