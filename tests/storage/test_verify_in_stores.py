@@ -45,7 +45,7 @@ def test_damage_is_found(both, bucket, client):
     problems = "\n".join(verify_output(out).problems)
     assert "shard-00001-000.parquet has changed since it was written" in problems
     assert "data/stranger.parquet exists but is not listed in the manifest" in problems
-    assert ".quire is there" in problems
+    assert ".quire exists" in problems
     client.delete_object(Bucket=bucket, Key=key)
     assert any("is missing" in problem for problem in verify_output(out).problems)
 

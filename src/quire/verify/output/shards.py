@@ -58,7 +58,8 @@ class Fragments:
     def row_lengths(self) -> Ints:
         """Tokens in each row."""
         ends = np.append(0, np.cumsum(self.sizes))
-        return np.diff(ends[np.append(0, np.cumsum(self.per_row))])
+        lengths: Ints = np.diff(ends[np.append(0, np.cumsum(self.per_row))])
+        return lengths
 
 
 def list_column(name: str, table: pa.Table, column: str) -> Lists:
