@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
+import hashlib
+import io
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from quire.files import leftovers_swept, make_folder, whole_file
+from quire.files import leftovers_swept, make_folder, sha256_of, whole_file
 
 
 def test_39_a_new_folder_and_those_above_it_are_synced(tmp_path, monkeypatch):
@@ -131,3 +134,26 @@ def test_an_error_in_the_block_comes_through_and_the_lock_is_given_back(crowded)
     with pytest.raises(ValueError, match="broken"), leftovers_swept(crowded / "a[1].json"):
         raise ValueError("broken")
     assert descriptors() == before
+
+
+class Counting:
+    """A file that records the size of every read."""
+
+    def __init__(self, data):
+        self.data, self.asked = data, []
+
+    def open(self, mode):
+        assert mode == "rb"
+        file = io.BytesIO(self.data)
+        real = file.read
+        file.read = lambda size: self.asked.append(size) or real(size)
+        return contextlib.closing(file)
+
+
+def test_a_large_file_is_hashed_block_by_block_and_a_missing_one_has_no_hash(tmp_path):
+    file = Counting(b"quire" * 1_000_000)
+    assert sha256_of(file) == hashlib.sha256(file.data).hexdigest()
+    assert file.asked == [1 << 22] * 3
+    (tmp_path / "a").write_bytes(b"quire")
+    assert sha256_of(tmp_path / "a") == hashlib.sha256(b"quire").hexdigest()
+    assert sha256_of(tmp_path / "none") is None

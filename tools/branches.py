@@ -17,11 +17,11 @@ from typing import Any
 
 MODULES = (
     "boundaries/*",
-    "dataset/corpus/commits.py",
-    "dataset/corpus/document_shard.py",
-    "dataset/corpus/manifest.py",
-    "dataset/corpus/output.py",
-    "dataset/corpus/shards.py",
+    "corpus/commits.py",
+    "corpus/document_shard.py",
+    "corpus/manifest.py",
+    "corpus/output.py",
+    "corpus/shards.py",
     "files.py",
     "labels.py",
     "ledger.py",

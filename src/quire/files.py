@@ -1,30 +1,33 @@
-"""Files that appear whole or not at all."""
+"""Files that are written as a whole or not at all, and their hashes."""
 
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from quire.storage import Named, RemotePath
+from quire.storage import AnyPath, Named, RemotePath
+
+_BLOCK = 1 << 22
 
 
 @contextmanager
 def whole_file(path: Named) -> Iterator[Path]:
-    """A temporary path beside the given one, which takes its name when the block ends well.
+    """A temporary path in the same folder, renamed to the given one if the block succeeds.
 
-    Synced before and after the rename, so that a crash leaves the old file or the new one. What is
-    meant for a store is written on the local disk, and goes there as one object.
+    It is synced before and after the rename, so a crash leaves the old file or the new one. A file
+    for a store is written to the local disk first, then uploaded as one object.
     """
     if isinstance(path, RemotePath):
         with path.written_whole() as local:
             yield local
         return
     target = Path(path)
-    # Several machines may write to one folder, where a process's number is not its own.
+    # Process ids are not unique where several machines write to one folder.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         yield temporary
@@ -37,15 +40,15 @@ def whole_file(path: Named) -> Iterator[Path]:
 
 @contextmanager
 def leftovers_swept(path: str | os.PathLike[str]) -> Iterator[None]:
-    """The temporary files of those who died while they wrote this path are gone in the block.
+    """Remove temporary files that killed writers of this path left, before the block runs.
 
-    For what one process writes again and again at one place. They are left alone while another
-    one is in such a block in the same folder: the living hold a lock, and the dead hold none.
+    For files that are written repeatedly. Nothing is removed while another process is in such a
+    block in the same folder: a live writer holds a lock, a dead one does not.
     """
     target = Path(path)
     descriptor = os.open(target.parent, os.O_RDONLY)
     try:
-        with suppress(ImportError, OSError):  # where no folder can be locked, what is left stays
+        with suppress(ImportError, OSError):  # folders that cannot be locked are not swept
             _sweep(target, descriptor)
         yield
     finally:
@@ -64,14 +67,26 @@ def _sweep(target: Path, folder: int) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder and those above it, where they are missing, so that a crash keeps them.
+    """Create the folder and its missing parents, and sync them so that they survive a crash.
 
-    What is synced inside a folder is lost with it where its own name was never synced.
+    Synced files are lost with their folder if the folder's own name was never synced.
     """
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for one in missing:
         _sync(one.parent)
+
+
+def sha256_of(path: AnyPath) -> str | None:
+    """SHA-256 of a file; None if there is no such file."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except FileNotFoundError:
+        return None
+    return digest.hexdigest()
 
 
 def _sync(path: Path) -> None:

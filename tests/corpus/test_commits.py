@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import itertools
 import json
 import threading
@@ -17,7 +15,6 @@ from quire.corpus.commits import (
     finished,
     read_commits,
     require_standing,
-    sha256_of,
     write_commit,
 )
 from quire.corpus.readers.batches import BadRecord
@@ -274,26 +271,3 @@ def test_shards_that_this_process_does_not_see_are_an_error(out, remote, stored)
 def test_a_partition_is_finished_when_all_its_pieces_stand_up_to_the_last(pieces, expected):
     commits = [commit_of(partition=p, piece=n, last=last) for p, n, last in pieces]
     assert finished(iter(commits)) == expected
-
-
-class Counting:
-    """A file of some bytes, that notes how many are asked for at once."""
-
-    def __init__(self, data):
-        self.data, self.asked = data, []
-
-    def open(self, mode):
-        assert mode == "rb"
-        file = io.BytesIO(self.data)
-        real = file.read
-        file.read = lambda size: self.asked.append(size) or real(size)
-        return contextlib.closing(file)
-
-
-def test_a_large_file_is_hashed_block_by_block_and_a_missing_one_has_no_hash(out):
-    file = Counting(b"quire" * 1_000_000)
-    assert sha256_of(file) == hashlib.sha256(file.data).hexdigest()
-    assert file.asked == [1 << 22] * 3
-    (out / "a").write_bytes(b"quire")
-    assert sha256_of(out / "a") == hashlib.sha256(b"quire").hexdigest()
-    assert sha256_of(out / "none") is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,17 +16,13 @@ from quire.corpus.manifest import (
     make_header,
     make_index_manifest,
     make_manifest,
-    read_json,
     require_same,
     write_bad_records,
-    write_json,
-    write_manifest,
 )
 from quire.corpus.options import CorpusOptions
 from quire.corpus.readers.batches import BadRecord
-from quire.errors import CorruptFile, OutputError, StorageError
+from quire.errors import OutputError
 from quire.ledger import Ledger, LedgerImbalance, Tally, TokenTally
-from quire.storage import RemotePath, as_path
 
 
 def ledger_of(tokens: int) -> Ledger:
@@ -98,13 +93,6 @@ def test_the_header_is_all_that_decides_the_bytes(index_only, name):
         "fingerprint": FINGERPRINT,
         "inputs": [file.to_dict()],
     }
-
-
-def test_a_manifest_is_written_with_the_checksum_of_all_it_says(tmp_path):
-    written = write_manifest(tmp_path / "a.json", {"rows": 1, "checksum": "of an earlier one"})
-    digest = hashlib.sha256(b'{"rows":1}').hexdigest()
-    assert written == {"rows": 1, "checksum": digest}
-    assert json.loads((tmp_path / "a.json").read_text()) == written
 
 
 def test_the_manifest_of_rows_sums_its_shards():
@@ -201,42 +189,3 @@ def test_a_run_under_other_terms_is_refused_with_the_first_ten(tmp_path):
             require_same(Path("out"), dict.fromkeys(names, 1), dict.fromkeys(names, 2))
         shown = "; ".join(f"{name} is 1 there and 2 here" for name in "abcdefghij")
         assert f"terms: {shown}{end}; resume with those" in str(raised.value)
-
-
-# JSON on a disk
-
-
-def test_json_is_written_whole_with_sorted_keys_and_read_back(tmp_path):
-    write_json(tmp_path / "a.json", {"b": 1, "a": {"é": [1]}})
-    assert (tmp_path / "a.json").read_bytes() == (
-        b'{\n "a": {\n  "\\u00e9": [\n   1\n  ]\n },\n "b": 1\n}\n'
-    )
-    assert read_json(tmp_path / "a.json") == {"b": 1, "a": {"é": [1]}}
-
-
-@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_is_a_corrupt_file(tmp_path, content):
-    (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(CorruptFile) as raised:
-        read_json(tmp_path / "a.json")
-    assert str(raised.value).startswith(f"{tmp_path / 'a.json'} cannot be read: ")
-
-
-def test_what_is_no_object_and_what_is_missing_are_named(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps([1]))
-    with pytest.raises(CorruptFile) as raised:
-        read_json(tmp_path / "a.json")
-    assert str(raised.value) == f"{tmp_path / 'a.json'} holds list, not an object"
-    with pytest.raises(CorruptFile, match=r"cannot be read: .*No such file"):
-        read_json(tmp_path / "none.json")
-
-
-def test_a_store_that_fails_is_not_taken_for_a_corrupt_file(monkeypatch):
-    path = as_path("memory://manifests/a.json")
-
-    def fail(*_, **__):
-        raise StorageError("the store cannot be reached")
-
-    monkeypatch.setattr(RemotePath, "read_text", fail)
-    with pytest.raises(StorageError, match="the store cannot be reached"):
-        read_json(path)

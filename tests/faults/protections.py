@@ -34,13 +34,13 @@ _PROCESS = "faults/test_pack_process.py::test_"
 _STATE = "stream/test_state.py::test_"
 _FOUND = "fuzz/test_found.py::test_"
 _IMAGES = "vision/test_refused_images.py::test_"
-_JSON = "documents/json_records.py"
-_LINES = "dataset/corpus/readers/json_lines.py"
-_TABLES = "dataset/corpus/readers/tables.py"
-_INPUTS = "dataset/corpus/inputs.py"
-_COLUMNS = "dataset/corpus/columns.py"
-_ENGINE = "dataset/corpus/local_engine.py"
-_OUTPUT = "dataset/corpus/output.py"
+_JSON = "formats/json_records.py"
+_LINES = "corpus/readers/json_lines.py"
+_TABLES = "corpus/readers/tables.py"
+_INPUTS = "corpus/inputs.py"
+_COLUMNS = "corpus/columns.py"
+_ENGINE = "corpus/local_engine.py"
+_OUTPUT = "corpus/output.py"
 _PIPELINE = "stream/pipeline.py"
 
 _OF_INPUT = (
@@ -65,19 +65,19 @@ _OF_INPUT = (
         f"{_INPUT}05_half_a_surrogate_pair_is_quarantined",
     ),
     Protection(
-        6, "dataset/corpus/readers/fields.py", "value = record[key]", "value = kind(record[key])",
+        6, "corpus/readers/fields.py", "value = record[key]", "value = kind(record[key])",
         f"{_INPUT}06_text_that_is_none_is_quarantined_and_never_the_word_none",
     ),
     Protection(
-        7, "documents/encode.py", "good & (lengths == 0)", "good & (lengths < 0)",
+        7, "formats/encode.py", "good & (lengths == 0)", "good & (lengths < 0)",
         f"{_INPUT}07_a_document_without_a_token_is_counted_as_empty",
     ),
     Protection(
-        8, "dataset/corpus/run.py", 'if not manifest["rows"]:', "if False:",
+        8, "corpus/run.py", 'if not manifest["rows"]:', "if False:",
         f"{_INPUT}08_only_empty_documents_give_a_valid_empty_output_and_a_warning",
     ),
     Protection(
-        9, "documents/encode.py", "~empty & ~too_long)", "~empty & ~too_long & (lengths > 1))",
+        9, "formats/encode.py", "~empty & ~too_long)", "~empty & ~too_long & (lengths > 1))",
         f"{_INPUT}09_a_document_of_one_token_is_kept",
     ),
     Protection(
@@ -90,7 +90,7 @@ _OF_INPUT = (
         f"{_INPUT}11_a_document_of_many_rows_is_split_and_whole",
     ),
     Protection(
-        12, "documents/lines.py", 'if size > max_bytes and not data.endswith(b"\\n"):', "if False:",
+        12, "formats/lines.py", 'if size > max_bytes and not data.endswith(b"\\n"):', "if False:",
         f"{_INPUT}12_a_record_over_the_limit_is_quarantined",
     ),
     Protection(
@@ -101,7 +101,7 @@ _OF_INPUT = (
         f"{_INPUT}14_duplicate_keys_and_infinity_are_quarantined",
     ),
     Protection(
-        15, "documents/list_columns.py",
+        15, "formats/list_columns.py",
         "if wrong >= 0 and (vocab_size is None or wrong < vocab_size):", "if True:",
         f"{_INPUT}15_a_token_outside_the_vocabulary_is_an_error",
     ),
@@ -110,20 +110,20 @@ _OF_INPUT = (
         "test_boundaries.py::test_any_damage_to_valid_starts_is_refused",
     ),
     Protection(
-        16, "documents/unfit.py", "if name in names:", "if False:",
+        16, "formats/unfit.py", "if name in names:", "if False:",
         f"{_INPUT}16_rows_that_are_packed_already_are_refused",
     ),
     Protection(
-        16, "documents/unfit.py", "if isinstance(record.get(name), list):", "if False:",
+        16, "formats/unfit.py", "if isinstance(record.get(name), list):", "if False:",
         "corpus/test_columns.py::"
         "test_16_rows_that_are_packed_already_are_refused_in_later_files",
     ),
     Protection(
-        17, "documents/list_columns.py", "        _compare(name, lengths, other, bad)\n",
+        17, "formats/list_columns.py", "        _compare(name, lengths, other, bad)\n",
         "        pass\n", f"{_INPUT}17_labels_of_another_length_are_quarantined",
     ),
     Protection(
-        18, "documents/gather.py", "starts: IntArray = begins - row_begins",
+        18, "formats/gather.py", "starts: IntArray = begins - row_begins",
         "starts: IntArray = begins * 0",
         f"{_INPUT}18_boundaries_do_not_come_from_tokens",
     ),
@@ -155,7 +155,7 @@ _OF_INPUT = (
         f"{_FOUND}a_damaged_page_is_a_typed_error_where_rows_are_looked_at",
     ),
     Protection(
-        21, "documents/list_values.py", "flat = pc.list_flatten(column)",
+        21, "formats/list_values.py", "flat = pc.list_flatten(column)",
         "flat = pa.chunked_array([c.values for c in column.chunks], column.type.value_type)",
         f"{_INPUT}21_sliced_chunked_and_null_bearing_tables_pack_right",
     ),
@@ -213,7 +213,7 @@ _OF_STATES = (
         f"{_STATE}other_options_are_refused_by_name",
     ),
     Protection(
-        30, "dataset/corpus/manifest.py", "    if differing:\n", "    if False:\n",
+        30, "corpus/manifest.py", "    if differing:\n", "    if False:\n",
         f"{_PROCESS}30_31_other_options_or_another_tokenizer_are_refused_on_resume",
     ),
     Protection(
@@ -264,12 +264,12 @@ _OF_PROCESSES = (
         "faults/test_saved_states.py::test_37_what_a_killed_save_left_is_taken_away_by_the_next",
     ),
     Protection(
-        38, "dataset/corpus/commits.py", "return sha256_of(out / commit.file) == commit.sha256",
+        38, "corpus/commits.py", "return sha256_of(out / commit.file) == commit.sha256",
         "return True",
         f"{_PROCESS}38_a_shard_with_other_bytes_than_were_committed_is_made_again",
     ),
     Protection(
-        39, "dataset/corpus/shards.py", "while view:  #", "if view:  #",
+        39, "corpus/shards.py", "while view:  #", "if view:  #",
         f"{_PROCESS}39_short_writes_are_continued",
     ),
     Protection(
@@ -301,16 +301,16 @@ _OF_PROCESSES = (
         f"{_PROCESS}43_an_unknown_error_in_a_worker_keeps_its_traceback",
     ),
     Protection(
-        44, "dataset/corpus/lock.py",
+        44, "corpus/lock.py",
         "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass",
         f"{_PROCESS}44_a_second_writer_is_refused_and_the_first_is_not_disturbed",
     ),
     Protection(
-        44, "dataset/corpus/lock.py", 'fcntl.flock(workers, fcntl.LOCK_EX | fcntl.LOCK_NB)',
+        44, "corpus/lock.py", 'fcntl.flock(workers, fcntl.LOCK_EX | fcntl.LOCK_NB)',
         "pass", f"{_PROCESS}44_workers_of_a_dead_writer_are_waited_for",
     ),
     Protection(
-        45, "dataset/corpus/partition_job.py",
+        45, "corpus/partition_job.py",
         "if shard.num_bytes and shard.num_bytes + batch.num_bytes > limit:", "if False:",
         "faults/test_pack_memory.py::"
         "test_45_memory_is_bounded_by_the_partition_not_by_the_corpus",
@@ -321,7 +321,7 @@ _OF_PROCESSES = (
         f"{_PROCESS}46_the_order_of_the_directory_does_not_matter",
     ),
     Protection(
-        47, "dataset/corpus/ray_tasks.py", "if self._tries[key] < most:", "if False:",
+        47, "corpus/ray_tasks.py", "if self._tries[key] < most:", "if False:",
         "cluster/test_deaths.py::"
         "test_fault_47_a_worker_dies_between_rename_and_return_on_each_of_two_nodes",
     ),
@@ -341,15 +341,16 @@ _OF_HOSTILE = (
         f"{_INPUT}50_pickles_are_no_input",
     ),
     Protection(
-        51, "recipes/names.py", "if name not in _TABLE and name not in _registered:", "if False:",
+        51, "compat/recipes/names.py",
+        "if name not in _TABLE and name not in _registered:", "if False:",
         "recipes/test_hostile.py::test_fault_51_a_name_outside_the_table_is_never_imported",
     ),
     Protection(
-        52, "dataset/packed/manifest.py", "or not pattern.fullmatch(name)", "",
+        52, "packed/manifest.py", "or not pattern.fullmatch(name)", "",
         "packed/test_packed_dataset.py::test_52_a_manifest_may_not_lead_out_of_its_folder",
     ),
     Protection(
-        53, "documents/bounded_tables.py",
+        53, "formats/bounded_tables.py",
         "if expanded > max(ALWAYS_ALLOWED, MAX_EXPANSION * self._size):", "if False:",
         f"{_INPUT}53_a_file_that_expands_without_end_is_an_error",
     ),
@@ -385,12 +386,12 @@ _OF_HOSTILE = (
         f"{_IMAGES}what_is_no_word_about_the_image_stays_an_error_and_says_at_which_sample",
     ),
     Protection(
-        55, "documents/tokenizer_file.py", 'if "auto_map" in config:', "if False:",
+        55, "formats/tokenizer_file.py", 'if "auto_map" in config:', "if False:",
         "faults/test_hostile.py::"
         "test_55_a_tokenizer_that_needs_code_of_its_own_is_refused_and_nothing_is_run",
     ),
     Protection(
-        55, "documents/chat_template.py", "except (OSError, ValueError, TypeError, KeyError)",
+        55, "formats/chat_template.py", "except (OSError, ValueError, TypeError, KeyError)",
         _NEVER,
         "faults/test_hostile.py::"
         "test_a_folder_that_is_no_tokenizer_is_a_typed_error_for_conversations_too",

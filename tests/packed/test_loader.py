@@ -188,8 +188,8 @@ def test_copies_of_a_torch_view_share_their_place_with_workers_of_their_own(data
     pickled = pickle.loads(pickle.dumps(batches))  # noqa: S301 - our own
     for copied in (copy.deepcopy(batches), pickled):
         copied._loader.load_state_dict(loader.state_after(2, 1))
-        assert copied._place.read() == (2, 1) and copied._place._numbers.is_shared()
-    assert batches._place.read() == (0, 0)
+        assert copied._position.read() == (2, 1) and copied._position._numbers.is_shared()
+    assert batches._position.read() == (0, 0)
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own call
@@ -239,7 +239,7 @@ def test_a_step_behind_the_last_is_refused_with_both_numbers(dataset, ask):
     count = loader.steps_per_epoch
     assert len(getattr(loader, ask)(0, count - 1)) == GLOBAL
     for step in (count, 999):
-        message = f"step is {step} but an epoch has {count}: ask for 0 to {count - 1}"
+        message = f"step is {step} but an epoch has {count}: use 0 to {count - 1}"
         with pytest.raises(InvalidOption, match=message):
             getattr(loader, ask)(0, step)
 

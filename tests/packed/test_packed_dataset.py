@@ -218,7 +218,7 @@ def test_52_a_manifest_may_not_lead_out_of_its_folder(packed, name):
     manifest = json.loads((packed / "manifest.json").read_text())
     manifest["shards"][0]["file"] = name
     (packed / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(CorruptFile, match="is no shard of its folder"):
+    with pytest.raises(CorruptFile, match="is not a shard of its folder"):
         PackedDataset(packed)
 
 
@@ -237,7 +237,7 @@ def test_what_is_no_packed_dataset_is_said(tmp_path):
     with pytest.raises(InvalidOption, match=r"has no manifest\.json"):
         PackedDataset(tmp_path)
     (tmp_path / "manifest.json").write_text("[]")
-    with pytest.raises(CorruptFile, match="is no manifest"):
+    with pytest.raises(CorruptFile, match="holds a list, not an object"):
         PackedDataset(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format": {"version": 9}, "shards": []}')
     with pytest.raises(CorruptFile, match="upgrade"):

@@ -151,14 +151,14 @@ def test_52_a_manifest_may_not_lead_to_a_plan_outside(indexed, name):
     manifest = json.loads((indexed / "manifest.json").read_text())
     manifest["plans"][0]["file"] = name
     (indexed / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(CorruptFile, match="is no plan of its folder"):
+    with pytest.raises(CorruptFile, match="is not a plan of its folder"):
         PackedDataset(indexed)
 
 
 def test_52_a_plan_may_not_be_a_link(indexed, tmp_path):
     (indexed / "plans").rename(tmp_path / "elsewhere")
     (indexed / "plans").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CorruptFile, match="is no plan of its folder"):
+    with pytest.raises(CorruptFile, match="is not a plan of its folder"):
         PackedDataset(indexed)
 
 

@@ -41,7 +41,7 @@ def report(
 
     Example: quire report packed -o report.html
     """
-    from quire.packed.dataset import read_manifest
+    from quire.packed.manifest import read_manifest
     from quire.progress import progress_bar
     from quire.report import ReportOptions, write_report
     from quire.storage import as_path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -12,12 +11,10 @@ from quire.corpus.output import DATA
 from quire.corpus.readers.batches import BadRecord
 from quire.corpus.shards import shard_name
 from quire.errors import QuireError, WorkerError
-from quire.files import whole_file
+from quire.files import sha256_of, whole_file
 from quire.ledger import Ledger
 from quire.seals import FORMAT_VERSION, checksum
 from quire.storage import AnyPath, RemotePath, each
-
-_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,18 +117,6 @@ def finished(commits: Iterable[Commit]) -> set[int]:
         if commit.last:
             ends[commit.partition] = commit.piece
     return {number for number, end in ends.items() if pieces[number] == set(range(end + 1))}
-
-
-def sha256_of(path: AnyPath) -> str | None:
-    """SHA-256 of a file; None if there is none."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-    except FileNotFoundError:
-        return None
-    return digest.hexdigest()
 
 
 _KINDS = {"str": (str,), "int": (int,), "bool": (bool,), "int | None": (int, type(None))}

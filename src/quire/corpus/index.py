@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quire.corpus.commits import Commit, sha256_of
+from quire.corpus.commits import Commit
 from quire.corpus.contents import require_fitting
 from quire.corpus.document_shard import DocumentShard
 from quire.corpus.inputs import InputFile
@@ -20,6 +20,7 @@ from quire.corpus.seeds import shard_seed
 from quire.dataset.supervision import supervised_by_labels
 from quire.documents import Documents
 from quire.errors import InvalidOption
+from quire.files import sha256_of
 from quire.formats.list_columns import TOKENS
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import Plan, plan_documents

@@ -13,15 +13,13 @@ import quire
 from quire.corpus.commits import Commit
 from quire.corpus.inputs import FINGERPRINT, InputFile
 from quire.corpus.options import CorpusOptions
-from quire.errors import CorruptFile, OutputError, StorageError
+from quire.errors import OutputError
 from quire.files import whole_file
 from quire.ledger import Ledger
-from quire.packed.manifest import CHECKSUM, in_todays_form
-from quire.seals import FORMAT_VERSION, checksum
+from quire.packed.manifest import INDEXED, PACKED, in_current_form, read_json
+from quire.seals import FORMAT_VERSION
 from quire.storage import AnyPath
 
-PACKED, INDEXED = "quire.packed", "quire.indexed"
-"""The formats: rows in shards, or documents in shards and rows in plans."""
 BAD_RECORDS = "bad_records.jsonl"
 
 
@@ -142,33 +140,6 @@ def _shard(commit: Commit, records: str = "rows") -> dict[str, object]:
     }
 
 
-def write_manifest(path: AnyPath, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Put the manifest there whole, with the checksum of all it says; what was written."""
-    said = {name: manifest[name] for name in manifest if name != CHECKSUM}
-    sealed = {**said, CHECKSUM: checksum(said)}
-    write_json(path, sealed)
-    return sealed
-
-
-def write_json(path: AnyPath, plain: Mapping[str, Any]) -> None:
-    """Put the file there whole, with sorted keys."""
-    with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(plain, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def read_json(path: AnyPath) -> dict[str, Any]:
-    """The object in the file."""
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except StorageError:
-        raise
-    except (ValueError, OSError, RecursionError) as error:
-        raise CorruptFile(f"{path} cannot be read: {error}") from error
-    if not isinstance(plain, dict):
-        raise CorruptFile(f"{path} holds {type(plain).__name__}, not an object")
-    return plain
-
-
 def read_header(path: AnyPath) -> dict[str, Any]:
     """What a run or an output was begun under, in the form of today."""
-    return in_todays_form(path, read_json(path))
+    return in_current_form(path, read_json(path))

@@ -11,9 +11,9 @@ from typing import Any
 from quire.corpus.lock import writer_lock
 from quire.errors import InvalidOption, OutputError, StorageError
 from quire.files import make_folder
+from quire.packed.manifest import MANIFEST
 from quire.storage import AnyPath, Named, RemotePath, as_path, sweep_scratch
 
-MANIFEST = "manifest.json"
 PLANS = "plans"
 """The folder of the plans of an index-only output."""
 WORK = ".quire"

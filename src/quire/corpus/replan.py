@@ -8,12 +8,12 @@ from typing import Any
 
 from quire.corpus.index import DocumentIndex, plan_name, write_plan
 from quire.corpus.lock import writer_lock
-from quire.corpus.manifest import INDEXED, differences, read_json, write_manifest
+from quire.corpus.manifest import differences
 from quire.corpus.options import ROW_OPTIONS, CorpusOptions
-from quire.corpus.output import MANIFEST, WORK, errors_of_writing, sweep, sweep_plans
+from quire.corpus.output import WORK, errors_of_writing, sweep, sweep_plans
 from quire.corpus.result import PackResult
-from quire.errors import CorruptFile, InvalidOption, OutputError, unknown_name
-from quire.packed.manifest import in_todays_form, require_unchanged
+from quire.errors import InvalidOption, OutputError, unknown_name
+from quire.packed.manifest import MANIFEST, is_indexed, read_manifest, write_manifest
 from quire.storage import AnyPath, Named, as_path
 
 
@@ -60,20 +60,13 @@ def replan(
 
 
 def _indexed_manifest(out: AnyPath) -> dict[str, Any]:
-    if not (out / MANIFEST).is_file():
-        raise InvalidOption(f"{out} has no {MANIFEST}: it is unfinished, or no output of quire")
-    manifest = read_json(out / MANIFEST)
-    kind = manifest.get("format")
-    if not isinstance(kind, Mapping) or kind.get("name") != INDEXED:
+    manifest = read_manifest(out)
+    if not is_indexed(manifest):
         raise InvalidOption(
-            f"{out} holds packed rows, not documents; only what was packed with index_only can be "
+            f"{out} holds packed rows, not documents; only outputs packed with index_only can be "
             "planned again"
         )
-    missing = {"options", "documents", "shards", "plans"} - manifest.keys()
-    if missing:
-        raise CorruptFile(f"{out / MANIFEST} lacks {', '.join(sorted(missing))}; it is damaged")
-    require_unchanged(out / MANIFEST, manifest)  # what was changed would get a new checksum
-    return in_todays_form(out / MANIFEST, manifest)
+    return manifest
 
 
 def _changed(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> CorpusOptions:

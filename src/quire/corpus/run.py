@@ -19,13 +19,10 @@ from quire.corpus.manifest import (
     read_header,
     require_same,
     write_bad_records,
-    write_json,
-    write_manifest,
 )
 from quire.corpus.options import CorpusOptions, parse_size
 from quire.corpus.output import (
     DATA,
-    MANIFEST,
     RUN,
     clear_work,
     errors_of_writing,
@@ -44,7 +41,7 @@ from quire.corpus.tokenizer import chat_template_of, tokenizer_fingerprint
 from quire.errors import InvalidOption, WorkerError, require_flag, unknown_name
 from quire.formats.list_columns import require_column_names
 from quire.ledger import Ledger
-from quire.packed.manifest import read_manifest
+from quire.packed.manifest import MANIFEST, read_manifest, write_json, write_manifest
 from quire.plan.options import require_integer
 from quire.plan.strategies import registered_strategy
 from quire.seals import checksum

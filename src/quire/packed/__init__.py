@@ -1,4 +1,4 @@
-"""A packed dataset read back: rows by number, from mapped memory, in batches for any world size."""
+"""Reading packed datasets: rows by number from mapped memory, and batches for any world size."""
 
 from quire.packed.dataset import PackedDataset
 from quire.packed.loader import PackedLoader

@@ -9,35 +9,40 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-import pyarrow as pa
-
 from quire.errors import InvalidOption, require_path
 from quire.ledger import Ledger
-from quire.packed.fetched import FetchedRows, Shards, default_cache, fetched_plan
 from quire.packed.manifest import chosen_plan, read_manifest, shard_columns
-from quire.packed.mapped import FOLDER, open_mapped, require_sha256
-from quire.packed.row_sources import PlannedRows, Row, RowSource, ShardRows
+from quire.packed.mapped import (
+    FOLDER,
+    MappedShard,
+    ShardCache,
+    default_cache,
+    open_mapped,
+    require_sha256,
+)
+from quire.packed.rows import PlannedRows, RemoteRows, Row, RowSource, ShardRows
 from quire.plan import Plan
 from quire.storage import AnyPath, Named, RemotePath, as_path, each
 
 if TYPE_CHECKING:
     from quire.packed.loader import PackedLoader
-    from quire.packed.torch_view import TorchRows
+    from quire.packed.torch_datasets import TorchRows
 
-__all__ = ["PackedDataset", "Row", "read_manifest"]
+__all__ = ["PackedDataset", "Row"]
 
 
 class PackedDataset:
     """Rows of a folder that `quire pack` wrote, by number, as numpy views of mapped memory.
 
-    The first opening makes the mapped form, from shards whose checksums it compares; later ones
-    take no time. Of a folder in a store (a URI), a shard is fetched when a row of it is asked for,
-    and kept in ``cache_dir`` (by default in the user's cache) for all processes of the machine.
+    Opening it for the first time verifies the shards and converts them to a mapped form; later
+    openings are instant. Of a folder in a store (a URI), a shard is downloaded when one of its rows
+    is first read, and cached in ``cache_dir`` (by default in the user's cache) for all processes of
+    the machine.
 
-    ``columns`` are those that a row holds, by default all but the source of its fragments. Of an
-    index-only output, ``plan`` names the plan whose rows these are, by default the one that it was
-    packed with; rows are then gathered when they are asked for. A torch `DataLoader`, `torchdata`
-    and grain take it as it is.
+    ``columns`` selects the columns of a row, by default all except the sources of its fragments.
+    For an index-only output, ``plan`` names the plan to use, by default the one that it was packed
+    with; its rows are gathered when they are read. A torch `DataLoader`, `torchdata` and grain
+    accept it as a map-style dataset.
 
     >>> import tempfile
     >>> from quire.corpus import pack_corpus
@@ -63,7 +68,7 @@ class PackedDataset:
             require_path("cache_dir", cache_dir)
         self._arguments = (wanted, cache_dir, plan)
         self._entry = chosen_plan(self.path, self.manifest, plan)
-        self._shards: Shards | None = None
+        self._shards: ShardCache | None = None
         self._rows = self._open(wanted, cache_dir)
         self.columns = self._rows.columns
 
@@ -73,28 +78,28 @@ class PackedDataset:
         shards = self.manifest["shards"]
         if isinstance(self.path, RemotePath):
             cache = default_cache() if cache_dir is None else Path(cache_dir)
-            self._shards = Shards(self.path, shards, cache)
+            self._shards = ShardCache(self.path, shards, cache)
             if self._entry is None:
                 counts = [int(shard["rows"]) for shard in shards]
-                return FetchedRows(self._shards, counts, shard_columns(self.manifest), columns)
-            # A plan is over all documents, so that the rows of any rank come from all shards.
-            plan = Plan.load(fetched_plan(self.path, self._entry, cache))
-            return self._planned(self._shards.tables(), plan, columns)
+                return RemoteRows(self._shards, counts, shard_columns(self.manifest), columns)
+            # A plan covers all documents, so the rows of any rank come from all shards.
+            plan = Plan.load(self._shards.plan(self._entry))
+            return self._planned(self._shards.open_all(), plan, columns)
         folder = self.path / FOLDER if cache_dir is None else Path(cache_dir) / self._hash_of_shards
-        tables = open_mapped(self.path, shards, folder)
+        mapped = open_mapped(self.path, shards, folder)
         if self._entry is None:
-            return ShardRows(tables, columns)
-        return self._planned(tables, _load_plan(self.path, self._entry), columns)
+            return ShardRows(mapped, columns)
+        return self._planned(mapped, _load_plan(self.path, self._entry), columns)
 
     def _planned(
-        self, tables: list[pa.Table], plan: Plan, columns: Sequence[str] | None
+        self, shards: list[MappedShard], plan: Plan, columns: Sequence[str] | None
     ) -> PlannedRows:
-        return PlannedRows(tables, plan, self.manifest["documents"]["opening"], columns)
+        return PlannedRows(shards, plan, self.manifest["documents"]["opening"], columns)
 
     def fetch(self, rows: Iterable[int] | None = None) -> int:
-        """Fetch the shards of these rows, or of all, ahead of their use; how many they are.
+        """Download the shards of these rows, or all, before they are used; returns their number.
 
-        Only for a dataset in a store; of one on a disk all shards are there.
+        It has an effect only for a dataset in a store.
         """
         if self._shards is None:
             return len(self.manifest["shards"])
@@ -102,13 +107,13 @@ class PackedDataset:
         return len(list(each(self._shards.fetch, wanted, at_once=True)))
 
     def _shards_of(self, rows: Iterable[int]) -> Sequence[int]:
-        if not isinstance(self._rows, FetchedRows):
+        if not isinstance(self._rows, RemoteRows):
             return range(len(self.manifest["shards"]))
         return sorted({self._rows.shard_of(range(len(self))[row]) for row in rows})
 
     @property
     def fingerprint(self) -> str:
-        """What tells this dataset from another one: a hash over the hashes of its files."""
+        """A hash that identifies this dataset, over the hashes of its files."""
         if self._entry is None:
             return self._hash_of_shards
         both = f"{self._hash_of_shards} {self._entry['sha256']}"
@@ -121,17 +126,17 @@ class PackedDataset:
 
     @property
     def plan(self) -> str | None:
-        """The name of the plan; None where rows stand in the shards."""
+        """The name of the plan; None if the shards hold rows."""
         return None if self._entry is None else str(self._entry["name"])
 
     @property
     def plans(self) -> list[str]:
-        """The names of all plans of this output."""
+        """The names of all plans of this dataset."""
         return [str(entry["name"]) for entry in self.manifest.get("plans", [])]
 
     @property
     def max_length(self) -> int:
-        """Places in a row."""
+        """The most tokens in a row."""
         return int((self._entry or self.manifest)["options"]["max_length"])
 
     @property
@@ -157,7 +162,7 @@ class PackedDataset:
             raise IndexError(f"{self.path} has no row {row}: it has {len(self)} rows") from None
 
     def __getitems__(self, rows: Sequence[int]) -> list[Row]:
-        """Several rows; torch asks in this way."""
+        """Several rows; torch's DataLoader calls this."""
         return [self[row] for row in rows]
 
     def __iter__(self) -> Iterator[Row]:
@@ -167,24 +172,24 @@ class PackedDataset:
         return f"PackedDataset({str(self.path)!r}, {len(self)} rows of {self.max_length})"
 
     def __reduce__(self) -> tuple[Callable[..., PackedDataset], tuple[Any, ...]]:
-        # Workers map the files themselves, and may have another working directory.
+        # Workers map the files themselves, possibly in another working directory.
         columns, cache_dir, plan = self._arguments
         cache = None if cache_dir is None else Path(cache_dir).absolute()
         return _reopen, (self.path.absolute(), columns, cache, plan)
 
     def ray_data(self) -> Any:  # noqa: ANN401 - a ray.data.Dataset
-        """The same rows and columns as a `ray.data.Dataset`, in a task for every shard.
+        """The same rows and columns as a `ray.data.Dataset`, with one task per shard.
 
-        Tasks read the dataset's ``columns`` alone, straight from where it stands; the driver reads
-        nothing. Rows come in any order unless ray is told to preserve it.
+        Tasks read only the dataset's ``columns``, directly from its storage; the driver reads
+        nothing. Rows come in any order unless ray is configured to preserve it.
         """
-        from quire.packed.ray_view import ray_dataset
+        from quire.packed.ray_dataset import ray_dataset
 
         return ray_dataset(self)
 
     def torch(self) -> TorchRows:
         """The same rows as torch tensors."""
-        from quire.packed.torch_view import TorchRows
+        from quire.packed.torch_datasets import TorchRows
 
         return TorchRows(self)
 
@@ -201,10 +206,10 @@ class PackedDataset:
         sharded: bool = False,
         collate: Callable[[list[Row]], Any] | None = None,
     ) -> PackedLoader:
-        """One rank's share of batches whose sequence is the same for every world size.
+        """One rank's share of batches, whose sequence is the same for every world size.
 
-        With ``sharded``, a rank's rows are those of one part of the dataset, which is shuffled in
-        itself: of a dataset in a store, it fetches the shards of that part alone.
+        With ``sharded``, each rank reads one part of the dataset, shuffled within that part: of a
+        dataset in a store, it downloads only the shards of its part.
         """
         from quire.packed.loader import LoaderOptions, PackedLoader
 

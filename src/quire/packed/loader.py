@@ -1,4 +1,4 @@
-"""Batches of rows whose sequence depends on neither the world size nor the number of workers."""
+"""Batches of packed rows in an order that does not depend on world size or worker count."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from quire.worker_memory import SharedNumbers
 
 if TYPE_CHECKING:
     from quire.packed.dataset import PackedDataset, Row
-    from quire.packed.torch_view import TorchBatches
+    from quire.packed.torch_datasets import TorchBatches
 
 Ints = npt.NDArray[np.int64]
 _SEAL = Seal(
     format="quire.loader",
     owner="a loader of packed rows",
-    migrations={1: lambda body: {"sharded": False} | body},  # at first it was not an option
+    migrations={1: lambda body: {"sharded": False} | body},  # version 1 had no such option
     first=2,
 )
 _PER_PAIR = 2e-5
-"""The cost of a pair of tokens that attend beside that of a token: `quire.attention_costs`'."""
+"""The cost of a pair of attending tokens relative to a token, as in `quire.attention_costs`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoaderOptions:
-    """Which rows come when, and which of them are this rank's."""
+    """The order of rows, and which of them belong to this rank."""
 
     global_batch: int
-    """Rows of a step, over all ranks."""
+    """Rows per step, over all ranks."""
     rank: int = 0
     world_size: int = 1
     seed: int = 0
     shuffle: bool = True
-    """Another order in every epoch."""
+    """Use a new order in every epoch."""
     balance: bool = False
-    """Deal the rows of a step to ranks by their attention cost."""
+    """Distribute the rows of a step over ranks by attention cost."""
     sharded: bool = False
-    """Every place in a batch has a part of the dataset of its own, and so has every rank: it reads
-    the shards of its part, not all. The sequence is still the same for every world size."""
+    """Give every index of a batch, and so every rank, its own part of the dataset: a rank reads
+    only the shards of its part. The sequence is still the same for every world size."""
 
     def __post_init__(self) -> None:
         require_flags(self)
         if self.sharded and self.balance:
             raise InvalidOption(
-                "balance deals rows to any rank, sharded keeps every rank to its own part; leave "
-                "one of them out"
+                "balance moves rows between ranks, but sharded gives every rank its own part; "
+                "leave one of them out"
             )
         settle_integers(self, {"global_batch": 1, "world_size": 1, "rank": 0, "seed": 0})
         if self.rank >= self.world_size:
@@ -62,15 +62,15 @@ class LoaderOptions:
         if self.global_batch % self.world_size:
             raise InvalidOption(
                 f"world_size={self.world_size} does not divide global_batch={self.global_batch}; "
-                "choose one that does, so that every rank gets as many rows"
+                "choose one that does, so that all ranks get equally many rows"
             )
 
 
 class PackedLoader:
-    """This rank's batches, from wherever the state says to the end of the epoch.
+    """This rank's batches, from the current position to the end of the epoch.
 
-    Iterating again goes on with the next epoch. Rows that do not fill a last step are left for
-    another epoch's order (``num_left_over``); every rank has as many steps.
+    Iterating again continues with the next epoch. Rows that do not fill a last step are left out of
+    an epoch (``num_left_over``); every rank has the same number of steps.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class PackedLoader:
         collate: Callable[[list[Row]], Any] | None = None,
     ) -> None:
         self.dataset, self.options = dataset, options
-        self._place = (require_integer("epoch", epoch, 0), 0)
-        self._shared_place: SharedNumbers | None = None
+        self._position = (require_integer("epoch", epoch, 0), 0)
+        self._shared_position: SharedNumbers | None = None
         self.collate = collate
         self._cached: tuple[int, Ints] | None = None
         missing = {"input_ids", "document_starts"} - set(dataset.columns)
@@ -98,26 +98,26 @@ class PackedLoader:
     @property
     def epoch(self) -> int:
         """The epoch of the next batch."""
-        return self._place[0]
+        return self._position[0]
 
     @property
     def step(self) -> int:
         """The step of the next batch, in its epoch."""
-        return self._place[1]
+        return self._position[1]
 
     def _move(self, epoch: int, step: int) -> None:
-        self._place = (epoch, step)
-        if self._shared_place is not None:
-            self._shared_place.write(epoch, step)
+        self._position = (epoch, step)
+        if self._shared_position is not None:
+            self._shared_position.write(epoch, step)
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of every rank."""
+        """Steps of an epoch, the same on every rank."""
         return len(self.dataset) // self.options.global_batch
 
     @property
     def num_left_over(self) -> int:
-        """Rows that an epoch leaves out, because they do not fill a step."""
+        """Rows that an epoch leaves out because they do not fill a step."""
         return len(self.dataset) % self.options.global_batch
 
     def __len__(self) -> int:
@@ -128,24 +128,22 @@ class PackedLoader:
         while self.epoch == epoch:
             step = self.step
             batch = self.batch(epoch, step)
-            # Before it is given away: the state describes what was delivered.
+            # Before the yield, so that the state describes what was delivered.
             is_last = step + 1 == self.steps_per_epoch
             self._move(*((epoch + 1, 0) if is_last else (epoch, step + 1)))
             yield batch
 
     def batch(self, epoch: int, step: int) -> Any:  # noqa: ANN401 - whatever collate gives
-        """One step's rows of this rank, collated; an epoch has steps from 0 on."""
+        """This rank's rows of one step, collated; the first step of an epoch is 0."""
         rows = self.dataset.__getitems__(self.rows(epoch, step).tolist())
         return rows if self.collate is None else self.collate(rows)
 
     def rows(self, epoch: int, step: int) -> Ints:
-        """The numbers of this rank's rows in one step."""
+        """The row numbers of this rank in one step."""
         epoch, step = require_integer("epoch", epoch, 0), require_integer("step", step, 0)
         if step >= self.steps_per_epoch:
             count = self.steps_per_epoch
-            raise InvalidOption(
-                f"step is {step} but an epoch has {count}: ask for 0 to {count - 1}"
-            )
+            raise InvalidOption(f"step is {step} but an epoch has {count}: use 0 to {count - 1}")
         size, world = self.options.global_batch, self.options.world_size
         every = self._order(epoch)[step * size : (step + 1) * size]
         if self.options.balance and world > 1:
@@ -165,60 +163,61 @@ class PackedLoader:
         return self._permuted(len(self.dataset), f"{self.options.seed} {epoch}")
 
     def _sharded_order(self, epoch: int) -> Ints:
-        """Place p of every batch is taken from part p of as many equal parts as there are places.
+        """Row p of every batch comes from part p of ``global_batch`` equal parts.
 
-        A part may have a row more than there are steps; which one waits, the epoch's order says.
+        A part may have one row more than there are steps; the epoch's order decides which one is
+        left out.
         """
         count, size = len(self.dataset), self.options.global_batch
         order = np.empty((self.steps_per_epoch, size), dtype=np.int64)
-        for place in range(size):
-            first, end = count * place // size, count * (place + 1) // size
-            part = self._permuted(end - first, f"{self.options.seed} {epoch} {place}")
-            order[:, place] = first + part[: self.steps_per_epoch]
+        for index in range(size):
+            first, end = count * index // size, count * (index + 1) // size
+            part = self._permuted(end - first, f"{self.options.seed} {epoch} {index}")
+            order[:, index] = first + part[: self.steps_per_epoch]
         return order.reshape(-1)
 
-    def _permuted(self, count: int, said: str) -> Ints:
+    def _permuted(self, count: int, key: str) -> Ints:
         if not self.options.shuffle:
             return np.arange(count, dtype=np.int64)
-        digest = hashlib.sha256(said.encode()).digest()
+        digest = hashlib.sha256(key.encode()).digest()
         shuffled = permutation(count, int.from_bytes(digest[:8], "little"))
         return shuffled.astype(np.int64, copy=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_cached": None}  # a worker makes the order itself
+        return self.__dict__ | {"_cached": None}  # a worker computes the order itself
 
     def _costs(self, rows: Ints) -> npt.NDArray[np.float64]:
         costs = np.empty(len(rows))
-        for place, row in enumerate(self.dataset.__getitems__(rows.tolist())):
+        for index, row in enumerate(self.dataset.__getitems__(rows.tolist())):
             tokens = len(row["input_ids"])
             lengths = np.diff(row["document_starts"], append=tokens).astype(np.float64)
-            costs[place] = tokens + _PER_PAIR * float((lengths**2).sum())
+            costs[index] = tokens + _PER_PAIR * float((lengths**2).sum())
         return costs
 
     def row_numbers(self) -> RowNumbers:
-        """This rank's row numbers, a list a step: a ``batch_sampler`` for torch's DataLoader."""
+        """This rank's row numbers, one list per step: a ``batch_sampler`` for a DataLoader."""
         return RowNumbers(self)
 
     def torch(self) -> TorchBatches:
         """The same batches as a torch `IterableDataset`, for any number of workers.
 
-        Use it as ``DataLoader(loader.torch(), batch_size=None, num_workers=n)``; persistent workers
-        start every pass where the loader is.
+        Use it as ``DataLoader(loader.torch(), batch_size=None, num_workers=n)``; every pass starts
+        at the loader's position, also in persistent workers.
         """
-        from quire.packed.torch_view import TorchBatches
+        from quire.packed.torch_datasets import TorchBatches
 
-        if self._shared_place is None:
-            self._shared_place = SharedNumbers(*self._place)
-        return TorchBatches(self, self._shared_place)
+        if self._shared_position is None:
+            self._shared_position = SharedNumbers(*self._position)
+        return TorchBatches(self, self._shared_position)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the last delivered batch ends: JSON, the same on every rank."""
+        """The position after the last delivered batch: JSON, the same on every rank."""
         return self._state(self.epoch, self.step)
 
     def state_after(self, epoch: int, step: int) -> dict[str, Any]:
-        """The state behind so many steps: for consumers that count what a DataLoader delivered.
+        """The state after so many steps, for consumers that count what a DataLoader delivered.
 
-        Behind all steps of an epoch stands the beginning of the next.
+        After the last step of an epoch, it is the start of the next epoch.
         """
         epoch, step = require_integer("epoch", epoch, 0), require_integer("step", step, 0)
         if step > self.steps_per_epoch:
@@ -228,21 +227,21 @@ class PackedLoader:
         return self._state(epoch, step)
 
     def _state(self, epoch: int, step: int) -> dict[str, Any]:
-        return _SEAL.sealed({"epoch": epoch, "step": step, **self._terms()})
+        return _SEAL.sealed({"epoch": epoch, "step": step, **self._identity()})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue behind a state; the world size may be another one."""
-        fields, terms = _opened(state), self._terms()
-        for name, here in terms.items():
+        """Continue from a saved state; the world size may differ."""
+        fields, identity = _SEAL.unsealed(_SEAL.opened(state)), self._identity()
+        for name, here in identity.items():
             if fields.get(name) != here:
                 raise InvalidState(
                     f"{name} is {fields.get(name)!r} in the state and {here!r} here; continue with "
-                    "the same dataset and options, of which only rank and world size may differ"
+                    "the same dataset and options; only rank and world_size may differ"
                 )
-        if fields.keys() != {"epoch", "step", *terms}:
+        if fields.keys() != {"epoch", "step", *identity}:
             raise InvalidState(
                 f"the state has the fields {sorted(map(str, fields))} but must have "
-                f"{sorted({'epoch', 'step', *terms})}; use a state as state_dict() gave it"
+                f"{sorted({'epoch', 'step', *identity})}; use a state as state_dict() returned it"
             )
         epoch, step = fields["epoch"], fields["step"]
         for name, value in (("epoch", epoch), ("step", step)):
@@ -252,7 +251,7 @@ class PackedLoader:
             raise InvalidState(f"step is {step} but an epoch has {self.steps_per_epoch}")
         self._move(epoch, step)
 
-    def _terms(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         options = self.options
         return {
             "dataset": self.dataset.fingerprint,
@@ -264,13 +263,8 @@ class PackedLoader:
         }
 
 
-def _opened(state: object) -> dict[str, Any]:
-    """The state without its seal."""
-    return _SEAL.unsealed(_SEAL.opened(state))
-
-
 class RowNumbers:
-    """Lists of row numbers from the loader's place to the end of its epoch."""
+    """Lists of row numbers from the loader's position to the end of its epoch."""
 
     def __init__(self, loader: PackedLoader) -> None:
         self._loader = loader

@@ -1,25 +1,27 @@
-"""The manifest as a reader needs it: whole, of a known version, naming files of its folder only."""
+"""The manifest of a packed dataset: read and checked, written, and older versions translated."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from quire.errors import CorruptFile, InvalidOption, unknown_name
-from quire.packed.manifest_fields import require_fields
+from quire.errors import CorruptFile, InvalidOption, StorageError, unknown_name
+from quire.files import whole_file
 from quire.seals import FORMAT_VERSION, Content, Migrations, checksum, migrated, read_version
 from quire.storage import AnyPath, RemotePath
 
-INDEXED = "quire.indexed"
+MANIFEST = "manifest.json"
+PACKED, INDEXED = "quire.packed", "quire.indexed"
+"""The formats: rows in shards, or documents in shards and rows in plans."""
 CHECKSUM = "checksum"
 _SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
 _PLAN = re.compile(r"plans/[A-Za-z0-9_][A-Za-z0-9._-]*\.arrow")
 
 
 def _with_tokens_key(manifest: Content) -> Content:
-    """Before the column of the tokens could be named, it was input_ids."""
+    """Version 1 had no option for the column of tokens, which was always input_ids."""
     options = manifest.get("options")
     if not isinstance(options, dict) or not options.get("pretokenized"):
         return manifest
@@ -30,63 +32,61 @@ _MIGRATIONS: Migrations = {1: _with_tokens_key}
 
 
 def read_manifest(path: AnyPath) -> dict[str, Any]:
-    """The manifest of an output, if it is one, and names nothing outside of its folder."""
-    file = path / "manifest.json"
+    """The manifest of a packed dataset, checked, in the form of the current version."""
+    file = path / MANIFEST
     if not file.is_file():
         if isinstance(path, RemotePath):
             path.require_bucket()
-        raise InvalidOption(f"{path} has no manifest.json: it is unfinished, or no packed dataset")
-    try:
-        manifest = json.loads(file.read_bytes())
-        version = manifest["format"]["version"]
-        shards = [shard["file"] for shard in manifest["shards"]]
-        plans = [plan["file"] for plan in manifest.get("plans", [])]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptFile(f"{file} is no manifest: {type(error).__name__} {error}") from error
-    read_version(str(file), version, CorruptFile)
-    for kind, pattern, names in (("shard", _SHARD, shards), ("plan", _PLAN, plans)):
-        for name in names:
-            if not isinstance(name, str) or not pattern.fullmatch(name) or _is_link(path, name):
-                raise CorruptFile(f"{file} names {name!r:.80}, which is no {kind} of its folder")
-    require_fields(file, manifest)
-    require_unchanged(file, manifest)
-    return in_todays_form(file, manifest)
+        raise InvalidOption(f"{path} has no {MANIFEST}: it is unfinished or not a packed dataset")
+    manifest = read_json(file)
+    _require_version(file, manifest)
+    _require_own_files(path, manifest)
+    _require_fields(file, manifest)
+    _require_unchanged(file, manifest)
+    return in_current_form(file, manifest)
 
 
-def in_todays_form(file: AnyPath, header: Mapping[str, Any]) -> dict[str, Any]:
+def in_current_form(file: AnyPath, header: Mapping[str, Any]) -> dict[str, Any]:
     """A manifest, or the header of an unfinished run, of any version as this one writes it."""
-    said = header.get("format")
-    if not isinstance(said, Mapping):
-        raise CorruptFile(f"{file} has the format {said!r:.80} but it must be a mapping")
-    version = read_version(str(file), said.get("version"), CorruptFile)
+    version = _require_version(file, header)
     plain = migrated(dict(header), version, _MIGRATIONS)
-    return {**plain, "format": {**said, "version": FORMAT_VERSION}}
+    return {**plain, "format": {**header["format"], "version": FORMAT_VERSION}}
 
 
-def require_unchanged(path: AnyPath, manifest: Mapping[str, Any]) -> None:
-    """Raise if the manifest says anything else than when it was written.
-
-    One without a checksum is of an earlier quire, and is taken as it is.
-    """
-    said = {name: manifest[name] for name in manifest if name != CHECKSUM}
-    if CHECKSUM in manifest and manifest[CHECKSUM] != (found := checksum(said)):
-        raise CorruptFile(
-            f"{path} has the checksum {manifest[CHECKSUM]!r:.80} but its content has {found!r}: it "
-            "was damaged or changed; pack again into a new output"
-        )
+def write_manifest(path: AnyPath, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the manifest with the checksum of its content; returns what was written."""
+    content = {name: manifest[name] for name in manifest if name != CHECKSUM}
+    sealed = {**content, CHECKSUM: checksum(content)}
+    write_json(path, sealed)
+    return sealed
 
 
-def _is_link(path: AnyPath, name: str) -> bool:
-    return (path / name).is_symlink() or (path / name).parent.is_symlink()
+def write_json(path: AnyPath, plain: Mapping[str, Any]) -> None:
+    """Write a JSON object with sorted keys, as a whole or not at all."""
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(plain, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def read_json(path: AnyPath) -> dict[str, Any]:
+    """The JSON object in a file."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except StorageError:
+        raise
+    except (ValueError, OSError, RecursionError) as error:
+        raise CorruptFile(f"{path} cannot be read: {error}") from error
+    if not isinstance(plain, dict):
+        raise CorruptFile(f"{path} holds a {type(plain).__name__}, not an object")
+    return plain
 
 
 def is_indexed(manifest: Mapping[str, Any]) -> bool:
-    """Whether documents stand in the shards, and rows in plans."""
+    """Whether the shards hold documents, and plans hold the rows."""
     return bool(manifest["format"].get("name") == INDEXED)
 
 
 def shard_columns(manifest: Mapping[str, Any]) -> list[str]:
-    """The columns of every shard of packed rows, so that none need be opened to know them."""
+    """The columns of every shard of packed rows, without opening one."""
     options = manifest["options"]
     given = ["labels"] if options.get("messages_key") else list(manifest.get("columns") or ())
     others = [name for name in given if name != "input_ids"]
@@ -97,11 +97,11 @@ def shard_columns(manifest: Mapping[str, Any]) -> list[str]:
 def chosen_plan(
     path: AnyPath, manifest: Mapping[str, Any], name: str | None
 ) -> dict[str, Any] | None:
-    """The entry of a plan, by default of the first; None where rows stand in the shards."""
+    """The entry of a plan, by default the first; None if the shards hold rows."""
     if not is_indexed(manifest):
         if name is not None:
             raise InvalidOption(
-                f"{path} holds packed rows and no plans; leave plan={name!r} out, or pack with "
+                f"{path} holds packed rows and no plans; leave out plan={name!r}, or pack with "
                 "index_only"
             )
         return None
@@ -109,3 +109,114 @@ def chosen_plan(
     if name is not None and name not in plans:
         raise unknown_name(f"plan of {path}", name, plans)
     return dict(plans[name] if name is not None else manifest["plans"][0])
+
+
+def _require_version(file: AnyPath, header: Mapping[str, Any]) -> int:
+    about = header.get("format")
+    if not isinstance(about, Mapping):
+        raise CorruptFile(f"{file} has the format {about!r:.80} but it must be a mapping")
+    return read_version(str(file), about.get("version"), CorruptFile)
+
+
+def _require_own_files(path: AnyPath, manifest: Mapping[str, Any]) -> None:
+    """Raise if a shard or plan is not a plain file of the dataset's own folder."""
+    for kind, pattern, entries in (
+        ("shard", _SHARD, manifest.get("shards")),
+        ("plan", _PLAN, manifest.get("plans")),
+    ):
+        for entry in entries if isinstance(entries, list) else ():
+            name = entry.get("file") if isinstance(entry, Mapping) else entry
+            if not isinstance(name, str) or not pattern.fullmatch(name) or _is_link(path, name):
+                raise CorruptFile(
+                    f"{path / MANIFEST} names {name!r:.80}, which is not a {kind} of its folder"
+                )
+
+
+def _is_link(path: AnyPath, name: str) -> bool:
+    return (path / name).is_symlink() or (path / name).parent.is_symlink()
+
+
+def _require_unchanged(file: AnyPath, manifest: Mapping[str, Any]) -> None:
+    """Raise if the checksum does not match; manifests of early versions have none."""
+    content = {name: manifest[name] for name in manifest if name != CHECKSUM}
+    if CHECKSUM in manifest and manifest[CHECKSUM] != (found := checksum(content)):
+        raise CorruptFile(
+            f"{file} has the checksum {manifest[CHECKSUM]!r:.80} but its content has {found!r}: it "
+            "was damaged or changed; pack again into a new output"
+        )
+
+
+def _is_integer(value: object, least: int) -> bool:
+    # JSON's true is an int in Python, and numbers from 2^63 on do not fit into arrays.
+    return type(value) is int and least <= value < 2**63
+
+
+_COUNT, _SIZE, _TOKEN = "an integer >= 0", "an integer >= 1", "an integer >= 0, or null"
+_TEXT, _MAPPING, _OPTIONAL = "a text", "a mapping", "a mapping, or null"
+_DIGEST = "64 hexadecimal digits"  # it names a file in the cache, so it must not be a path
+_FORMAT = f"one of {PACKED}, {INDEXED}"
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    _COUNT: lambda value: _is_integer(value, 0),
+    _SIZE: lambda value: _is_integer(value, 1),
+    _TOKEN: lambda value: value is None or _is_integer(value, 0),
+    _TEXT: lambda value: isinstance(value, str),
+    _MAPPING: lambda value: isinstance(value, Mapping),
+    _OPTIONAL: lambda value: value is None or isinstance(value, Mapping),
+    _DIGEST: lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value)),
+    _FORMAT: lambda value: value in (PACKED, INDEXED),
+}
+_FIELDS = {
+    "format.name": _FORMAT,
+    "format.quire": _TEXT,
+    "rows": _COUNT,
+    "ledger": _MAPPING,
+    "options.max_length": _SIZE,
+    "options.strategy": _TEXT,
+    "options.overlong": _TEXT,
+    "inputs.*.name": _TEXT,
+    "bad_records.count": _COUNT,
+    "tokenizer": _OPTIONAL,
+    "shards.*.sha256": _DIGEST,
+    "shards.*.tokens": _COUNT,
+    "shards.*.bytes": _COUNT,
+    "shards.*.partition": _COUNT,
+}
+_PACKED_FIELDS = {"shards.*.rows": _COUNT}
+_INDEXED_FIELDS = {
+    "documents.opening": _TOKEN,
+    "shards.*.documents": _COUNT,
+    "plans.*.name": _TEXT,
+    "plans.*.sha256": _DIGEST,
+    "plans.*.rows": _COUNT,
+    "plans.*.ledger": _MAPPING,
+    "plans.*.options.max_length": _SIZE,
+    "plans.*.options.strategy": _TEXT,
+    "plans.*.options.overlong": _TEXT,
+}
+_MISSING = object()
+
+
+def _require_fields(file: AnyPath, manifest: Mapping[str, Any]) -> None:
+    """Raise unless every field that readers use is there and of the right kind."""
+    own = _INDEXED_FIELDS if is_indexed(manifest) else _PACKED_FIELDS
+    for name, kind in (_FIELDS | own).items():
+        for value in _values(manifest, name.split(".")):
+            if not _KINDS[kind](value):
+                shown = "missing" if value is _MISSING else f"{value!r:.60}"
+                raise CorruptFile(
+                    f"{file}: {name} is {shown} but must be {kind}; it is damaged: restore it, or "
+                    "pack again"
+                )
+
+
+def _values(node: object, steps: Sequence[str]) -> Iterator[object]:
+    """Every value at the end of the path; ``*`` is each item of a list, which must not be empty."""
+    if not steps:
+        yield node
+    elif steps[0] == "*":
+        for item in (isinstance(node, list) and node) or [_MISSING]:
+            yield from _values(item, steps[1:])
+    elif isinstance(node, Mapping) and steps[0] in node:
+        yield from _values(node[steps[0]], steps[1:])
+    else:
+        yield _MISSING

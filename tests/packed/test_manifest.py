@@ -1,15 +1,17 @@
-"""A manifest that was changed by hand is an error in a sentence, whatever was done to it."""
+"""Manifests are written whole; damaged and hand-edited ones raise an error that says where."""
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 
 import pytest
 
 import quire
-from quire.errors import CorruptFile
-from quire.packed.manifest import read_manifest
+from quire.errors import CorruptFile, StorageError
+from quire.packed.manifest import read_json, read_manifest, write_json, write_manifest
+from quire.storage import RemotePath, as_path
 
 WRONG = [-1, 1.5, True, "x", None, [], {}, 10**30]
 
@@ -24,7 +26,7 @@ def output(request, tmp_path_factory):
 
 
 def readers(manifest):
-    """Where readers look, as steps into the manifest."""
+    """The fields that readers use, as paths into the manifest."""
     both = [("rows",), ("ledger",), ("format", "quire"), ("bad_records", "count")]
     both += [("options", "max_length"), ("options", "strategy"), ("inputs", 0, "name")]
     both += [("inputs",), ("shards", 0, "bytes"), ("format", "name")]
@@ -37,7 +39,7 @@ def readers(manifest):
 
 def changed(manifest, steps, value):
     other = copy.deepcopy(manifest)
-    other.pop("checksum", None)  # or it would be the one to tell
+    other.pop("checksum", None)  # so that the field itself is noticed
     *way, last = steps
     node = other
     for step in way:
@@ -49,7 +51,7 @@ def changed(manifest, steps, value):
     return other
 
 
-def test_what_readers_take_must_be_there_and_of_its_kind(output):
+def test_fields_that_readers_use_must_exist_and_have_the_right_kind(output):
     file = output / "manifest.json"
     good = json.loads(file.read_text())
     tried = 0
@@ -68,7 +70,7 @@ def test_what_readers_take_must_be_there_and_of_its_kind(output):
 
 
 @pytest.mark.parametrize("steps", [("shards",), ("tokenizer",), ("plans",)])
-def test_lists_hold_something_and_the_tokenizer_is_described(output, steps):
+def test_empty_lists_and_a_tokenizer_that_is_no_mapping_are_damage(output, steps):
     file = output / "manifest.json"
     good = json.loads(file.read_text())
     file.write_text(json.dumps(changed(good, steps, [])))
@@ -98,3 +100,46 @@ def _at(manifest, steps):
     for step in steps:
         manifest = manifest[step]
     return manifest
+
+
+def test_a_manifest_is_written_with_the_checksum_of_its_content(tmp_path):
+    written = write_manifest(tmp_path / "a.json", {"rows": 1, "checksum": "of an earlier one"})
+    digest = hashlib.sha256(b'{"rows":1}').hexdigest()
+    assert written == {"rows": 1, "checksum": digest}
+    assert json.loads((tmp_path / "a.json").read_text()) == written
+
+
+def test_json_is_written_whole_with_sorted_keys_and_read_back(tmp_path):
+    write_json(tmp_path / "a.json", {"b": 1, "a": {"é": [1]}})
+    assert (tmp_path / "a.json").read_bytes() == (
+        b'{\n "a": {\n  "\\u00e9": [\n   1\n  ]\n },\n "b": 1\n}\n'
+    )
+    assert read_json(tmp_path / "a.json") == {"b": 1, "a": {"é": [1]}}
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000])
+def test_invalid_json_is_a_corrupt_file(tmp_path, content):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(CorruptFile) as raised:
+        read_json(tmp_path / "a.json")
+    assert str(raised.value).startswith(f"{tmp_path / 'a.json'} cannot be read: ")
+
+
+def test_a_missing_file_and_json_that_is_not_an_object_are_named(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps([1]))
+    with pytest.raises(CorruptFile) as raised:
+        read_json(tmp_path / "a.json")
+    assert str(raised.value) == f"{tmp_path / 'a.json'} holds a list, not an object"
+    with pytest.raises(CorruptFile, match=r"cannot be read: .*No such file"):
+        read_json(tmp_path / "none.json")
+
+
+def test_a_store_that_fails_is_not_taken_for_a_corrupt_file(monkeypatch):
+    path = as_path("memory://manifests/a.json")
+
+    def fail(*_, **__):
+        raise StorageError("the store cannot be reached")
+
+    monkeypatch.setattr(RemotePath, "read_text", fail)
+    with pytest.raises(StorageError, match="the store cannot be reached"):
+        read_json(path)

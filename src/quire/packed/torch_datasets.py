@@ -1,4 +1,4 @@
-"""Packed rows and batches for torch's own loaders."""
+"""Packed rows and batches as torch datasets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 class TorchRows(Dataset[Tensors]):
-    """Map-style: rows as tensors, copied out of the mapped memory, so that they may be changed."""
+    """Map-style dataset: rows as tensors, copied from the mapped memory so they can be modified."""
 
     def __init__(self, rows: PackedDataset) -> None:
         self._rows = rows
@@ -40,16 +40,16 @@ def _tensors(row: Row) -> Tensors:
 
 
 class TorchBatches(IterableDataset[Any]):
-    """The loader's batches, as tensors; of n workers each makes every n-th step, in turn.
+    """The loader's batches as tensors; each of n workers makes every n-th step, in turn.
 
     Every pass starts at the loader's epoch and step, also in persistent workers: set them between
-    passes, with `PackedLoader.load_state_dict`. Iterating does not move the loader: batches are
-    made ahead of their delivery, so the consumer says how far it came, with
+    passes with `PackedLoader.load_state_dict`. Iterating does not move the loader, because batches
+    are made before they are delivered; the consumer counts them and uses
     `PackedLoader.state_after`.
     """
 
-    def __init__(self, loader: PackedLoader, place: SharedNumbers) -> None:
-        self._loader, self._place = loader, place
+    def __init__(self, loader: PackedLoader, position: SharedNumbers) -> None:
+        self._loader, self._position = loader, position
         self._started_in: int | None = None
 
     def __len__(self) -> int:
@@ -58,9 +58,9 @@ class TorchBatches(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         loader, worker = self._loader, get_worker_info()
         first, every = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        # A worker starts with a copy of the loader's place; where that moved later is shared.
+        # A worker starts with a copy of the loader's position; later changes are shared.
         is_first = worker is None or self._started_in != os.getpid()
-        epoch, step = (loader.epoch, loader.step) if is_first else self._place.read()
+        epoch, step = (loader.epoch, loader.step) if is_first else self._position.read()
         self._started_in = os.getpid()
         return self._batches(epoch, range(step + first, loader.steps_per_epoch, every))
 

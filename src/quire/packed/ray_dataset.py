@@ -1,4 +1,4 @@
-"""Packed rows as a `ray.data` dataset: a task a shard, which reads the wanted columns alone."""
+"""Packed rows as a `ray.data` dataset: one task per shard, which reads only wanted columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def ray_dataset(dataset: PackedDataset) -> Any:  # noqa: ANN401 - a ray.data.Dataset
-    """The dataset's rows and columns over a Ray cluster."""
+    """The dataset's rows and columns on a Ray cluster."""
     try:
         import ray.data
     except ModuleNotFoundError:
@@ -29,7 +29,7 @@ def ray_dataset(dataset: PackedDataset) -> Any:  # noqa: ANN401 - a ray.data.Dat
 
 @dataclass(frozen=True)
 class _Gathered:
-    """Rows of a plan: every worker opens the dataset once, and gathers what it is asked for."""
+    """Rows of a plan: every worker opens the dataset once and gathers the requested rows."""
 
     dataset: PackedDataset
 
@@ -43,11 +43,12 @@ def _datasource(dataset: PackedDataset) -> Any:  # noqa: ANN401
     from ray.data.block import BlockMetadata
     from ray.data.datasource import Datasource, ReadTask
 
-    path, names = dataset.path.absolute(), list(dataset.columns)  # a task may work elsewhere
+    # A task has another working directory.
+    path, names = dataset.path.absolute(), list(dataset.columns)
     entries = [entry for entry in dataset.manifest["shards"] if entry["rows"]]
 
     class Packed(Datasource):
-        """All that a driver needs to know is in the manifest: it asks the store for nothing."""
+        """The manifest has all that a driver needs, so it makes no request to the store."""
 
         def estimate_inmemory_data_size(self) -> int:
             return sum(_size(entry, len(names)) for entry in entries)
@@ -63,13 +64,13 @@ def _datasource(dataset: PackedDataset) -> Any:  # noqa: ANN401
 
 
 def _size(entry: Mapping[str, Any], columns: int) -> int:
-    """About how many bytes a shard has in memory."""
+    """The approximate size of a shard in memory."""
     return int(entry["tokens"]) * 4 * columns
 
 
 @dataclass(frozen=True)
 class _Shard:
-    """Reads a shard, a row group at a time: what is not asked for is not read."""
+    """Reads only the wanted columns of a shard, one row group at a time."""
 
     folder: AnyPath
     entry: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Where the rows of a packed dataset are read: in its shards, or through a plan of documents."""
+"""Rows of a packed dataset by number: from its shards, or gathered from documents by a plan."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quire.errors import CorruptFile, unknown_name
-from quire.packed.damage import checked_batches
+from quire.packed.mapped import MappedShard, ShardCache
 from quire.plan import Plan
 
 Row: TypeAlias = dict[str, npt.NDArray[Any]]
 Lists: TypeAlias = "tuple[npt.NDArray[Any] | _Bits, npt.NDArray[np.int32]]"
 STARTS = "document_starts"
 SOURCE = ("document_ids", "document_offsets")
-_ABOUT_DOCUMENTS = ("document_id", "length")
+_NOT_PER_TOKEN = ("document_id", "length")
 
 
 class RowSource(Protocol):
@@ -30,11 +30,11 @@ class RowSource(Protocol):
 
 
 class ShardRows:
-    """Rows that stand in mapped shards: views, nothing is copied."""
+    """Rows of mapped shards, as views without a copy."""
 
-    def __init__(self, tables: Sequence[pa.Table], wanted: Sequence[str] | None) -> None:
-        self.columns = chosen_columns(tables[0].column_names, wanted)
-        self._batches = list(checked_batches(tables))
+    def __init__(self, shards: Sequence[MappedShard], wanted: Sequence[str] | None) -> None:
+        self.columns = chosen_columns(shards[0].columns, wanted)
+        self._batches = [batch for shard in shards for batch in shard.batches]
         batches = [checked.batch for checked in self._batches]
         self._first_rows = np.cumsum([0, *(batch.num_rows for batch in batches)])
         self._lists = [{name: _lists(batch, name) for name in self.columns} for batch in batches]
@@ -45,29 +45,74 @@ class ShardRows:
     def __getitem__(self, row: int) -> Row:
         batch = int(np.searchsorted(self._first_rows, row, side="right")) - 1
         self._batches[batch].check(self.columns)
-        place = row - int(self._first_rows[batch])
+        at = row - int(self._first_rows[batch])
         return {
-            name: values[offsets[place] : offsets[place + 1]]
+            name: values[offsets[at] : offsets[at + 1]]
             for name, (values, offsets) in self._lists[batch].items()
         }
 
 
-class PlannedRows:
-    """Rows that a plan gathers from mapped documents when they are asked for.
+class RemoteRows:
+    """Rows of shards in a store; the manifest says how many rows each shard has."""
 
-    In memory: where each document starts, for every column; the tokens stay in the files.
+    def __init__(
+        self,
+        shards: ShardCache,
+        counts: Sequence[int],
+        names: list[str],
+        wanted: Sequence[str] | None,
+    ) -> None:
+        self.columns = chosen_columns(names, wanted)
+        self._shards, self._names = shards, names
+        self._first_rows = np.cumsum([0, *counts])
+        self._opened: dict[int, ShardRows] = {}
+
+    def __len__(self) -> int:
+        return int(self._first_rows[-1])
+
+    def __getitem__(self, row: int) -> Row:
+        shard = self.shard_of(row)
+        at = row - int(self._first_rows[shard])
+        try:
+            return self._rows_of(shard)[at]
+        except CorruptFile:  # damaged on this disk, so download it again
+            self._opened.pop(shard, None)
+            self._shards.forget(shard)
+            return self._rows_of(shard)[at]
+
+    def shard_of(self, row: int) -> int:
+        """The number of the shard that holds a row."""
+        return int(np.searchsorted(self._first_rows, row, side="right")) - 1
+
+    def _rows_of(self, number: int) -> ShardRows:
+        if number not in self._opened:
+            shard = self._shards.open(number)
+            count = int(self._first_rows[number + 1] - self._first_rows[number])
+            if shard.num_rows != count or shard.columns != self._names:
+                raise CorruptFile(
+                    f"shard {number} has {shard.num_rows} rows of {', '.join(shard.columns)}, but "
+                    f"the manifest says {count} of {', '.join(self._names)}; pack it again"
+                )
+            self._opened[number] = ShardRows([shard], self.columns)
+        return self._opened[number]
+
+
+class PlannedRows:
+    """Rows that a plan gathers from mapped documents when they are read.
+
+    Memory: the start of every document, for every column; tokens stay in the files.
     """
 
     def __init__(
         self,
-        tables: Sequence[pa.Table],
+        shards: Sequence[MappedShard],
         plan: Plan,
-        opening: int | None,
+        prefix_token: int | None,
         wanted: Sequence[str] | None,
     ) -> None:
-        per_token = [n for n in tables[0].column_names if n not in _ABOUT_DOCUMENTS]
+        per_token = [n for n in shards[0].columns if n not in _NOT_PER_TOKEN]
         self.columns = chosen_columns([*per_token, STARTS, *SOURCE], wanted)
-        self._batches = list(checked_batches(tables))
+        self._batches = [batch for shard in shards for batch in shard.batches]
         batches = [checked.batch for checked in self._batches]
         self._first_documents = np.cumsum([0, *(batch.num_rows for batch in batches)])
         self._tokens = {
@@ -77,7 +122,7 @@ class PlannedRows:
         }
         self._ids = [batch.column("document_id").to_numpy() for batch in batches]
         self._plan = plan
-        self._opening = None if opening is None else np.array([opening], dtype=np.int32)
+        self._prefix = None if prefix_token is None else np.array([prefix_token], dtype=np.int32)
 
     def __len__(self) -> int:
         return self._plan.num_rows
@@ -96,15 +141,15 @@ class PlannedRows:
                 sizes = stops - starts + plan.options.prefix
                 values[name] = (np.cumsum(sizes) - sizes).astype(np.int32)
             elif name == "document_ids":
-                places = (documents - self._first_documents[batches]).tolist()
-                found = zip(batches.tolist(), places, strict=True)
-                values[name] = np.array([self._ids[batch][place] for batch, place in found])
+                positions = (documents - self._first_documents[batches]).tolist()
+                found = zip(batches.tolist(), positions, strict=True)
+                values[name] = np.array([self._ids[batch][at] for batch, at in found])
             elif name == "document_offsets":
                 values[name] = starts
             else:
                 tokens = self._tokens[name]
-                values[name] = tokens.gather(batches, documents, starts, stops, self._opening)
-            values[name].flags.writeable = False  # as rows of shards are
+                values[name] = tokens.gather(batches, documents, starts, stops, self._prefix)
+            values[name].flags.writeable = False  # like rows of shards
         return values
 
 
@@ -122,19 +167,19 @@ class _Tokens:
         documents: npt.NDArray[np.integer],
         starts: npt.NDArray[np.int64],
         stops: npt.NDArray[np.int64],
-        opening: npt.NDArray[Any] | None,
+        prefix: npt.NDArray[Any] | None,
     ) -> npt.NDArray[Any]:
-        """The fragments end to end; each behind the token that opens it, if there is one."""
+        """The fragments end to end, each after the prefix token if there is one."""
         at = self._offsets[documents]
-        places = zip(batches.tolist(), (at + starts).tolist(), (at + stops).tolist(), strict=True)
-        pieces = [self._values[batch][start:stop] for batch, start, stop in places]
-        if opening is not None:
-            pieces = [part for piece in pieces for part in (opening, piece)]
+        ranges = zip(batches.tolist(), (at + starts).tolist(), (at + stops).tolist(), strict=True)
+        pieces = [self._values[batch][start:stop] for batch, start, stop in ranges]
+        if prefix is not None:
+            pieces = [part for piece in pieces for part in (prefix, piece)]
         return np.concatenate(pieces)
 
 
 def chosen_columns(known: list[str], wanted: Sequence[str] | None) -> list[str]:
-    """The wanted columns, by default all but the source of fragments."""
+    """The wanted columns; by default all except the sources of fragments."""
     for name in wanted or ():
         if name not in known:
             raise unknown_name("column", name, known)
@@ -154,12 +199,12 @@ def _lists(batch: pa.RecordBatch, name: str) -> Lists:
 
 
 class _Bits:
-    """Truth values, which Arrow stores eight to a byte: unpacked when a slice is asked for."""
+    """Booleans, which Arrow stores eight to a byte; a slice is unpacked when it is read."""
 
     def __init__(self, values: pa.BooleanArray) -> None:
         self._values = values
 
     def __getitem__(self, part: slice) -> npt.NDArray[np.bool]:
         unpacked: npt.NDArray[np.bool] = self._values[part].to_numpy(zero_copy_only=False)
-        unpacked.flags.writeable = False  # as other columns are
+        unpacked.flags.writeable = False  # like other columns
         return unpacked
