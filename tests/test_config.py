@@ -76,16 +76,19 @@ def test_a_yaml_file_gives_the_same_options_as_a_dict(tmp_path):
         ({**GOOD, "data": {"sources": [{"wight": 1}]}}, "unknown option data.sources[0].wight"),
         ({"train": {}}, "train.seq_len is missing"),
         ({}, "train.seq_len is missing"),
-        ({"train": {"seq_len": "8"}}, "train.seq_len is '8' (str) but must be an integer"),
-        ({"train": {"seq_len": True}}, "train.seq_len is True (bool) but must be an integer"),
-        ({"train": {"seq_len": 8.0}}, "train.seq_len is 8.0 (float) but must be an integer"),
-        ({"train": {"seq_len": None}}, "train.seq_len is None (NoneType) but must be an integer"),
-        ({**GOOD, "data": {"shuffle": 1}}, "data.shuffle is 1 (int) but must be true or false"),
-        ({**GOOD, "data": {"name": 7}}, "data.name is 7 (int) but must be a string"),
+        ({"train": {"seq_len": "8"}}, "train.seq_len is '8' but must be an integer"),
+        ({"train": {"seq_len": True}}, "train.seq_len is True but must be an integer"),
+        ({"train": {"seq_len": 8.0}}, "train.seq_len is 8.0 but must be an integer"),
+        ({"train": {"seq_len": None}}, "train.seq_len is None but must be an integer"),
+        ({**GOOD, "data": {"shuffle": 1}}, "data.shuffle is 1 but must be True or False"),
+        ({**GOOD, "data": {"name": 7}}, "data.name is 7 but must be a string"),
         ({**GOOD, "data": {"mode": "bins"}}, "data.mode is 'bins' but must be one of sequential, "),
         ({**GOOD, "data": {"mode": "bins"}}, "did you mean bin?"),
         ({**GOOD, "data": {"files": "a"}}, "data.files is 'a' but must be a list"),
-        ({**GOOD, "data": {"sources": [{"weight": "a"}]}}, "data.sources[0].weight is 'a' (str)"),
+        (
+            {**GOOD, "data": {"sources": [{"weight": "a"}]}},
+            "sources[0].weight is 'a' but must be",
+        ),
         ({**GOOD, "data": {"seed": -1}}, "data.seed is -1 but must be an integer >= 0"),
         ({**GOOD, "data": 3}, "data is 3 but must map names to values"),
     ],
@@ -150,7 +153,9 @@ def test_nested_anchors_do_not_make_an_endless_message(tmp_path, name):
 
 
 def test_a_whole_number_that_no_float_holds_is_refused():
-    with pytest.raises(InvalidOption, match=r"data\.sources\[0\]\.weight is 1.*below 1\.8e308"):
+    with pytest.raises(
+        InvalidOption, match=r"data\.sources\[0\]\.weight is 1.* but must be a finite number"
+    ):
         build_options(Config, {**GOOD, "data": {"sources": [{"weight": 10**400}]}})
 
 
@@ -252,7 +257,7 @@ def test_overrides_lie_over_the_config_and_leave_it_as_it_was():
         ("data.sed=1", "unknown option data.sed; did you mean data.seed?"),
         ("train.seq_len.x=1", "seq_len is 8, not a section"),
         ("data.seed=!x 1", "is not plain YAML"),
-        ("data.seed=a", "data.seed is 'a' (str) but must be an integer"),
+        ("data.seed=a", "data.seed is 'a' but must be an integer"),
     ],
 )
 def test_a_bad_override_is_refused(override, message):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from quire.errors import InvalidOption, OversizedDocument
+from quire.options import require_integer
 from quire.plan import Fragment, PlanOptions, plan_documents
-from quire.plan.options import require_integer
 
 
 @dataclass(kw_only=False)

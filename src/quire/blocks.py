@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from quire.bins import Bin, Document, pack_sequences_optimized, split_document_optimally
 from quire.documents import Documents
-from quire.errors import InvalidDocument, InvalidOption, require_flags, unknown_name
+from quire.errors import InvalidDocument, InvalidOption, unknown_name
 from quire.gather import gather
 from quire.ledger import Ledger
+from quire.options import Count, Positive, Seed, validate
 from quire.plan import Plan, PlanOptions, plan_documents, strategy_names
-from quire.plan.options import require_integer
 from quire.text import EncodeOptions, TokenizerLike, as_tokenizer, encode_texts
 from quire.text.option_words import words_of_packing
 
@@ -32,7 +32,7 @@ __all__ = [
 class BlockOptions:
     """The options of `block_tokenize_fn`, under its names."""
 
-    max_length: int = 512
+    max_length: Positive = 512
     """Places in a row."""
     overflow: bool = True
     """Split documents that are longer than a row; otherwise cut them and count what is cut."""
@@ -41,21 +41,19 @@ class BlockOptions:
     packing_strategy: str = "greedy"
     """A strategy of the planner; ``greedy`` with ``overflow`` fills rows to the brim, in order."""
     shuffle_output: bool = False
-    seed: int | None = 42
+    seed: Seed | None = 42
     """Seeds the shuffle; None draws new entropy each time."""
-    stride: int = 0
+    stride: Count = 0
     """Tokens of the document repeated at the start of each continuation."""
-    min_len: int = 1
+    min_len: Positive = 1
     """Rows with fewer tokens are dropped and counted."""
     encode: EncodeOptions = field(default_factory=EncodeOptions)
     """Here ``add_bos`` is True unless it is given."""
 
     def __post_init__(self) -> None:
-        require_flags(self)
+        validate(self)
         if self.encode.add_bos is None:
             object.__setattr__(self, "encode", replace(self.encode, add_bos=True))
-        for name, least in (("max_length", 1), ("stride", 0), ("min_len", 1)):
-            require_integer(name, getattr(self, name), least)
         if self.packing_strategy not in strategy_names():
             raise unknown_name("packing_strategy", self.packing_strategy, strategy_names())
         if self.min_len > self.max_length:

@@ -8,19 +8,18 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml  # type: ignore[import-untyped]
 
-from quire.errors import InvalidOption, is_integer, require_short, shown
+from quire.errors import InvalidOption, shown
+from quire.options import require_items, rule_of
 
 Options = TypeVar("Options")
-_KINDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 
 
 def load_options(
@@ -216,56 +215,13 @@ def _with_value(
 
 
 def _value(hint: Any, plain: object, path: str) -> object:  # noqa: ANN401 - any annotation
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        inner = [part for part in get_args(hint) if part is not type(None)]
-        return None if plain is None else _value(inner[0], plain, path)
-    if origin is Literal:
-        return _choice(get_args(hint), plain, path)
-    if origin is tuple:
-        return _items(get_args(hint)[0], plain, path)
     if dataclasses.is_dataclass(hint):
         return build_options(hint, plain, path)  # type: ignore[arg-type]
-    return _plain_value(hint, plain, path)
-
-
-def _plain_value(kind: type, plain: object, path: str) -> object:
-    """The value if it has the kind; a whole number also stands for a float, nothing else bends."""
-    if is_integer(plain):
-        plain = int(plain)  # those of numpy JSON does not know
-    if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
-        return _float(plain, path)
-    if not isinstance(plain, kind) or (isinstance(plain, bool) and kind is not bool):
-        raise InvalidOption(
-            f"{path} is {shown(plain)} ({type(plain).__name__}) but must be "
-            f"{_KINDS.get(kind, kind)}"
-        )
-    return require_short(path, plain) if is_integer(plain) else plain
-
-
-def _float(whole: int, path: str) -> float:
-    try:
-        return float(whole)
-    except OverflowError:
-        raise InvalidOption(
-            f"{path} is {shown(whole)} but must be a number below 1.8e308"
-        ) from None
-
-
-def _choice(choices: Sequence[object], plain: object, path: str) -> object:
-    if plain not in choices or isinstance(plain, bool):
-        named = plain if isinstance(plain, str) else ""
-        near = difflib.get_close_matches(named, [str(c) for c in choices], n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        known = ", ".join(str(choice) for choice in choices)
-        raise InvalidOption(f"{path} is {shown(plain)} but must be one of {known}{hint}")
-    return plain
-
-
-def _items(hint: Any, plain: object, path: str) -> tuple[object, ...]:  # noqa: ANN401
-    if isinstance(plain, str | bytes) or not isinstance(plain, Sequence):
-        raise InvalidOption(f"{path} is {shown(plain)} but must be a list")
-    return tuple(_value(hint, item, f"{path}[{number}]") for number, item in enumerate(plain))
+    if get_origin(hint) is tuple and dataclasses.is_dataclass(get_args(hint)[0]):
+        items = require_items(path, plain)
+        return tuple(_value(get_args(hint)[0], x, f"{path}[{i}]") for i, x in enumerate(items))
+    rule = rule_of(hint)
+    return plain if rule is None else rule(path, plain)
 
 
 def _default(part: dataclasses.Field[Any], hint: Any, path: str) -> object:  # noqa: ANN401
@@ -316,7 +272,7 @@ def _text(key: object) -> str:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+    return get_type_hints(kind, include_extras=True)
 
 
 def _dotted(path: str, name: str) -> str:

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import difflib
 import math
-import numbers
-import os
 import reprlib
 from collections.abc import Iterable
-from dataclasses import fields
-from typing import Any, TypeGuard
 
 DISTRIBUTION = "quire-pack"
 """The name of the package on an index, where ``quire`` belongs to an unrelated project."""
@@ -112,44 +108,8 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> InvalidOption
     return InvalidOption(f"unknown {kind} {name!r}; {hint}known: {', '.join(known)}")
 
 
-def require_flags(options: Any) -> None:  # noqa: ANN401 - any dataclass
-    """Raise for a field of a dataclass that is declared a bool and is none: "no" would mean yes.
-
-    >>> from dataclasses import dataclass
-    >>> @dataclass
-    ... class Options:
-    ...     shuffle: bool = True
-    >>> require_flags(Options(shuffle="no"))
-    Traceback (most recent call last):
-    quire.errors.InvalidOption: shuffle is 'no' but must be True or False
-    """
-    for field in fields(options):
-        value = getattr(options, field.name)
-        if field.type in ("bool", bool) or (field.type == "bool | None" and value is not None):
-            require_flag(field.name, value)
-
-
-def require_flag(name: str, value: object) -> None:
-    """Raise unless the value is True or False."""
-    if not isinstance(value, bool):
-        raise InvalidOption(f"{name} is {value!r} but must be True or False")
-
-
-def is_integer(value: object) -> TypeGuard[int]:
-    """Whether this is an integer, of Python or of numpy, and no truth value."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-_MOST_DIGITS = 1000
-
-
-def require_short(name: str, number: int) -> int:
-    """The number, unless it is so long that Python neither prints it nor reads it from JSON."""
-    if abs(number) >= 10**_MOST_DIGITS:
-        raise InvalidOption(
-            f"{name} is {shown(number)} but must have at most {_MOST_DIGITS}; choose a smaller one"
-        )
-    return number
+MOST_DIGITS = 1000
+"""Python neither prints much longer integers nor reads them from JSON."""
 
 
 class _Shortened(reprlib.Repr):
@@ -162,7 +122,7 @@ class _Shortened(reprlib.Repr):
 
     def repr_int(self, x: int, level: int) -> str:
         """The digits of an integer, or about how many it has."""
-        if abs(x) < 10**_MOST_DIGITS:
+        if abs(x) < 10**MOST_DIGITS:
             return super().repr_int(x, level)
         return f"an integer of about {int(x.bit_length() * math.log10(2)) + 1:,} digits"
 
@@ -177,17 +137,6 @@ def shown(value: object) -> str:
 
 
 _SHORTENED = _Shortened()
-
-
-def require_path(name: str, value: object) -> None:
-    """Raise unless the value names a local file or folder.
-
-    >>> require_path("cache_dir", 5)
-    Traceback (most recent call last):
-    quire.errors.InvalidOption: cache_dir is 5 but must be a string or a Path
-    """
-    if not isinstance(value, str | os.PathLike):
-        raise InvalidOption(f"{name} is {value!r} but must be a string or a Path")
 
 
 def missing_dependency(package: str, purpose: str, extra: str) -> MissingDependency:

@@ -19,7 +19,8 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from quire.errors import InvalidOption, InvalidRow, is_integer, require_flags, unknown_name
+from quire.errors import InvalidOption, InvalidRow, unknown_name
+from quire.options import is_integer, require_flags
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]

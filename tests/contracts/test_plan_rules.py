@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quire
-from quire.plan.options import OVERLONG
+from quire.plan.options import Overlong
 from tests.contracts.plan_rules import assert_follows_the_rules
 
 STRATEGIES = ["greedy", "first_fit", "best_fit", "wrapped", "tight"]
@@ -37,7 +38,7 @@ def instances(draw):
     return lengths, options
 
 
-@pytest.mark.parametrize("overlong", [policy for policy in OVERLONG if policy != "error"])
+@pytest.mark.parametrize("overlong", [policy for policy in get_args(Overlong) if policy != "error"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(max_examples=60, deadline=None)
 @given(instance=instances())

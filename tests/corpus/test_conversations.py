@@ -101,7 +101,7 @@ def test_the_key_of_tools_is_an_option_of_conversations_alone():
     assert talks.to_dict()["tools_key"] == "tools"
     with pytest.raises(InvalidOption, match="tools_key goes along with messages"):
         CorpusOptions(max_length=8, tools_key="functions")
-    with pytest.raises(InvalidOption, match=r"tools_key is \[.* but must be the name of a field"):
+    with pytest.raises(InvalidOption, match=r"tools_key is \[.* but must be a string"):
         CorpusOptions(max_length=8, messages_key="messages", tools_key=[ADD])
 
 

@@ -451,5 +451,5 @@ def test_columns_that_are_no_list_of_names_are_refused(tmp_path, columns):
 @pytest.mark.parametrize("wrong", [5, ["text"]])
 def test_the_name_of_a_field_is_text(tmp_path, name, wrong):
     path = jsonl(tmp_path / "a.jsonl", texts(2))
-    with pytest.raises(InvalidOption, match=f"{name} is .* but must be the name of a field"):
+    with pytest.raises(InvalidOption, match=f"{name} is .* but must be a string"):
         pack(path, tmp_path / "out", **{name: wrong})

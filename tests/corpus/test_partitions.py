@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.corpus.inputs import find_inputs
-from quire.corpus.options import CorpusOptions, parse_size
+from quire.corpus.options import CorpusOptions
 from quire.corpus.partitions import make_partitions
 from quire.corpus.preparation import default_partition_size
 from quire.corpus.readers import read_span
@@ -87,16 +87,6 @@ def test_the_number_of_partitions_has_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr("quire.corpus.partitions.MAX_PARTITIONS", 3)
     with pytest.raises(InvalidOption, match=r"partition_size=10 cuts the corpus into .* raise it"):
         read([jsonl(tmp_path / "a.jsonl", texts(20))], partition_size=10)
-
-
-@pytest.mark.parametrize(("size", "number"), [("7", 7), ("2k", 2048), ("1GiB", 1 << 30), (5, 5)])
-def test_sizes_are_numbers_with_a_unit(size, number):
-    assert parse_size(size) == number
-
-
-def test_what_is_no_size_is_said():
-    with pytest.raises(InvalidOption, match="'256X' is no size"):
-        parse_size("256X")
 
 
 @pytest.mark.parametrize(

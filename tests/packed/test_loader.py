@@ -6,7 +6,6 @@ import copy
 import json
 import pickle
 import random
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from quire.errors import InvalidOption, InvalidState
 from quire.packed import PackedDataset
 from quire.packed.loader import LoaderOptions
 from tests.corpus.corpora import jsonl, pack, texts
+from tests.option_fields import integer_fields
 from tests.sealing import resealed
 
 WORLDS = (1, 2, 3, 4, 6, 8, 12)
@@ -319,7 +319,8 @@ def test_integers_of_numpy_are_integers_of_python(dataset, kind):
 
 
 def test_every_number_of_the_options_is_an_integer_of_python():
-    numbers = {field.name for field in fields(LoaderOptions) if field.type == "int"}
+    numbers = integer_fields(LoaderOptions)
+    assert len(numbers) == 4
     options = LoaderOptions(**dict.fromkeys(numbers, np.int64(1)) | {"rank": np.int64(0)})
     assert {type(getattr(options, name)) for name in numbers} == {int}
 

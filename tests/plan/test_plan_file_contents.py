@@ -66,7 +66,7 @@ def rewrite(path, change) -> None:
         ),
         (
             lambda about: about["options"].update(strategy=[1]),
-            "holds no valid plan: unknown strategy [1]; give the name of one",
+            "holds no valid plan: strategy is [1] but must be a string",
         ),
         (
             lambda about: about["ledger"].update(tokens={"input": 1, "emitted": 1}),

@@ -75,10 +75,10 @@ def test_defaults_are_those_of_the_contract():
         ("train", "grad_accum", 0, "must be an integer >= 1"),
         ("model", "vocab_size", 0, "must be an integer >= 1"),
         ("model", "pad_token_id", -1, "must be an integer >= 0"),
-        ("model", "pad_token_id", 10**30, "must be <= 2147483647, as token ids are int32"),
-        ("model", "bos_token_id", 2**31, "must be <= 2147483647, as token ids are int32"),
-        ("model", "eos_token_id", 2**31, "must be <= 2147483647, as token ids are int32"),
-        ("data.tokenizer", "byte_offset", 10**30, "must be <= 2147483392, as token ids are int32"),
+        ("model", "pad_token_id", 10**30, "must be at most 2147483647"),
+        ("model", "bos_token_id", 2**31, "must be at most 2147483647"),
+        ("model", "eos_token_id", 2**31, "must be at most 2147483647"),
+        ("data.tokenizer", "byte_offset", 10**30, "must be at most 2147483392"),
     ],
 )
 def test_every_rule_is_told_with_the_dotted_name_and_the_value(section, name, value, rule):
@@ -103,7 +103,7 @@ def test_a_limit_that_no_document_reaches_cuts_nothing():
     ("data", "message"),
     [
         ({"num_streams": 3}, "data.num_streams is 3 but must divide train.batch_size, which is 2"),
-        ({"sources": [{"weight": 0}]}, "data.sources[0].weight is 0.0 but must be a finite"),
+        ({"sources": [{"weight": 0}]}, "data.sources[0].weight is 0 but must be a finite"),
         ({"sources": [{"weight": 1}]}, "there is another source beside it"),
         ({"tokenizer": {"kind": "hf"}}, "data.tokenizer.hf_name_or_path is null"),
         (

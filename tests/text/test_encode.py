@@ -102,7 +102,7 @@ def test_no_text_is_no_document():
     ("options", "message"),
     [
         ({"truncate_at": "("}, r"truncate_at is '\(', which is no regular expression"),
-        ({"truncate_at": 5}, "truncate_at is 5, which is no regular expression"),
+        ({"truncate_at": 5}, "truncate_at is 5 but must be a string"),
         ({"max_len": 0}, "max_len is 0 but must be an integer >= 1"),
         ({"max_len": 2.5}, "max_len is 2.5"),
         ({"add_bos": "no"}, "add_bos is 'no' but must be True or False"),

@@ -124,7 +124,7 @@ def test_a_whole_epoch_that_cannot_be_planned_is_refused_with_the_remedy():
 
 
 def test_an_unknown_scope_is_refused_with_the_nearest_one():
-    with pytest.raises(InvalidOption, match="unknown packing_scope 'epochs'; did you mean 'epoch'"):
+    with pytest.raises(InvalidOption, match=r"packing_scope is 'epochs' .* did you mean epoch\?"):
         VisionPackingOptions(packing_scope="epochs")
 
 
@@ -310,7 +310,7 @@ def test_another_seed_or_scope_is_refused():
     state = after(packed(), 2)
     with pytest.raises(InvalidState, match="seed is 0 in the state and 3 here"):
         packed(seed=3).load_state_dict(state)
-    with pytest.raises(InvalidState, match="packing_scope is 'epoch' in the state and 'buffer'"):
+    with pytest.raises(InvalidState, match=r"packing_scope is 'epoch' in the state and 'buffer'"):
         packed(packing_scope="buffer").load_state_dict(state)
 
 
@@ -332,7 +332,9 @@ def test_a_plan_that_would_be_another_one_is_refused(monkeypatch):
 def test_a_state_of_version_1_is_refused_by_the_whole_epoch_and_continued_by_the_buffer():
     """Fault 29: this file stays as it is; version 1 knew of buffers alone."""
     state = json.loads((Path(__file__).parent / "state_v1_two_budgets.json").read_text())
-    with pytest.raises(InvalidState, match="packing_scope is 'buffer' in the state and 'epoch' he"):
+    with pytest.raises(
+        InvalidState, match=r"packing_scope is 'buffer' in the state and 'epoch' he"
+    ):
         packed().load_state_dict(state)
     dataset = packed(packing_scope="buffer")
     whole = numbers(dataset)

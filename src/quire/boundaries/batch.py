@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.boundaries.checks import Ints, read_integers, read_starts
-from quire.errors import InvalidBoundaries, InvalidOption, is_integer
+from quire.errors import InvalidBoundaries, InvalidOption
+from quire.options import is_integer
 
 Ints32: TypeAlias = npt.NDArray[np.int32]
 

@@ -43,8 +43,8 @@ def engine_of(
 ) -> Engine:
     """The engine; options of Ray are errors for another one."""
     from quire.corpus.engine import choose_engine
-    from quire.corpus.options import parse_size
     from quire.corpus.ray_engine import RayEngine
+    from quire.options import parse_size
 
     given = {"ray-address": ray_address, "task-cpus": task_cpus, "task-memory": task_memory}
     if name == "ray":
@@ -52,7 +52,7 @@ def engine_of(
             address=ray_address,
             workers=workers,
             cpus=1 if task_cpus is None else task_cpus,
-            memory=None if task_memory is None else parse_size(task_memory),
+            memory=None if task_memory is None else parse_size("--task-memory", task_memory),
         )
     for option, value in given.items():
         if value is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -93,7 +93,8 @@ def plan(
 
     Example: quire plan corpus/ --tokenizer byte --estimate --tokens 1000000000000 --workers 64,512
     """
-    from quire.corpus.options import CorpusOptions, parse_size
+    from quire.corpus.options import CorpusOptions
+    from quire.options import parse_size
 
     lengths_asked = _numbers(
         "--max-length", max_length or ("4096" if estimate else "2048,4096,8192")
@@ -115,8 +116,10 @@ def plan(
         add_bos=add_bos,
         add_eos=add_eos,
         truncate_at=truncate_at,
-        max_record_bytes=parse_size(max_record_bytes),
-        partition_size=None if partition_size is None else parse_size(partition_size),
+        max_record_bytes=parse_size("--max-record-bytes", max_record_bytes),
+        partition_size=None
+        if partition_size is None
+        else parse_size("--partition-size", partition_size),
     )
     if estimate:
         print_estimate(
@@ -187,9 +190,8 @@ def _single(
                 f"an estimate is of one way to pack, but {name} is {said}; give one"
             )
     strategy = strategies[0] if strategies else options.strategy
-    return replace(
-        options, strategy=strategy, overlong=policies[0] if policies else options.overlong
-    )
+    overlong: Any = policies[0] if policies else options.overlong
+    return replace(options, strategy=strategy, overlong=overlong)
 
 
 def _cache_dir() -> Path:
@@ -226,7 +228,7 @@ def _candidates(
     options: CorpusOptions,
     lengths: Sequence[int],
     strategies: Sequence[str] | None,
-    policies: Sequence[str],
+    policies: Sequence[Any],
     batch_size: int,
 ) -> tuple[list[Candidate], list[str]]:
     from dataclasses import replace

@@ -19,9 +19,9 @@ from quire.collate.missing_starts import (
 from quire.collate.rows import Feature, Ints, Rows, read_rows
 from quire.collate.special_tokens import SpecialTokens, eos_token_id, pad_token_id
 from quire.collate.tensors import Batch, as_batch, require_return_tensors
-from quire.errors import InvalidRow, require_flags
+from quire.errors import InvalidRow
 from quire.labels import LabelOptions, causal_labels
-from quire.plan.options import require_integer
+from quire.options import require_flags, require_integer
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from quire.corpus.partitions import MAX_PARTITIONS
 from quire.corpus.preparation import default_partition_size
 from quire.corpus.sample import Sample
 from quire.errors import InvalidOption
-from quire.plan.options import require_integer
+from quire.options import require_integer
 
 TELLING = 1 << 20
 """Two samples differ by so many bytes of text, or their memory tells nothing of a larger one's."""

@@ -21,7 +21,7 @@ from quire.corpus.output import errors_of_writing
 from quire.corpus.partition_job import PartitionJob, Progress, Report
 from quire.corpus.partitions import Partition
 from quire.errors import InvalidOption, QuireError, WorkerError
-from quire.plan.options import require_integer
+from quire.options import require_integer
 from quire.plan.strategies import RowNumbers
 
 _TRIES = 3

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import re
 from dataclasses import asdict, dataclass
 
-from quire.errors import InvalidOption, require_flags
+from quire.errors import InvalidOption
 from quire.formats.list_columns import TOKENS
+from quire.options import Count, Positive, Seed, Size, validate
 from quire.plan import PlanOptions, keeps_order
-from quire.plan.options import LARGEST, settle_integers
+from quire.plan.options import Overlong
 from quire.text import EncodeOptions
 from quire.text.chat import TOOLS
 from quire.text.chat_date import as_chat_date
@@ -27,10 +27,10 @@ ROW_OPTIONS = (
 class CorpusOptions:
     """How records become documents, documents rows, and rows shards."""
 
-    max_length: int
+    max_length: Positive
     """Places in a row."""
     strategy: str = "best_fit"
-    overlong: str = "split"
+    overlong: Overlong = "split"
     text_key: str = "text"
     """The field that holds the text."""
     messages_key: str | None = None
@@ -48,34 +48,32 @@ class CorpusOptions:
     """The field that holds the tokens."""
     columns: tuple[str, ...] | None = None
     """Per-token columns that go along with ``input_ids``; None takes those of the first record."""
-    stride: int = 0
-    min_len: int = 1
+    stride: Count = 0
+    min_len: Positive = 1
     """Rows with fewer tokens are dropped and counted."""
-    max_len: int | None = None
+    max_len: Positive | None = None
     """Documents with more tokens are dropped and counted."""
-    min_fragment: int = 1
-    max_documents_per_row: int | None = None
+    min_fragment: Positive = 1
+    max_documents_per_row: Positive | None = None
     add_bos: bool | None = None
     """Open every fragment with BOS; None: if the tokenizer itself adds it, as is then recorded."""
     add_eos: bool = True
     truncate_at: str | None = None
     shuffle: bool | None = None
     """Shuffle the rows of each shard; None: unless the strategy keeps their order."""
-    seed: int = 42
+    seed: Seed = 42
     keep_source: bool = True
     """Write ``document_ids`` and ``document_offsets``: where each fragment comes from."""
     index_only: bool = False
     """Write documents and a plan of all their rows, to be planned again without tokenising."""
-    partition_size: int | None = None
+    partition_size: Size | None = None
     """About how many bytes of text are packed together; None: a sixteenth of the inputs, from 4 to
     256 MiB."""
-    max_record_bytes: int = 256 * MEBIBYTE
+    max_record_bytes: Size = 256 * MEBIBYTE
     """A longer record is a bad one."""
 
     def __post_init__(self) -> None:
-        require_flags(self)
-        settle_integers(self, {"partition_size": 1, "max_record_bytes": 1}, most=LARGEST)
-        settle_integers(self, _LEAST)
+        validate(self)
         self.encode_options()
         with words_of_packing():
             self.plan_options(0)
@@ -89,11 +87,6 @@ class CorpusOptions:
     def _require_names(self) -> None:
         date = as_chat_date(self.chat_date)
         object.__setattr__(self, "chat_date", date and date.isoformat())
-        for name in ("text_key", "messages_key", "tools_key", "tokens_key"):
-            value = getattr(self, name)
-            is_open = value is None and name != "tokens_key"
-            if not is_open and not isinstance(value, str):
-                raise InvalidOption(f"{name} is {value!r} but must be the name of a field")
 
     def _require_one_kind(self) -> None:
         if self.pretokenized and self.messages_key is not None:
@@ -155,28 +148,3 @@ class CorpusOptions:
         if not self.pretokenized:
             del plain["tokens_key"]
         return {**plain, "columns": None if self.columns is None else list(self.columns)}
-
-
-_LEAST = {
-    "max_length": 1,
-    "stride": 0,
-    "min_len": 1,
-    "max_len": 1,
-    "min_fragment": 1,
-    "max_documents_per_row": 1,
-    "seed": 0,
-}
-
-
-def parse_size(size: int | str) -> int:
-    """Bytes, from a number or from a number with K, M or G behind it.
-
-    >>> parse_size("256M"), parse_size(1000)
-    (268435456, 1000)
-    """
-    if isinstance(size, int):
-        return size
-    match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", str(size).strip(), flags=re.IGNORECASE)
-    if match is None:
-        raise InvalidOption(f"{size!r} is no size; write bytes, or 64K, 256M, 1G")
-    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]

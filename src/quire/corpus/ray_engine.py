@@ -13,7 +13,7 @@ from quire.corpus.ray_connection import connected, imported_ray
 from quire.corpus.ray_needs import Needs
 from quire.corpus.ray_tasks import Tasks
 from quire.errors import InvalidOption
-from quire.plan.options import require_integer
+from quire.options import require_integer
 
 
 @dataclass(frozen=True, kw_only=True)

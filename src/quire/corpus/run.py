@@ -20,7 +20,7 @@ from quire.corpus.manifest import (
     require_same,
     write_bad_records,
 )
-from quire.corpus.options import CorpusOptions, parse_size
+from quire.corpus.options import CorpusOptions
 from quire.corpus.output import (
     DATA,
     RUN,
@@ -38,11 +38,11 @@ from quire.corpus.partitions import Partition, make_partitions
 from quire.corpus.preparation import prepare
 from quire.corpus.result import PackResult
 from quire.corpus.tokenizer import chat_template_of, tokenizer_fingerprint
-from quire.errors import InvalidOption, WorkerError, require_flag, unknown_name
+from quire.errors import InvalidOption, WorkerError, unknown_name
 from quire.formats.list_columns import require_column_names
 from quire.ledger import Ledger
+from quire.options import require_flag, require_integer
 from quire.packed.manifest import MANIFEST, read_manifest, write_json, write_manifest
-from quire.plan.options import require_integer
 from quire.plan.strategies import registered_strategy
 from quire.seals import checksum
 from quire.storage import AnyPath, Named, RemotePath, as_path
@@ -105,9 +105,6 @@ def _options(named: dict[str, Any]) -> CorpusOptions:
     for name in named:
         if name not in known:
             raise unknown_name("option", name, known)
-    for name in ("partition_size", "max_record_bytes"):
-        if named.get(name) is not None:
-            named[name] = parse_size(named[name])
     require_column_names(named.get("columns"))
     if named.get("columns") is not None:
         named["columns"] = tuple(named["columns"])

@@ -12,12 +12,14 @@ from quire.dataset.rows import AddedColumns, like_input, with_boundary_columns
 from quire.dataset.sources import PackSource, documents_of
 from quire.dataset.supervision import supervised_by_labels, teaching_groups
 from quire.documents import Documents
-from quire.errors import QuireError, require_flag
+from quire.errors import QuireError
 from quire.gather import gather
 from quire.keywords import names_near_keywords
 from quire.ledger import Ledger
+from quire.options import require_flag
 from quire.plan import Plan, PlanOptions, keeps_order, plan_documents
 from quire.plan.groups import plan_groups
+from quire.plan.options import Overlong
 from quire.text import EncodeOptions, TokenizerLike
 from quire.text.option_words import words_of_packing
 
@@ -30,7 +32,7 @@ def pack_dataset(
     max_length: int,
     feature: str = "text",
     strategy: str = "best_fit",
-    overlong: str = "split",
+    overlong: Overlong = "split",
     columns: Sequence[str] | None = None,
     messages: str | None = None,
     tools: str | None = "tools",

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from quire.dataset.records import Packed, Records, is_hf_dataset
 from quire.documents import Documents
-from quire.errors import require_flags
 from quire.formats.list_values import list_lengths, list_values
 from quire.gather import require_free
+from quire.options import validate
 from quire.plan import Plan
 
 Ints = npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ class AddedColumns:
     """Tokens of each document: TRL's SFTTrainer keeps this column and reads it."""
 
     def __post_init__(self) -> None:
-        require_flags(self)
+        validate(self)
 
 
 def with_boundary_columns(rows: pa.Table, added: AddedColumns) -> pa.Table:

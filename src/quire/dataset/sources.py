@@ -14,12 +14,12 @@ from quire.dataset.conversations import documents_from_messages
 from quire.dataset.records import Columns
 from quire.dataset.texts import text_batches
 from quire.documents import Documents
-from quire.errors import InvalidOption, require_flags
+from quire.errors import InvalidOption
 from quire.formats.bad_records import BadRecords
 from quire.formats.list_columns import TOKENS, documents_from_columns, require_column_names
 from quire.formats.unfit import WATCHED
 from quire.ledger import Ledger, Tally, TokenTally
-from quire.plan.options import require_integer
+from quire.options import require_flags, require_integer
 from quire.progress import progress_bar
 from quire.text import EncodeOptions, TokenizerLike, as_tokenizer
 from quire.text.chat import TOOLS

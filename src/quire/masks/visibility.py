@@ -7,7 +7,8 @@ from typing import TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from quire.errors import InvalidBoundaries, InvalidOption, is_integer
+from quire.errors import InvalidBoundaries, InvalidOption
+from quire.options import is_integer
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]

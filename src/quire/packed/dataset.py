@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from quire.errors import InvalidOption, require_path
+from quire.errors import InvalidOption
 from quire.ledger import Ledger
+from quire.options import require_path
 from quire.packed.manifest import chosen_plan, read_manifest, shard_columns
 from quire.packed.mapped import (
     FOLDER,

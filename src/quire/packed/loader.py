@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from quire.errors import InvalidOption, InvalidState, require_flags
+from quire.errors import InvalidOption, InvalidState
+from quire.options import Count, Positive, Seed, require_integer, validate
 from quire.plan import balance
-from quire.plan.options import require_integer, settle_integers
 from quire.plan.shuffling import permutation
 from quire.seals import Seal
 from quire.worker_memory import SharedNumbers
@@ -36,11 +36,11 @@ _PER_PAIR = 2e-5
 class LoaderOptions:
     """The order of rows, and which of them belong to this rank."""
 
-    global_batch: int
+    global_batch: Positive
     """Rows per step, over all ranks."""
-    rank: int = 0
-    world_size: int = 1
-    seed: int = 0
+    rank: Count = 0
+    world_size: Positive = 1
+    seed: Seed = 0
     shuffle: bool = True
     """Use a new order in every epoch."""
     balance: bool = False
@@ -50,13 +50,12 @@ class LoaderOptions:
     only the shards of its part. The sequence is still the same for every world size."""
 
     def __post_init__(self) -> None:
-        require_flags(self)
+        validate(self)
         if self.sharded and self.balance:
             raise InvalidOption(
                 "balance moves rows between ranks, but sharded gives every rank its own part; "
                 "leave one of them out"
             )
-        settle_integers(self, {"global_batch": 1, "world_size": 1, "rank": 0, "seed": 0})
         if self.rank >= self.world_size:
             raise InvalidOption(f"rank is {self.rank} but world_size is {self.world_size}")
         if self.global_batch % self.world_size:

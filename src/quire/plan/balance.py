@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from quire.errors import InvalidOption, unknown_name
 from quire.ledger import Ledger, Tally
+from quire.options import require_integer
 from quire.plan.lengths import IntArray
-from quire.plan.options import require_integer
 from quire.plan.plan import Plan
 from quire.plan.remainder import REMAINDERS, even_rows
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Generic
 
 from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
+from quire.options import require_integer
 from quire.plan.next_row import take_row
-from quire.plan.options import require_integer
 from quire.plan.waiting import Key, Waiting
 from quire.seals import Seal
 

@@ -17,7 +17,7 @@ from quire.plan.first_fit import first_fit, first_fit_runs
 from quire.plan.fragments import Fragments, apply_overlong, whole_documents
 from quire.plan.greedy import greedy
 from quire.plan.lengths import BoolArray, IntArray, Lengths, as_lengths
-from quire.plan.options import PlanOptions
+from quire.plan.options import Overlong, PlanOptions
 from quire.plan.plan import Plan
 from quire.plan.rows import Rows
 from quire.plan.stretches import Deal, LaidOut
@@ -119,7 +119,7 @@ def make_plan(
     capacity: int,
     strategy: str = "best_fit",
     *,
-    overlong: str = "split",
+    overlong: Overlong = "split",
     stride: int = 0,
     prefix: int = 0,
     min_length: int = 1,

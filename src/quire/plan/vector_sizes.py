@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
+from quire.options import require_integer
 from quire.plan.lengths import IntArray, as_lengths
-from quire.plan.options import require_integer
 
 VectorSizes: TypeAlias = Sequence[Sequence[int]] | IntArray
 Floats: TypeAlias = npt.NDArray[np.float64]

@@ -20,9 +20,10 @@ from typing import Literal
 import numpy as np
 
 from quire.errors import unknown_name
+from quire.options import require_integer
 from quire.plan.best_fit import best_fit
 from quire.plan.lengths import IntArray, as_lengths
-from quire.plan.options import PlanOptions, require_integer
+from quire.plan.options import PlanOptions
 from quire.plan.pattern_search import Work
 from quire.plan.rows import Rows
 from quire.plan.tight import tight

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
-from numbers import Real
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
-from quire.errors import InvalidOption, shown
-from quire.plan.options import settle_integers
+from quire.errors import InvalidOption
+from quire.options import Count, Integer, Number, Positive, Seed, validate
 
 Backend = Literal["hf", "files", "local_text"]
 PackingMode = Literal["sequential", "bin", "online"]
-_LARGEST_WINDOW = (1 << 31) - 2
 _LARGEST_ID = (1 << 31) - 1
+TokenId = Annotated[int, Integer(0, _LARGEST_ID)]
+"""Token ids are int32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ class SourceOptions:
     def __post_init__(self) -> None:
         if self.backend is None:
             object.__setattr__(self, "backend", self._backend_of_what_is_given())
-        _require_choice("backend", self.backend, get_args(Backend))
+        validate(self)
 
     def _backend_of_what_is_given(self) -> Backend:
         if self.hf_dataset is not None or (not self.files and self.local_text is None):
@@ -54,12 +53,8 @@ class SourceOptions:
 class WeightedSource(SourceOptions):
     """One source of a mixture."""
 
-    weight: float = 1.0
+    weight: Annotated[float, Number(above=0)] = 1.0
     """Its share of the tokens, beside the other weights."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _settle_number(self, "weight", may_be_zero=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +66,15 @@ class TokenizerOptions:
     add_bos: bool | None = False
     """None: if the tokenizer itself adds it."""
     add_eos: bool = True
-    byte_offset: int = 3
-    vocab_size_multiple: int = 128
+    byte_offset: Annotated[int, Integer(0, _LARGEST_ID - 255)] = 3
+    vocab_size_multiple: Positive = 128
     auto_set_special_tokens: bool = True
     """Whether ``model`` takes over the special ids of an hf tokenizer."""
-    max_doc_tokens: int | None = None
+    max_doc_tokens: Positive | None = None
     """Tokens of a document beyond these are cut off, before specials, and counted."""
 
     def __post_init__(self) -> None:
-        _require_choice("kind", self.kind, ("hf", "byte"))
-        settle_integers(self, {"byte_offset": 0, "vocab_size_multiple": 1, "max_doc_tokens": 1})
-        _require_token_ids(self, "byte_offset", most=_LARGEST_ID - 255)
+        validate(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,53 +84,32 @@ class DataOptions(SourceOptions):
     sources: tuple[WeightedSource, ...] = ()
     """A mixture; instead of a source here."""
     shuffle: bool = True
-    shuffle_buffer_size: int = 10000
+    shuffle_buffer_size: Positive = 10000
     """Documents that are shuffled together: the shuffle window."""
-    seed: int = 0
+    seed: Seed = 0
     repeat: bool = True
-    max_retries: int = 3
-    retry_delay_sec: float = 1.0
-    state_update_interval: int = 2000
+    max_retries: Count = 3
+    retry_delay_sec: Annotated[float, Number(least=0)] = 1.0
+    state_update_interval: Positive = 2000
     """Documents between refreshes of the source's cursor: cost only, never exactness."""
-    max_bad_records: int = 0
+    max_bad_records: Count = 0
     """Records of a stream that may be left out and counted as no text can be read from them."""
     tokenizer: TokenizerOptions = field(default_factory=TokenizerOptions)
     packing_mode: PackingMode = "sequential"
-    packing_buffer_docs: int = 128
+    packing_buffer_docs: Positive = 128
     """Documents that wait to be packed; without effect in sequential mode."""
-    packing_max_docs_per_bin: int | None = None
+    packing_max_docs_per_bin: Positive | None = None
     """The most documents in a row; without effect in sequential mode."""
     mask_boundary_loss: bool = True
     train_on_eos: bool = True
     emit_position_ids: bool = False
-    grain_prefetch: int = 0
+    grain_prefetch: Count = 0
     """Batches that are made ahead in a thread."""
-    num_workers: int = 0
+    num_workers: Count = 0
     """Processes that tokenise."""
-    num_streams: int = 1
+    num_streams: Positive = 1
     """Independent packed streams over disjoint documents; more than one lets ranks read less."""
     last_batch: Literal["pad", "drop"] = "pad"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_choice("packing_mode", self.packing_mode, get_args(PackingMode))
-        _require_choice("last_batch", self.last_batch, ("pad", "drop"))
-        settle_integers(self, _LEAST)
-        _settle_number(self, "retry_delay_sec", may_be_zero=True)
-
-
-_LEAST = {
-    "shuffle_buffer_size": 1,
-    "seed": 0,
-    "max_retries": 0,
-    "state_update_interval": 1,
-    "max_bad_records": 0,
-    "packing_buffer_docs": 1,
-    "packing_max_docs_per_bin": 1,
-    "grain_prefetch": 0,
-    "num_workers": 0,
-    "num_streams": 1,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,14 +117,13 @@ class TrainOptions:
     """The shape of a batch: ``[grad_accum, batch_size, seq_len]``."""
 
     ignores_unknown: ClassVar[bool] = True
-    seq_len: int
-    batch_size: int
+    seq_len: Annotated[int, Integer(1, _LARGEST_ID - 1)]
+    batch_size: Positive
     """Rows of a microbatch over all ranks."""
-    grad_accum: int = 1
+    grad_accum: Positive = 1
 
     def __post_init__(self) -> None:
-        settle_integers(self, {"batch_size": 1, "grad_accum": 1})
-        settle_integers(self, {"seq_len": 1}, most=_LARGEST_WINDOW)
+        validate(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,17 +131,15 @@ class ModelOptions:
     """What the model knows of tokens; what is null is taken from the tokenizer."""
 
     ignores_unknown: ClassVar[bool] = True
-    vocab_size: int | None = None
-    pad_token_id: int | None = None
-    bos_token_id: int | None = None
-    eos_token_id: int | None = None
+    vocab_size: Positive | None = None
+    pad_token_id: TokenId | None = None
+    bos_token_id: TokenId | None = None
+    eos_token_id: TokenId | None = None
     segment_masking: bool = True
     """Read by the consumer's attention; the batch is the same either way."""
 
     def __post_init__(self) -> None:
-        ids = ("pad_token_id", "bos_token_id", "eos_token_id")
-        settle_integers(self, {"vocab_size": 1, **dict.fromkeys(ids, 0)})
-        _require_token_ids(self, *ids)
+        validate(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,31 +172,3 @@ class StreamConfig:
 
 
 _SECTIONS = {"train": TrainOptions, "data": DataOptions, "model": ModelOptions}
-
-
-def _settle_number(options: object, name: str, *, may_be_zero: bool) -> None:
-    """Make a field a plain float, or raise."""
-    value = getattr(options, name)
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    try:
-        number = float(value) if is_number else math.nan
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number) or number < 0 or (number == 0 and not may_be_zero):
-        rule = ">= 0" if may_be_zero else "> 0"
-        raise InvalidOption(f"{name} is {shown(value)} but must be a finite number {rule}")
-    object.__setattr__(options, name, number)
-
-
-def _require_token_ids(options: object, *names: str, most: int = _LARGEST_ID) -> None:
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and value > most:
-            raise InvalidOption(
-                f"{name} is {shown(value)} but must be <= {most}, as token ids are int32"
-            )
-
-
-def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidOption(f"{name} is {value!r} but must be one of {', '.join(choices)}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from quire.errors import InvalidOption
-from quire.plan.options import require_integer
+from quire.options import require_integer
 from quire.stream.options import StreamConfig
 
 Row = TypeVar("Row")

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from quire.errors import InvalidState, OutputError, require_path
+from quire.errors import InvalidState, OutputError
 from quire.files import leftovers_swept, whole_file
+from quire.options import require_path
 from quire.seals import Seal, canonical
 from quire.stream.migration import MIGRATIONS
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quire.documents import Documents
-from quire.errors import InvalidDocument, InvalidOption, require_flags
+from quire.errors import InvalidDocument, InvalidOption
 from quire.formats.bad_records import BadRecords
 from quire.ledger import Ledger, Tally, TokenTally
-from quire.plan.options import require_integer
+from quire.options import Positive, require_integer, validate
 from quire.text.encoded import Encoded
 from quire.text.tokenizer import Tokenizer, adds_bos
 
@@ -27,15 +27,13 @@ class EncodeOptions:
     """Open every fragment with BOS, if the tokenizer has one; None: if it adds BOS itself."""
     add_eos: bool = True
     """Close every document with EOS, if the tokenizer has one."""
-    max_len: int | None = None
+    max_len: Positive | None = None
     """Documents with more tokens (BOS counted, EOS not) are dropped as ``too_long``."""
     truncate_at: str | None = None
     """A regular expression; the text is cut before its first match."""
 
     def __post_init__(self) -> None:
-        require_flags(self)
-        if self.max_len is not None:
-            require_integer("max_len", self.max_len, 1)
+        validate(self)
         if self.truncate_at is not None:
             compiled(self.truncate_at)
 

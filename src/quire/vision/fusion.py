@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidOption, unknown_name
+from quire.options import require_integer
 from quire.plan.lengths import IntArray
-from quire.plan.options import require_integer
 from quire.plan.shuffling import permutation
 from quire.vision.lengths import KnownLengths, known_sizes
 from quire.vision.reading import has_positions

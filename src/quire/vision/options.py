@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias
 
-from quire.errors import InvalidOption, require_flags, unknown_name
+from quire.errors import InvalidOption
+from quire.options import Count, Number, Positive, Seed, require_integer, validate
 from quire.plan.lengths import MOST_TOKENS
-from quire.plan.options import require_integer
 
 Scope: TypeAlias = Literal["auto", "buffer", "epoch"]
 
@@ -25,11 +25,11 @@ class VisionPackingOptions:
 
     packing: bool = False
     """Whether training samples are packed."""
-    packing_length: int | None = None
+    packing_length: Positive | None = None
     """The most tokens in a pack; null takes the template's ``max_length``."""
-    packing_buffer: int = 512
+    packing_buffer: Positive = 512
     """Samples that are grouped together, where they are grouped by the buffer."""
-    packing_min_fill_ratio: float = 0.65
+    packing_min_fill_ratio: Annotated[float, Number(above=0, most=1)] = 0.65
     """Groups that are emptier wait for the next buffer, twice at most."""
     packing_drop_last: bool = True
     """Whether the epoch's last group is dropped, and counted, when it is emptier than that."""
@@ -39,35 +39,27 @@ class VisionPackingOptions:
     """What is grouped together: a ``buffer``, or the whole ``epoch`` of a rank, which needs known
     lengths and samples by number; ``auto`` is the epoch where that is so and a pack has several
     limits, else the buffer."""
-    packing_max_images: int | None = None
+    packing_max_images: Positive | None = None
     """The most images and videos in a pack."""
-    packing_max_patches: int | None = None
+    packing_max_patches: Positive | None = None
     """The most vision patches (rows of ``pixel_values``) in a pack."""
-    packing_max_documents: int | None = None
+    packing_max_documents: Positive | None = None
     """The most samples in a pack."""
     eval_packing: bool = False
     """Whether evaluation is packed, too."""
-    global_max_length: int | None = None
+    global_max_length: Positive | None = None
     """The template's ``max_length``, where this is to set it."""
-    max_bad_records: int = 0
+    max_bad_records: Count = 0
     """Malformed samples of an epoch that may be left out and counted before one is an error."""
-    per_device_train_batch_size: int | None = None
+    per_device_train_batch_size: Positive | None = None
     """The Trainer's batch size, where this is to set it; with packing it becomes 1."""
-    gradient_accumulation_steps: int | None = None
+    gradient_accumulation_steps: Positive | None = None
     """The Trainer's accumulation steps, where this is to set them."""
-    seed: int = 0
+    seed: Seed = 0
     """Decides the order of packs where a whole epoch is grouped; `FusionDataset` takes its own."""
 
     def __post_init__(self) -> None:
-        require_flags(self)
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None or name not in _MAY_BE_NONE:
-                object.__setattr__(self, name, require_integer(name, value, least))
-        if self.packing_scope not in get_args(Scope):
-            raise unknown_name("packing_scope", self.packing_scope, get_args(Scope))
-        ratio = _ratio(self.packing_min_fill_ratio)
-        object.__setattr__(self, "packing_min_fill_ratio", ratio)
+        validate(self)
 
     def pack_length(self, template: object = None) -> int:
         """The most tokens in a pack: as given, or else the template's ``max_length``.
@@ -95,37 +87,6 @@ class VisionConfig:
     """A config file of which the section ``training`` is about packing."""
 
     training: VisionPackingOptions = field(default_factory=VisionPackingOptions)
-
-
-_LEAST = {
-    "packing_length": 1,
-    "packing_buffer": 1,
-    "packing_max_images": 1,
-    "packing_max_patches": 1,
-    "packing_max_documents": 1,
-    "global_max_length": 1,
-    "max_bad_records": 0,
-    "per_device_train_batch_size": 1,
-    "gradient_accumulation_steps": 1,
-    "seed": 0,
-}
-_MAY_BE_NONE = (
-    "packing_length",
-    "packing_max_images",
-    "packing_max_patches",
-    "packing_max_documents",
-    "global_max_length",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-)
-
-
-def _ratio(value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
-        return float(value)
-    raise InvalidOption(
-        f"packing_min_fill_ratio is {value!r} but must be a number above 0 and at most 1"
-    )
 
 
 def _template_length(template: object) -> int:

@@ -6,8 +6,8 @@ import heapq
 from dataclasses import dataclass
 
 from quire.errors import InvalidOption
+from quire.options import require_integer
 from quire.plan.lengths import IntArray
-from quire.plan.options import require_integer
 from quire.vision.carry_over import Group
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidDocument, InvalidOption
+from quire.options import require_integer
 from quire.plan.lengths import MOST_TOKENS
-from quire.plan.options import require_integer
 from quire.vision.refusals import raise_if_bad_sample
 
 Sample: TypeAlias = Mapping[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from quire.plan.options import require_integer
+from quire.options import require_integer
 from quire.vision.options import VisionPackingOptions
 
 Template = TypeVar("Template")

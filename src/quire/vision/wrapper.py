@@ -10,7 +10,7 @@ from typing import Any
 from quire.errors import InvalidOption, InvalidState
 from quire.keywords import names_near_keywords
 from quire.ledger import Ledger
-from quire.plan.options import require_integer
+from quire.options import require_integer
 from quire.vision.budgets import Budgets
 from quire.vision.dataset_styles import IterableStylePacks, MapStylePacks
 from quire.vision.delivery import logger
