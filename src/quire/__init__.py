@@ -4,8 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quire.bins import Bin, Document
-    from quire.blocks import block_tokenize_fn
+    from quire.blocks import Bin, Document, block_tokenize_fn
     from quire.compat.recipes import load_recipe
     from quire.corpus import pack_corpus
     from quire.corpus.replan import replan
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
-    "Bin": "quire.bins",
+    "Bin": "quire.blocks",
     "ByteTokenizer": "quire.text",
-    "Document": "quire.bins",
+    "Document": "quire.blocks",
     "Ledger": "quire.ledger",
     "OnlinePacker": "quire.plan",
     "PackedDataset": "quire.packed",

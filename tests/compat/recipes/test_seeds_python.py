@@ -20,7 +20,7 @@ from tests.tokenizer_files import folder_of
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import quire
-from quire.bins import Bin, Document
+from quire.blocks import Bin, Document
 from quire.collate import DataCollatorForCausalLM, get_pos_ids_for_packed_sequence
 
 pytestmark = pytest.mark.filterwarnings("ignore:block_tokenize_fn dropped")

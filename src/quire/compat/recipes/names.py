@@ -19,14 +19,12 @@ _ALIASES = {
         "forgather.ml.datasets:block_tokenize_fn",
         "forgather.ml.datasets.block_tokenizer:block_tokenize_fn",
     ),
-    "quire.bins:Bin": ("quire:Bin", "forgather.ml.datasets.block_tokenizer:Bin"),
-    "quire.bins:Document": ("quire:Document", "forgather.ml.datasets.block_tokenizer:Document"),
-    "quire.bins:pack_sequences_optimized": (
-        "quire.blocks:pack_sequences_optimized",
+    "quire.blocks:Bin": ("quire:Bin", "forgather.ml.datasets.block_tokenizer:Bin"),
+    "quire.blocks:Document": ("quire:Document", "forgather.ml.datasets.block_tokenizer:Document"),
+    "quire.blocks:pack_sequences_optimized": (
         "forgather.ml.datasets.block_tokenizer:pack_sequences_optimized",
     ),
-    "quire.bins:split_document_optimally": (
-        "quire.blocks:split_document_optimally",
+    "quire.blocks:split_document_optimally": (
         "forgather.ml.datasets.block_tokenizer:split_document_optimally",
     ),
     "quire.collate:DataCollatorForCausalLM": (
