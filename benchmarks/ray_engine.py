@@ -69,7 +69,7 @@ def run(size: int = LARGE_BYTES, repeats: int = REPEATS) -> list[Table]:
 @contextmanager
 def _cluster() -> Iterator[float]:
     """Seconds that it took to start Ray on this machine with two CPUs."""
-    from quire.corpus.ray_connection import connected
+    from quire.corpus.engines.ray.cluster import connected
 
     started = time.perf_counter()
     options: dict[str, Any] = {"num_cpus": WORKERS, "object_store_memory": OBJECT_STORE}

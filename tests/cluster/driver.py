@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from quire.corpus.ray_engine import RayEngine
+from quire.corpus.engines.ray import RayEngine
 from tests.cluster.corpora import Corpus
 from tests.cluster.jobs import FaultyEngine, TellsItsProcess
 from tests.cluster.nodes import ROOT

@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from quire.corpus.partition_job import PartitionJob, Report
+from quire.corpus.engines.ray import RayEngine
+from quire.corpus.job import PartitionJob, Report
 from quire.corpus.partitions import Partition
-from quire.corpus.ray_engine import RayEngine
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

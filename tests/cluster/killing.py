@@ -18,7 +18,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from quire.corpus.ray_engine import RayEngine
+from quire.corpus.engines.ray import RayEngine
 from quire.verify.output import verify_output
 from tests.cluster.corpora import lines
 from tests.cluster.driver import (

@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 
-from quire.corpus import ray_tasks
-from quire.corpus.ray_engine import RayEngine
+from quire.corpus.engines.ray import RayEngine, scheduler
 from quire.errors import InvalidDocument, InvalidOption, WorkerError
 from tests.cluster.jobs import FailsAlways, FailsOnSome, FaultyEngine
 from tests.corpus.corpora import hashes, jsonl, pack
@@ -35,8 +34,8 @@ def test_partitions_that_fail_every_time_are_named_and_the_rest_is_committed(
 
 
 def test_where_everything_fails_not_everything_is_tried(cluster, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_tasks, "_MOST_FAILURES", 2)
-    monkeypatch.setattr(ray_tasks, "_ERRORS", 1)
+    monkeypatch.setattr(scheduler, "_MOST_FAILURES", 2)
+    monkeypatch.setattr(scheduler, "_ERRORS", 1)
     engine = FaultyEngine(fault=FailsAlways, marks=tmp_path / "marks", engine=RayEngine(workers=1))
     with pytest.raises(WorkerError, match="all is cursed"):
         corpus.pack(tmp_path / "out", engine=engine)
@@ -65,8 +64,8 @@ def test_a_task_that_no_node_has_room_for_is_an_error_not_a_hang(cluster, corpus
 
 
 def test_a_node_with_another_pyarrow_is_an_error(cluster, corpus, tmp_path, monkeypatch):
-    other = {**ray_tasks.versions(), "pyarrow": "1.0"}
-    monkeypatch.setattr(ray_tasks, "versions", lambda: other)
+    other = {**scheduler.versions(), "pyarrow": "1.0"}
+    monkeypatch.setattr(scheduler, "versions", lambda: other)
     with pytest.raises(WorkerError, match=r"has pyarrow .* but the driver has 1\.0.*\ninstall"):
         corpus.pack(tmp_path / "out", engine="ray")
     assert not list((tmp_path / "out").glob("data/*")), "no bytes of another version"
@@ -78,7 +77,7 @@ def test_a_node_that_does_not_see_the_output_is_an_error(cluster, corpus, tmp_pa
 
         return replace(job, work=tmp_path / "not there")
 
-    monkeypatch.setattr("quire.corpus.ray_engine._seen_from_anywhere", elsewhere)
+    monkeypatch.setattr("quire.corpus.engines.ray._with_absolute_paths", elsewhere)
     with pytest.raises(WorkerError, match="does not see the output"):
         corpus.pack(tmp_path / "out", engine="ray")
 
@@ -100,6 +99,6 @@ class Job(FaultyJob): pass
 
 
 def test_an_address_beside_a_connection_to_another_cluster_is_an_error(cluster, corpus, tmp_path):
-    with pytest.raises(InvalidOption, match=r"is connected to .*\nsay ray.shutdown"):
+    with pytest.raises(InvalidOption, match=r"is connected to .*\ncall ray.shutdown"):
         corpus.pack(tmp_path / "out", engine=RayEngine(address="127.0.0.1:1"))
     assert not (tmp_path / "out").exists()

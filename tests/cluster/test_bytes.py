@@ -7,8 +7,7 @@ import os
 import pytest
 
 import quire
-from quire.corpus import ray_tasks
-from quire.corpus.ray_engine import RayEngine
+from quire.corpus.engines.ray import RayEngine, scheduler
 from tests.cluster.jobs import FaultyEngine, WaitsToBeHeard
 from tests.corpus.corpora import hashes
 
@@ -59,7 +58,7 @@ def test_tasks_find_relative_paths(cluster, corpus, undisturbed, tmp_path, monke
 def test_a_driver_hears_of_a_partition_that_is_not_done(
     cluster, corpus, undisturbed, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(ray_tasks, "_ERRORS", 1)
+    monkeypatch.setattr(scheduler, "_ERRORS", 1)
     marks = tmp_path / "marks"
     engine = FaultyEngine(fault=WaitsToBeHeard, marks=marks, engine=RayEngine())
     corpus.pack(tmp_path / "out", engine=engine, on_progress=lambda _: (marks / "heard").touch())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quire.corpus import ray_tasks
-from quire.corpus.ray_engine import RayEngine
+from quire.corpus.engines.ray import RayEngine, scheduler
 from quire.errors import WorkerError
 from quire.verify.output import verify_output
 from tests.cluster.driver import kill_a_driver
@@ -67,7 +66,7 @@ def test_a_driver_is_killed_twice_and_run_again(cluster, corpus, undisturbed, tm
 def test_a_partition_that_kills_every_worker_is_an_error_not_a_hang(
     cluster, corpus, undisturbed, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(ray_tasks, "_DEATHS", 3)
+    monkeypatch.setattr(scheduler, "_DEATHS", 3)
     out = tmp_path / "out"
     engine = FaultyEngine(fault=DiesAlways, marks=tmp_path / "marks", engine=RayEngine())
     with pytest.raises(

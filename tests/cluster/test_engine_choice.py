@@ -7,12 +7,12 @@ import re
 import pytest
 
 from quire.cli.engine_options import engine_of
-from quire.corpus.engine import choose_engine
-from quire.corpus.failures import Failure, failure_of, positions
+from quire.corpus.engines import choose_engine
+from quire.corpus.engines.failures import Failure, failure_of, positions
+from quire.corpus.engines.local import LocalEngine
+from quire.corpus.engines.ray import RayEngine
 from quire.corpus.inputs import find_inputs
-from quire.corpus.local_engine import LocalEngine
 from quire.corpus.partitions import Partition
-from quire.corpus.ray_engine import RayEngine
 from quire.corpus.readers.batches import Span
 from quire.errors import InvalidDocument, InvalidOption
 from tests.corpus.command import run
@@ -31,7 +31,7 @@ def test_an_engine_that_is_not_known_is_an_error_before_anything_is_written(tmp_
     path = jsonl(tmp_path / "a.jsonl", texts(3))
     with pytest.raises(InvalidOption, match="unknown engine 'rya'; did you mean 'ray'"):
         pack(path, tmp_path / "out", engine="rya")
-    with pytest.raises(InvalidOption, match="workers=2 is given beside RayEngine"):
+    with pytest.raises(InvalidOption, match="workers=2 was given together with RayEngine"):
         pack(path, tmp_path / "out", engine=RayEngine(), workers=2)
     assert not (tmp_path / "out").exists()
 
@@ -102,7 +102,7 @@ def test_positions_name_files_records_and_bytes(tmp_path):
         f"{tmp_path / 'a.jsonl'} from record 1, byte 17 to byte 34"
     )
     many = Partition(number=7, spans=partition(0, size, 0).spans * 9)
-    assert positions(many, files).endswith("and 4 more places")
+    assert positions(many, files).endswith("and 4 more")
 
 
 def test_the_first_failure_in_input_order_is_the_error_and_keeps_its_type(tmp_path):
@@ -116,5 +116,5 @@ def test_the_first_failure_in_input_order_is_the_error_and_keeps_its_type(tmp_pa
     assert type(error) is InvalidDocument
     assert str(error) == (
         f"bad 3\npartition 3 (all of {tmp_path / 'a.jsonl'}) failed; so did 7 more "
-        "(9, 10, 11, 12, 13, …). What is committed stays: mend the cause, then resume"
+        "(9, 10, 11, 12, 13, …). Committed shards are kept: fix the cause, then resume"
     )

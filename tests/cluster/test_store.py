@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import boto3
 import pytest
 
-from quire.corpus.ray_engine import RayEngine
+from quire.corpus.engines.ray import RayEngine
 from tests.cluster.jobs import DiesBehindItsCommit, FaultyEngine
 from tests.storage.server import Store
 

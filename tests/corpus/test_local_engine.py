@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from quire.corpus import local_engine
-from quire.corpus.partition_job import PartitionJob
+from quire.corpus.engines import local
+from quire.corpus.job import PartitionJob
 from quire.errors import InvalidOption
 from tests.corpus.corpora import hashes, jsonl, pack, texts
 from tests.corpus.pickled_tokenizer import PickledTokenizer
@@ -17,18 +17,18 @@ from tests.corpus.pickled_tokenizer import PickledTokenizer
 def test_all_workers_are_started_before_one_of_them_is_told_its_job(tmp_path, monkeypatch):
     """The job is larger than a pipe: told one by one, they would import one after the other."""
     happened = []
-    start, give = local_engine._Worker.__init__, local_engine._Worker.give
+    start, give = local._Worker.__init__, local._Worker.give
 
     def started(worker, *arguments):
         start(worker, *arguments)
         happened.append("start")
 
     def told(worker, partition):
-        happened.append("job" if worker._untold is not None else "partition")
+        happened.append("job" if worker._unsent_job is not None else "partition")
         give(worker, partition)
 
-    monkeypatch.setattr(local_engine._Worker, "__init__", started)
-    monkeypatch.setattr(local_engine._Worker, "give", told)
+    monkeypatch.setattr(local._Worker, "__init__", started)
+    monkeypatch.setattr(local._Worker, "give", told)
     tokenizer = PickledTokenizer(b" " * 10**6)
     pack(jsonl(tmp_path / "a.jsonl", texts(60)), tmp_path / "out", tokenizer, **_MANY, workers=3)
     assert happened[:6] == ["start"] * 3 + ["job"] * 3
@@ -42,7 +42,7 @@ def test_the_job_is_pickled_once_for_all_workers(tmp_path):
 
 
 def test_a_partition_whose_worker_died_while_idle_is_done_once(tmp_path, monkeypatch):
-    give, killed = local_engine._Worker.give, []
+    give, killed = local._Worker.give, []
 
     def kill_before_it_is_told(worker, partition):
         if len(killed) < 2:
@@ -53,7 +53,7 @@ def test_a_partition_whose_worker_died_while_idle_is_done_once(tmp_path, monkeyp
 
     path = jsonl(tmp_path / "a.jsonl", texts(60))
     pack(path, tmp_path / "undisturbed", **_MANY)
-    monkeypatch.setattr(local_engine._Worker, "give", kill_before_it_is_told)
+    monkeypatch.setattr(local._Worker, "give", kill_before_it_is_told)
     commits: Counter[int] = Counter()
 
     def count(progress):

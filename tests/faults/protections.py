@@ -39,7 +39,7 @@ _LINES = "corpus/readers/json_lines.py"
 _TABLES = "corpus/readers/tables.py"
 _INPUTS = "corpus/inputs.py"
 _COLUMNS = "corpus/columns.py"
-_ENGINE = "corpus/local_engine.py"
+_ENGINE = "corpus/engines/local.py"
 _OUTPUT = "corpus/output.py"
 _PIPELINE = "stream/pipeline.py"
 
@@ -297,7 +297,7 @@ _OF_PROCESSES = (
         f"{_PROCESS}42_a_partition_whose_worker_dies_in_it_is_done_by_another",
     ),
     Protection(
-        43, _ENGINE, 'known.add_note(f"In a worker process:\\n{trace}")', "pass",
+        43, _ENGINE, 'f"In a worker process:\\n{trace}"', '""',
         f"{_PROCESS}43_an_unknown_error_in_a_worker_keeps_its_traceback",
     ),
     Protection(
@@ -310,7 +310,7 @@ _OF_PROCESSES = (
         "pass", f"{_PROCESS}44_workers_of_a_dead_writer_are_waited_for",
     ),
     Protection(
-        45, "corpus/partition_job.py",
+        45, "corpus/job.py",
         "if shard.num_bytes and shard.num_bytes + batch.num_bytes > limit:", "if False:",
         "faults/test_pack_memory.py::"
         "test_45_memory_is_bounded_by_the_partition_not_by_the_corpus",
@@ -321,7 +321,7 @@ _OF_PROCESSES = (
         f"{_PROCESS}46_the_order_of_the_directory_does_not_matter",
     ),
     Protection(
-        47, "corpus/ray_tasks.py", "if self._tries[key] < most:", "if False:",
+        47, "corpus/engines/ray/scheduler.py", "if self._tries[key] < most:", "if False:",
         "cluster/test_deaths.py::"
         "test_fault_47_a_worker_dies_between_rename_and_return_on_each_of_two_nodes",
     ),

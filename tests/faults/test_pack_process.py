@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.corpus import local_engine, lock, shards
+from quire.corpus import lock, shards
+from quire.corpus.engines import local
 from quire.corpus.lock import worker_lock
 from quire.errors import InvalidDocument, OutputError, WorkerError
 from tests.corpus.command import command, run
@@ -382,7 +383,7 @@ def test_43_an_unknown_error_in_a_worker_keeps_its_traceback(tmp_path, corpus):
     try:
         raise Odd("strange", 2)
     except Odd as error:
-        known = local_engine._portable(error, Partition(number=7, spans=()))
+        known = local._with_traceback(error, Partition(number=7, spans=()))
     assert isinstance(known, WorkerError)
     assert "partition 7 failed with Odd: strange" in str(known)
     assert 'raise Odd("strange", 2)' in known.__notes__[0]

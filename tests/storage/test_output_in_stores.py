@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from quire.corpus import replan
-from quire.corpus.local_engine import LocalEngine
+from quire.corpus.engines.local import LocalEngine
 from quire.errors import InvalidOption, OutputError, StorageError, WorkerError
 from quire.storage import as_path, stores
 from tests.corpus.corpora import hashes, jsonl, pack, texts

@@ -9,7 +9,7 @@ import typer
 from quire.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from quire.corpus.engine import Engine
+    from quire.corpus.engines import Engine
 
 Workers = Annotated[
     int | None,
@@ -42,8 +42,8 @@ def engine_of(
     task_memory: str | None,
 ) -> Engine:
     """The engine; options of Ray are errors for another one."""
-    from quire.corpus.engine import choose_engine
-    from quire.corpus.ray_engine import RayEngine
+    from quire.corpus.engines import choose_engine
+    from quire.corpus.engines.ray import RayEngine
     from quire.options import parse_size
 
     given = {"ray-address": ray_address, "task-cpus": task_cpus, "task-memory": task_memory}

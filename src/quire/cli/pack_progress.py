@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from quire.corpus.partition_job import Progress as Step
+    from quire.corpus.job import Progress as Step
     from quire.corpus.run import Start
 
 _SECONDS_BETWEEN_LINES = 10.0

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from quire.corpus.encoding import make_encoder
 from quire.corpus.inputs import InputFile
+from quire.corpus.job import Progress, too_many_bad
 from quire.corpus.options import CorpusOptions
-from quire.corpus.partition_job import Progress, too_many_bad
 from quire.corpus.partitions import make_partitions
 from quire.corpus.preparation import prepare
 from quire.corpus.readers import BadRecord, read_span

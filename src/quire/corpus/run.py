@@ -9,9 +9,10 @@ from typing import Any
 
 from quire.corpus.commits import Commit, finished, read_commits, require_standing
 from quire.corpus.encoding import make_encoder
-from quire.corpus.engine import Engine, choose_engine
+from quire.corpus.engines import Engine, choose_engine
 from quire.corpus.index import DocumentIndex, plan_name, write_plan
 from quire.corpus.inputs import as_list
+from quire.corpus.job import PartitionJob, Progress, Report, too_many_bad
 from quire.corpus.manifest import (
     make_header,
     make_index_manifest,
@@ -33,7 +34,6 @@ from quire.corpus.output import (
     require_whole,
     sweep_plans,
 )
-from quire.corpus.partition_job import PartitionJob, Progress, Report, too_many_bad
 from quire.corpus.partitions import Partition, make_partitions
 from quire.corpus.preparation import prepare
 from quire.corpus.result import PackResult

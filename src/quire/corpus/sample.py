@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quire.corpus.commits import Commit
-from quire.corpus.local_engine import require_portable
+from quire.corpus.engines.local import require_portable
+from quire.corpus.job import PartitionJob, Progress
 from quire.corpus.options import CorpusOptions
 from quire.corpus.output import DATA, WORK
-from quire.corpus.partition_job import PartitionJob, Progress
 from quire.corpus.partitions import first_partitions, text_size
 from quire.corpus.preparation import prepare
 from quire.errors import InvalidOption

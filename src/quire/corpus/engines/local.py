@@ -1,4 +1,4 @@
-"""Partitions on this machine: in this process, or in several that are watched."""
+"""Partitions on this machine: in this process, or in supervised worker processes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 
+from quire.corpus.engines.failures import portable_error
+from quire.corpus.job import PartitionJob, Progress, Report
 from quire.corpus.lock import worker_lock
 from quire.corpus.output import errors_of_writing
-from quire.corpus.partition_job import PartitionJob, Progress, Report
 from quire.corpus.partitions import Partition
 from quire.errors import InvalidOption, QuireError, WorkerError
 from quire.options import require_integer
 from quire.plan.strategies import RowNumbers
 
 _TRIES = 3
-"""How often a partition is begun before the deaths of its workers are taken for its fault."""
+"""Attempts at a partition before the deaths of its workers are attributed to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalEngine:
-    """As many processes as asked for; one is this process itself."""
+    """Runs partitions in this process, or in several worker processes."""
 
     workers: int = 1
 
@@ -38,7 +39,7 @@ class LocalEngine:
         require_integer("workers", self.workers, 1)
 
     def started(self) -> AbstractContextManager[None]:
-        """A block that needs nothing."""
+        """A context that does nothing."""
         return nullcontext()
 
     def run(self, job: PartitionJob, partitions: Sequence[Partition], report: Report) -> None:
@@ -55,10 +56,10 @@ class LocalEngine:
 
 
 class _Worker:
-    """A process that is told its job with its first partition.
+    """A process that receives its job together with its first partition.
 
-    The job holds the tokenizer, which is more than a pipe takes: as an argument of the process it
-    would keep the next process from being started until this one has imported all that it needs.
+    The job holds the tokenizer and is larger than a pipe's buffer: as an argument of the process,
+    it would delay the start of the next process until this one has imported everything.
     """
 
     def __init__(self, job: memoryview, threads: int) -> None:
@@ -68,26 +69,26 @@ class _Worker:
             target=_work, args=(theirs, threads), daemon=True
         )
         self.partition: Partition | None = None
-        self._untold: memoryview | None = job
+        self._unsent_job: memoryview | None = job
         self.process.start()
         theirs.close()
 
     def give(self, partition: Partition) -> None:
         self.partition = partition
-        if self._untold is not None:
-            self.connection.send_bytes(self._untold)
-            self._untold = None
+        if self._unsent_job is not None:
+            self.connection.send_bytes(self._unsent_job)
+            self._unsent_job = None
         self.connection.send(partition)
 
 
 def require_portable(name: str, strategy: RowNumbers | None) -> None:
-    """Raise unless the function of a registered strategy can be found by other processes."""
+    """Raise if a registered strategy's function cannot be sent to other processes."""
     try:
         ForkingPickler.dumps(strategy)
-    except Exception as error:  # whatever pickle raises for what has no name
+    except Exception as error:  # pickle raises several types
         raise InvalidOption(
             f"strategy {name!r} cannot be sent to worker processes: {error}; define its function "
-            "at the top of a module, or use workers=1"
+            "at the top level of a module, or use workers=1"
         ) from error
 
 
@@ -95,10 +96,10 @@ def _as_bytes(job: PartitionJob) -> memoryview:
     require_portable(job.options.strategy, job.strategy)
     try:
         return ForkingPickler.dumps(job)
-    except Exception as error:  # whatever a tokenizer's own code raises
+    except Exception as error:  # a tokenizer's own code may raise anything
         raise InvalidOption(
             f"the tokenizer cannot be sent to other processes: {error}; use workers=1, or define "
-            "it at the top of a module"
+            "it at the top level of a module"
         ) from error
 
 
@@ -111,38 +112,38 @@ class _Pool:
 
     def run(self, partitions: Sequence[Partition], report: Report) -> None:
         waiting = deque(partitions)
-        self._hand_out(waiting)
+        self._assign(waiting)
         while any(worker.partition is not None for worker in self._workers):
             for ready in wait([worker.connection for worker in self._workers]):
                 worker = next(w for w in self._workers if w.connection is ready)
-                self._listen(worker, waiting, report)
-            self._hand_out(waiting)
+                self._receive(worker, waiting, report)
+            self._assign(waiting)
 
-    def _hand_out(self, waiting: deque[Partition]) -> None:
-        """Give every worker something to do, as long as there is something."""
-        for place in range(len(self._workers)):
-            while waiting and self._workers[place].partition is None:
-                worker = self._workers[place]
+    def _assign(self, waiting: deque[Partition]) -> None:
+        """Give every idle worker a partition, as long as there are any."""
+        for index in range(len(self._workers)):
+            while waiting and self._workers[index].partition is None:
+                worker = self._workers[index]
                 try:
                     worker.give(waiting.popleft())
                 except OSError:  # it died while it was idle
-                    self._bury(worker, waiting, place)
+                    self._replace(worker, waiting)
 
-    def _listen(self, worker: _Worker, waiting: deque[Partition], report: Report) -> None:
+    def _receive(self, worker: _Worker, waiting: deque[Partition], report: Report) -> None:
         try:
-            said = worker.connection.recv()
+            message = worker.connection.recv()
         except (EOFError, OSError):
-            self._bury(worker, waiting, self._workers.index(worker))
+            self._replace(worker, waiting)
             return
-        if isinstance(said, Progress):
-            report(said)
-        elif isinstance(said, BaseException):
-            raise said
+        if isinstance(message, Progress):
+            report(message)
+        elif isinstance(message, BaseException):
+            raise message
         else:
             worker.partition = None
 
-    def _bury(self, worker: _Worker, waiting: deque[Partition], place: int) -> None:
-        """Put another worker in its place, and its partition back; give up after some tries."""
+    def _replace(self, worker: _Worker, waiting: deque[Partition]) -> None:
+        """Start another worker for a dead one and requeue its partition; give up after some."""
         worker.process.join()
         worker.connection.close()
         number = -1 if worker.partition is None else worker.partition.number
@@ -150,15 +151,15 @@ class _Pool:
         if self._tries[number] >= _TRIES:
             raise WorkerError(
                 f"{_TRIES} workers died on partition {number}, the last with "
-                f"{_cause(worker.process.exitcode)}; if it was out of memory, lower "
+                f"{_cause(worker.process.exitcode)}; if they ran out of memory, lower "
                 "partition_size (in a new output) or workers, then resume"
             )
         if worker.partition is not None:
             waiting.appendleft(worker.partition)
-        self._workers[place] = _Worker(self._job, self._threads)
+        self._workers[self._workers.index(worker)] = _Worker(self._job, self._threads)
 
     def stop(self) -> None:
-        """End all workers, now: whatever they have not committed is done again on resume."""
+        """Kill all workers: what they have not committed is repeated on resume."""
         for worker in self._workers:
             worker.process.kill()
         for worker in self._workers:
@@ -173,7 +174,7 @@ def _cause(exitcode: int | None) -> str:
 
 
 def _work(connection: Connection, threads: int) -> None:
-    """The life of a worker: its job and partitions in, progress and 'done' or an error out."""
+    """Run in a worker: receives a job and partitions, sends progress, then None or an error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if threads > 1 else "false")
@@ -193,8 +194,8 @@ def _work(connection: Connection, threads: int) -> None:
 
 
 def _serve(connection: Connection, job: PartitionJob) -> None:
-    # Outside the process's first thread a tokenizer takes a fifth less time. That is measured (on
-    # Linux, tokenizers 0.23); why is not known, and settings of malloc's trimming change nothing.
+    # A tokenizer takes a fifth less time outside the process's main thread. That is measured (on
+    # Linux, tokenizers 0.23); the reason is unknown, and settings of malloc make no difference.
     with ThreadPoolExecutor(max_workers=1) as thread:
         while True:
             try:
@@ -205,7 +206,12 @@ def _serve(connection: Connection, job: PartitionJob) -> None:
                 thread.submit(job, partition, connection.send).result()
                 connection.send(None)
             except Exception as error:
-                connection.send(_portable(error, partition))
+                connection.send(_with_traceback(error, partition))
+
+
+def _with_traceback(error: Exception, partition: Partition) -> Exception:
+    trace = "".join(traceback.format_exception(error))
+    return portable_error(error, partition, f"In a worker process:\n{trace}")
 
 
 def _die_with_parent() -> None:
@@ -213,16 +219,3 @@ def _die_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _portable(error: Exception, partition: Partition) -> Exception:
-    """The error with its traceback in it, as one that every process can read."""
-    trace = "".join(traceback.format_exception(error))
-    if isinstance(error, QuireError):
-        known: Exception = type(error)(*error.args)
-    else:
-        known = WorkerError(
-            f"partition {partition.number} failed with {type(error).__name__}: {error}"
-        )
-    known.add_note(f"In a worker process:\n{trace}")
-    return known

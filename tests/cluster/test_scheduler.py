@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from quire.corpus import ray_tasks
-from quire.corpus.partition_job import Progress
+from quire.corpus.engines.ray import scheduler
+from quire.corpus.engines.ray.cluster import TaskResources
+from quire.corpus.engines.ray.scheduler import TaskScheduler
+from quire.corpus.job import Progress
 from quire.corpus.partitions import Partition
-from quire.corpus.ray_needs import Needs
-from quire.corpus.ray_tasks import Tasks
 from quire.errors import InvalidOption, WorkerError
 
 PARTITIONS = [Partition(number=number, spans=()) for number in range(8)]
@@ -78,7 +78,7 @@ def nothing(number, attempt):
 
 def run(ray, most=None, patience=60.0):
     heard = []
-    Tasks(ray, JOB, Needs(cpus=1), most, patience).run(PARTITIONS, heard.append)
+    TaskScheduler(ray, JOB, TaskResources(cpus=1), most, patience).run(PARTITIONS, heard.append)
     return heard
 
 
@@ -124,15 +124,15 @@ def test_deaths_are_given_up_after_ten_and_errors_of_unknown_kind_after_three():
 
 
 def test_where_all_nodes_go_away_there_is_an_error_not_a_wait_without_end(monkeypatch):
-    monkeypatch.setattr(ray_tasks, "_SECONDS_BETWEEN_COUNTS", 0.0)
+    monkeypatch.setattr(scheduler, "_SECONDS_BETWEEN_COUNTS", 0.0)
     ray = FakeRay(nothing)
     ray.nodes = lambda: [NODE] if not ray.most else [{**NODE, "Alive": False}]
-    with pytest.raises(InvalidOption, match=r"for 0\.1 s no node .* a task of 1 CPUs\nlower"):
+    with pytest.raises(InvalidOption, match=r"for 0\.1 s no node .* a task of 1 CPU\nlower"):
         run(ray, patience=0.1)
 
 
 def test_a_cluster_that_grows_is_used(monkeypatch):
-    monkeypatch.setattr(ray_tasks, "_SECONDS_BETWEEN_COUNTS", 0.0)
+    monkeypatch.setattr(scheduler, "_SECONDS_BETWEEN_COUNTS", 0.0)
     ray = FakeRay(done)
     ray.nodes = lambda: [NODE] if len(ray.begun) < 5 else [NODE, NODE]
     run(ray)

@@ -1,27 +1,62 @@
-"""A Ray cluster to run tasks on: one that is there, or one of this machine's own."""
+"""A connection to a Ray cluster, and the resources of its tasks."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from quire.errors import InvalidOption, missing_dependency
 
 _SECONDS_TO_ANSWER = 10.0
 _REMEDY = (
-    "start one with 'ray start --head' and name it as HOST:6379, or leave the address out to use "
-    "this machine alone"
+    "start one with 'ray start --head' and give its address HOST:6379, or leave out the address to "
+    "use only this machine"
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResources:
+    """What Ray reserves for a task."""
+
+    cpus: float
+    memory: int | None = None
+
+    def slots(self, nodes: Sequence[dict[str, Any]]) -> int:
+        """How many tasks fit on the live nodes.
+
+        >>> node = {"Alive": True, "Resources": {"CPU": 8.0, "memory": 4e9}}
+        >>> TaskResources(cpus=1).slots([node])
+        8
+        >>> TaskResources(cpus=3, memory=3 * 10**9).slots([node])
+        1
+        """
+        return sum(self._slots(node["Resources"]) for node in nodes if node["Alive"])
+
+    def _slots(self, resources: dict[str, float]) -> int:
+        by_cpus = math.floor(resources.get("CPU", 0.0) / self.cpus)
+        if self.memory is None:
+            return by_cpus
+        return min(by_cpus, math.floor(resources.get("memory", 0.0) / self.memory))
+
+    def options(self) -> dict[str, float]:
+        """The options of `ray.remote`."""
+        return {"num_cpus": self.cpus} | ({} if self.memory is None else {"memory": self.memory})
+
+    def __str__(self) -> str:
+        memory = "" if self.memory is None else f" and {self.memory} bytes of memory"
+        return f"{self.cpus:g} CPU{'' if self.cpus == 1 else 's'}{memory}"
 
 
 @contextmanager
 def connected(address: str | None, init_options: Mapping[str, Any]) -> Iterator[None]:
-    """Ray is connected while the block runs; a program's own connection stays behind it."""
+    """A context with a connection to Ray; a connection that the program already had is kept."""
     ray = imported_ray()
     if ray.is_initialized():
         _require_same(ray, address)
@@ -37,9 +72,9 @@ def connected(address: str | None, init_options: Mapping[str, Any]) -> Iterator[
 
 
 def imported_ray() -> Any:  # noqa: ANN401 - a package without types
-    """The package `ray`, told to be quiet before it is imported."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to others
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns
+    """The package `ray`, configured to be quiet before it is imported."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning
     try:
         import ray
     except ImportError:
@@ -60,27 +95,27 @@ def _require_same(ray: Any, address: str | None) -> None:  # noqa: ANN401
     if address not in (None, "auto") and not _is_same(address, there):
         raise InvalidOption(
             f"this program is connected to the Ray cluster at {there}, but the address is "
-            f"{address}\nsay ray.shutdown() first, or leave the address out"
+            f"{address}\ncall ray.shutdown() first, or leave out the address"
         )
 
 
 def _is_same(address: str, there: str) -> bool:
-    """Whether two addresses name one cluster; Ray says the node's own for a loopback."""
+    """Whether two addresses mean one cluster; Ray replaces loopback by the node's address."""
     (host, _, port), (known, _, known_port) = address.rpartition(":"), there.rpartition(":")
     return port == known_port and (host == known or host in ("localhost", "127.0.0.1"))
 
 
 def _require_answer(address: str | None) -> None:
-    """Raise at once where nobody listens: Ray itself would try for minutes, and end the process."""
+    """Raise at once if nothing listens: Ray would retry for minutes, then end the process."""
     if address is not None and "://" in address:
         raise InvalidOption(
-            f"{address} is the address of a Ray client, which may not see the output that it is to "
-            "complete\nrun this on a node of the cluster (or with 'ray job submit') and name its "
-            "HOST:6379"
+            f"{address} is the address of a Ray client, which may not see the output that it has "
+            "to complete\nrun this on a node of the cluster (or with 'ray job submit') and give "
+            "its HOST:6379"
         )
     host, colon, port = (address or "").rpartition(":")
     if not colon or not port.isdigit():
-        return  # "auto", "local": Ray looks by itself
+        return  # "auto", "local": Ray finds it
     try:
         socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
     except (OSError, OverflowError) as error:
@@ -94,7 +129,7 @@ def _no_cluster(address: str | None, reason: str) -> InvalidOption:
 
 @contextmanager
 def _own_sigterm() -> Iterator[None]:
-    """Keeps what this program does at SIGTERM, which `ray.init` replaces by its own."""
+    """Keeps the program's SIGTERM handler, which `ray.init` replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

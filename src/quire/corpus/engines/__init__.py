@@ -1,4 +1,4 @@
-"""Who runs the partitions: this process, several processes, or a cluster."""
+"""Engines run partitions: in this process, in several processes, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from quire.corpus.local_engine import LocalEngine
-from quire.corpus.partition_job import PartitionJob, Report
+from quire.corpus.engines.local import LocalEngine
+from quire.corpus.engines.ray import RayEngine
+from quire.corpus.job import PartitionJob, Report
 from quire.corpus.partitions import Partition
-from quire.corpus.ray_engine import RayEngine
 from quire.errors import InvalidOption, unknown_name
 
 ENGINES = ("local", "ray")
 
 
 class Engine(Protocol):
-    """Runs a job on every partition, in any order, each at least once.
+    """Runs a job on every partition, in any order, at least once.
 
-    Whatever an engine does, it may do again: a shard that is committed twice has the same bytes.
+    Repeating a partition is harmless: a shard that is committed twice has the same bytes.
     """
 
     def started(self) -> AbstractContextManager[None]:
-        """A block in which it can run; raises, before anything is written, if it never could."""
+        """A context in which `run` works; raises before anything is written if it cannot."""
 
     def run(self, job: PartitionJob, partitions: Sequence[Partition], report: Report) -> None:
         """Return when all partitions are committed, or raise the first error."""
 
 
 def choose_engine(engine: Engine | str | None, workers: int | None) -> Engine:
-    """The engine of that name, or the given one as it is.
+    """The engine of that name, or the engine itself.
 
     >>> choose_engine("local", 2)
     LocalEngine(workers=2)
@@ -42,7 +42,7 @@ def choose_engine(engine: Engine | str | None, workers: int | None) -> Engine:
         raise unknown_name("engine", engine, ENGINES)
     if workers is not None:
         raise InvalidOption(
-            f"workers={workers} is given beside {type(engine).__name__}, which has workers of its "
-            "own; leave one of them out"
+            f"workers={workers} was given together with {type(engine).__name__}, which has its "
+            "own option for it; leave one of them out"
         )
     return engine
