@@ -78,14 +78,14 @@ def tmp_path() -> Iterator[Path]:
 
 @pytest.fixture
 def registered() -> Iterator[Callable[..., None]]:
-    """`register_strategy`; what the test registers is gone behind it."""
+    """`register_strategy`; what the test registers is removed after it."""
     from quire import register_strategy
-    from quire.plan.strategies import _STRATEGIES
+    from quire.plan.strategies import _REGISTERED
 
-    before = dict(_STRATEGIES)
+    before = dict(_REGISTERED)
     yield register_strategy
-    _STRATEGIES.clear()
-    _STRATEGIES.update(before)
+    _REGISTERED.clear()
+    _REGISTERED.update(before)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -94,7 +94,7 @@ def test_a_strategy_that_no_process_can_find_is_refused_before_work(tmp_path, re
 
 def test_a_job_brings_its_strategy_to_a_process_that_does_not_know_it(tmp_path, registered):
     """As a task of Ray does, which runs the same job."""
-    from quire.plan.strategies import _STRATEGIES
+    from quire.plan.strategies import _REGISTERED
 
     registered("backwards", backwards)
     seen = []
@@ -103,7 +103,7 @@ def test_a_job_brings_its_strategy_to_a_process_that_does_not_know_it(tmp_path, 
         run = PartitionJob.__call__
 
         def forgetful(job, partition, report):
-            _STRATEGIES.pop("backwards")
+            _REGISTERED.pop("backwards")
             seen.append(partition.number)
             run(pickle.loads(pickle.dumps(job)), partition, report)  # noqa: S301 - our own
 

@@ -38,7 +38,7 @@ def pack(dataset, tokenizer=None, **options):
         ({"max_bad_records": -1}, "max_bad_records is -1 but must be an integer >= 0"),
         (
             {"align": 9},
-            r"align=9 is more than the 8 places of a row; lower align or raise max_length$",
+            r"align=9 is more than the 8 tokens of a row; lower align or raise max_length$",
         ),
         ({"shuffle": "yes"}, "shuffle is 'yes' but must be True or False"),
         ({"add_bos": 1}, "add_bos is 1 but must be True or False"),

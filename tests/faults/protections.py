@@ -180,7 +180,7 @@ _OF_INPUT = (
         f"{_INPUT}25_an_empty_first_file_takes_no_labels_away",
     ),
     Protection(
-        26, "plan/best_fit.py", "[0] * ((largest >> self._shift) + 1)",
+        26, "plan/strategies/best_fit.py", "[0] * ((largest >> self._shift) + 1)",
         "[0] * (largest >> self._shift)",
         f"{_INPUT}26_capacities_about_a_power_of_two_pack_alike",
     ),

@@ -14,7 +14,7 @@ import pytest
 
 import quire
 from quire.errors import CorruptFile, InvalidState, OutputError
-from quire.plan import OnlinePacker, Plan
+from quire.plan import Plan
 from quire.seals import FORMAT_VERSION
 from quire.verify.output import verify_output
 from tests.corpus.corpora import forge, hashes, jsonl, pack
@@ -85,7 +85,8 @@ def test_a_finished_output_of_tokens_is_left_as_it_is_by_resume(tmp_path):
 
 
 def test_an_online_packer_continues_to_the_same_rows():
-    packer = OnlinePacker.from_state(read("online.json"))
+    packer = made.online()
+    packer.load_state_dict(read("online.json"))
     assert made.feed(packer, 9, 20) + packer.flush() == EXPECTED["online"]
 
 
@@ -123,7 +124,7 @@ def test_every_kind_refuses_a_version_that_it_cannot_read(version, copied, tmp_p
     with pytest.raises(InvalidState, match=message):
         loader.load_state_dict(resealed(loader.state_dict() | {"version": version}))
     with pytest.raises(InvalidState, match=message):
-        OnlinePacker.from_state(resealed(made.online().state() | {"version": version}))
+        made.online().load_state_dict(resealed(made.online().state_dict() | {"version": version}))
     dataset = made.vision()["known"]
     with pytest.raises(InvalidState, match=message):
         dataset.load_state_dict(resealed(dataset.state_dict() | {"version": version}))

@@ -75,8 +75,10 @@ def _online(options: dict[str, object], _folder: Path) -> dict[str, object]:
     packer = OnlinePacker(CAPACITY, 16, **options)
     fitting = np.minimum(lengths(), CAPACITY).tolist()
     rows = [row for key, length in enumerate(fitting) for row in packer.add(key, length)]
-    state = packer.state()
-    return {"rows": rows, "state": state, "rest": OnlinePacker.from_state(state).flush()}
+    state = packer.state_dict()
+    restored = OnlinePacker(CAPACITY, 16, **options)
+    restored.load_state_dict(state)
+    return {"rows": rows, "state": state, "rest": restored.flush()}
 
 
 def _balance(ranks: int, _folder: Path) -> dict[str, object]:

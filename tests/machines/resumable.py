@@ -191,11 +191,12 @@ class Rows:
         return self._packer.add(number if number % 2 else str(number), self._lengths[number])
 
     def state(self) -> str:
-        return json.dumps({"done": self._done, "packer": self._packer.state()})
+        return json.dumps({"done": self._done, "packer": self._packer.state_dict()})
 
     def restore(self, text: str) -> None:
         plain = json.loads(text)
-        self._done, self._packer = plain["done"], OnlinePacker.from_state(plain["packer"])
+        self._done = plain["done"]
+        self._packer.load_state_dict(plain["packer"])
 
 
 def packers(choose: Random) -> Make:

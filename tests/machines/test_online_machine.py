@@ -65,16 +65,17 @@ class OnlineMachine(RuleBasedStateMachine):
 
     @rule()
     def save(self):
-        text = json.dumps(self.packer.state())
+        text = json.dumps(self.packer.state_dict())
         self.saved = text, list(self.waiting), list(self.calls), self.num_added
 
     @precondition(lambda self: self.saved is not None)
     @rule()
     def load(self):
         text, waiting, calls, self.num_added = self.saved
-        self.packer = OnlinePacker.from_state(json.loads(text))
+        self.packer = OnlinePacker(self.capacity, **self.options)
+        self.packer.load_state_dict(json.loads(text))
         self.waiting, self.calls = deque(waiting), list(calls)
-        assert json.dumps(self.packer.state()) == text
+        assert json.dumps(self.packer.state_dict()) == text
 
     @invariant()
     def nothing_waits_that_should_have_left(self):

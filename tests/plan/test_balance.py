@@ -128,7 +128,7 @@ def test_split_rows_hold_the_same_fragments():
 
 def test_rows_that_cannot_be_split_are_an_error():
     plan = quire.make_plan([9, 8, 7], 10)
-    with pytest.raises(InvalidOption, match="needs 1 more rows but only 0 cuts"):
+    with pytest.raises(InvalidOption, match="needs 1 more cuts between documents but"):
         quire.balance(plan, 2, 1, remainder="split")
     with pytest.raises(InvalidOption, match="pass the plan instead of costs"):
         quire.balance([1, 2, 3], 2, 1, remainder="split")
@@ -141,8 +141,8 @@ def test_rows_that_cannot_be_split_are_an_error():
         (([1, 2], 1, 0), "rows_per_rank is 0"),
         (([1, float("nan")], 1), "row 1 costs nan"),
         (([1, -2], 1), "row 1 costs -2.0"),
-        ((["a"], 1), "one number a row"),
-        (([[1, 2]], 1), "one number a row"),
+        ((["a"], 1), "one number per row"),
+        (([[1, 2]], 1), "one number per row"),
     ],
 )
 def test_bad_input_is_refused(arguments, message):

@@ -73,14 +73,14 @@ def test_costs_of_nothing_are_even():
 @pytest.mark.parametrize(
     ("costs", "options", "message"),
     [
-        ([[1, 2]], {}, "costs are int64 of shape (1, 2) but one number a row is needed"),
-        ([True], {}, "costs are bool of shape (1,) but one number a row is needed"),
-        ([1, -2], {}, "row 1 costs -2.0 but a cost is finite and >= 0"),
-        ([1, 2, np.inf], {}, "row 2 costs inf but a cost is finite and >= 0"),
+        ([[1, 2]], {}, "costs are int64 of shape (1, 2) but must be one number per row"),
+        ([True], {}, "costs are bool of shape (1,) but must be one number per row"),
+        ([1, -2], {}, "row 1 costs -2.0 but a cost must be finite and >= 0"),
+        ([1, 2, np.inf], {}, "row 2 costs inf but a cost must be finite and >= 0"),
         (
             [1, 2, 3],
             {"remainder": "split"},
-            "remainder='split' cuts rows between documents, which costs alone do not show; "
+            "remainder='split' cuts rows between documents, which costs do not show; "
             "pass the plan instead of costs, or use remainder='drop' or 'repeat'",
         ),
         ([1], {"num_ranks": 0}, "num_ranks is 0 but must be an integer >= 1"),
@@ -102,7 +102,7 @@ def test_every_message_is_whole(costs, options, message):
 def test_the_message_about_a_cost_names_the_option_and_the_value():
     with pytest.raises(InvalidOption) as caught:
         quire.balance(quire.make_plan([3], 4), 1, per_pair=-1)
-    assert str(caught.value) == "per_pair is -1 but a cost is a finite number >= 0"
+    assert str(caught.value) == "per_pair is -1 but must be a finite number >= 0"
 
 
 def test_numbers_of_numpy_do_not_overflow():
@@ -113,5 +113,5 @@ def test_numbers_of_numpy_do_not_overflow():
 
 
 def test_ragged_costs_are_refused():
-    with pytest.raises(InvalidOption, match="costs cannot be read as one number a row"):
+    with pytest.raises(InvalidOption, match="costs cannot be read as one number per row"):
         quire.balance([[1, 2], [3]], 2)

@@ -8,9 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.plan.best_fit import best_fit
-from quire.plan.best_fit_few import best_fit_few
 from quire.plan.options import PlanOptions
+from quire.plan.strategies.best_fit import best_fit, best_fit_few
 
 
 def by_histogram(sizes, capacity, cap):

@@ -82,6 +82,6 @@ def test_a_document_that_fits_no_row_has_no_bound():
         quire.lower_bound([3, 11, 12], 12, prefix=1)
     assert str(caught.value) == (
         "a document has 12 tokens but a row holds 11; "
-        "the bound is for documents that fit: split or truncate them first"
+        "the bound is for documents that fit, so split or truncate them first"
     )
     assert quire.lower_bound([3, 11], 12, prefix=1) == 2

@@ -182,7 +182,7 @@ def test_the_first_document_that_is_too_long_is_named():
         apply_overlong(whole_documents(np.array(LONG), options), options)
     assert str(caught.value) == (
         "document 1 has 9 tokens but a row holds 4; split it (overlong='split'), "
-        "cut it (overlong='truncate') or raise capacity"
+        "truncate it (overlong='truncate') or raise capacity"
     )
     fits = whole_documents(np.array([4, 1]), options)
     assert apply_overlong(fits, options) is fits

@@ -89,8 +89,8 @@ def test_a_group_that_fills_a_row_is_no_error_and_one_token_more_is():
     with pytest.raises(OversizedDocument) as caught:
         plan_groups([2, 2, 3, 3, 3, 4], groups, options)
     assert str(caught.value) == (
-        "the group of document 3 takes up 9 places but a row has 8; "
-        "leave such groups out (overlong='drop') or raise capacity"
+        "the group of document 3 takes 9 tokens but a row holds 8; "
+        "drop such groups (overlong='drop') or raise capacity"
     )
 
 
@@ -101,8 +101,8 @@ def test_a_group_that_fills_a_row_is_no_error_and_one_token_more_is():
         (
             [0, 0, 0],
             2,
-            "max_documents_per_row=2 cannot be combined with groups, which stand in one row "
-            "whatever their number; leave one of the two out",
+            "max_documents_per_row=2 cannot be combined with groups, which share a row whatever "
+            "their number; leave one of the two out",
         ),
     ],
 )

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.errors import InvalidLengths, InvalidOption, InvalidState, OversizedDocument
-from quire.plan import next_row
+from quire.plan import buffer
 from quire.plan.online import OnlinePacker
 from tests.sealing import resealed
 
@@ -25,7 +25,10 @@ def feed(packer: OnlinePacker, lengths: Iterable[int], first: int = 0) -> Rows:
 
 
 def through_json(packer: OnlinePacker) -> OnlinePacker:
-    return OnlinePacker.from_state(json.loads(json.dumps(packer.state())))
+    names = ("capacity", "buffer_size", "max_documents_per_row", "align")
+    restored: OnlinePacker = OnlinePacker(**{name: getattr(packer, name) for name in names})
+    restored.load_state_dict(json.loads(json.dumps(packer.state_dict())))
+    return restored
 
 
 # ---- literal rows
@@ -42,11 +45,11 @@ def test_a_row_is_the_oldest_document_and_what_fills_it_exactly():
 
 def test_subset_sums_find_the_fill_that_largest_fit_misses():
     packer = OnlinePacker(20, buffer_size=7)
-    # After 5, largest-fit takes 12 and leaves 3 places; 8 + 7 leaves none.
+    # After 5, largest-fit takes 12 and leaves a gap of 3; 8 + 7 leaves none.
     assert feed(packer, [5, 8, 12, 7, 4, 4, 4]) == [[0, 1, 3]]
 
 
-def test_keys_stand_in_a_row_in_the_order_in_which_they_were_added():
+def test_the_keys_of_a_row_are_in_the_order_in_which_they_were_added():
     packer = OnlinePacker(12, buffer_size=4)
     assert feed(packer, [2, 4, 6, 12]) == [[0, 1, 2]]
 
@@ -56,7 +59,7 @@ def test_of_equal_lengths_the_oldest_leaves():
     assert feed(packer, [6, 4, 4, 4, 4]) == [[0, 1]]
 
 
-def test_documents_that_fill_a_row_leave_alone():
+def test_a_document_that_fills_a_row_leaves_alone():
     packer = OnlinePacker(8, buffer_size=2)
     assert feed(packer, [8, 8, 8]) == [[0], [1]]
 
@@ -74,20 +77,20 @@ def test_a_capped_row_waits_for_two_rows_of_documents():
     assert packer.add(5, 1) == [[0, 1, 2]]
 
 
-def test_a_row_that_its_cap_ends_takes_as_many_documents_as_it_may():
+def test_a_row_limited_by_its_cap_takes_as_many_documents_as_allowed():
     packer = OnlinePacker(20, buffer_size=8, max_documents_per_row=3)
-    # 16 would leave with 4 as a full row, and cost a place for a third document.
+    # 4 + 16 would be a full row, but with only two documents.
     assert feed(packer, [4, 3, 16, 3, 12, 2, 2, 2]) == [[0, 1, 4]]
 
 
-def test_a_row_that_its_cap_ends_keeps_room_for_its_last_documents():
+def test_a_row_limited_by_its_cap_keeps_room_for_its_last_documents():
     packer = OnlinePacker(20, buffer_size=9, max_documents_per_row=4)
     # 2 + 9 + 9 would be full with three.
     assert feed(packer, [2, 9, 9, 1, 1, 1, 1, 1, 1]) == [[0, 1, 3, 4]]
 
 
 def test_space_is_rounded_up_to_align():
-    packer = OnlinePacker(11, buffer_size=3, align=4)  # two places of four
+    packer = OnlinePacker(11, buffer_size=3, align=4)  # two units of four
     assert feed(packer, [1, 5, 4, 3]) == [[0, 2]]
     assert packer.flush() == [[1], [3]]
 
@@ -98,7 +101,7 @@ def test_flush_packs_by_size_where_that_takes_fewer_rows():
     assert packer.flush() == [[3, 4], [0, 1, 2]]
 
 
-def test_keys_may_be_anything_until_a_state_is_asked_for():
+def test_keys_may_be_anything_until_a_state_is_saved():
     packer = OnlinePacker(4, buffer_size=1)
     assert packer.add(("file", 1), 3) == []
     assert packer.add(None, 1) == []
@@ -145,7 +148,7 @@ def test_every_document_leaves_once_in_a_row_that_holds_it(stream):
 
 
 def assert_waiting_is_bounded(options: dict, lengths: list[int]) -> int:
-    """The bounds of OnlinePacker's docstring, checked call by call; gives the longest wait."""
+    """The bounds of OnlinePacker's docstring, checked call by call; returns the longest wait."""
     packer = OnlinePacker(**options)
     most = options["capacity"] // options.get("align", 1)  # D, the documents that a row can hold
     most = min(most, options.get("max_documents_per_row") or most)
@@ -205,27 +208,27 @@ def test_an_adversary_can_make_a_document_wait_longer_than_the_buffer():
 
 @settings(max_examples=200, deadline=None)
 @given(streams())
-def test_no_document_that_goes_on_waiting_fits_into_a_row_that_leaves(stream):
+def test_no_document_left_in_the_buffer_fits_into_a_row_that_leaves(stream):
     options, lengths = stream
     align, cap = options["align"], options["max_documents_per_row"]
     packer = OnlinePacker(**options)
     for key, length in enumerate(lengths):
         for row in packer.add(key, length)[-1:]:
             left = options["capacity"] // align * align - sum(space(lengths[k], align) for k in row)
-            still = [n for n in packer.state()["spaces"] if n <= left]  # type: ignore[attr-defined]
+            still = [n for n in packer.state_dict()["spaces"] if n <= left]  # type: ignore[attr-defined]
             assert not still or len(row) == cap
 
 
 @settings(max_examples=60, deadline=None)
 @given(streams())
-def test_a_packer_restored_at_any_step_goes_on_alike(stream):
+def test_a_packer_restored_at_any_step_continues_identically(stream):
     options, lengths = stream
     whole = OnlinePacker(**options)
     expected = [whole.add(key, n) for key, n in enumerate(lengths)] + [whole.flush()]
     chained = OnlinePacker(**options)
     for step in range(len(lengths) + 1):
         restored = through_json(chained)
-        assert restored.state() == chained.state()
+        assert restored.state_dict() == chained.state_dict()
         rest = [restored.add(k, n) for k, n in enumerate(lengths[step:], step)]
         assert [*rest, restored.flush()] == expected[step:]
         chained = through_json(chained)  # as many restarts as steps
@@ -233,7 +236,7 @@ def test_a_packer_restored_at_any_step_goes_on_alike(stream):
             assert chained.add(step, lengths[step]) == expected[step]
 
 
-def test_a_packer_of_real_size_restored_at_any_step_goes_on_alike():
+def test_a_packer_of_realistic_size_restored_at_any_step_continues_identically():
     lengths = np.random.default_rng(3).lognormal(5, 1.2, 400).astype(int).clip(1, 1024).tolist()
     whole, chained = OnlinePacker(1024, 32), OnlinePacker(1024, 32)
     for step, length in enumerate(lengths):
@@ -262,7 +265,7 @@ def fill_of(packer: OnlinePacker, lengths: list[int]) -> float:
     return sum(lengths[key] for row in rows for key in row) / (len(rows) * packer.capacity)
 
 
-def test_sixty_four_documents_of_buffer_fill_web_rows_to_999_per_mille():
+def test_a_buffer_of_64_documents_fills_web_rows_to_99_9_percent():
     lengths = np.random.default_rng(0).lognormal(6.345, 1.092, 6000).astype(int).clip(1, 4096)
     assert fill_of(OnlinePacker(4096, 64), lengths.tolist()) > 0.999
     assert fill_of(OnlinePacker(4096, 2), lengths.tolist()) < 0.99  # control
@@ -273,7 +276,7 @@ def test_small_buffers_do_not_starve_long_rows():
     assert fill_of(OnlinePacker(32768, 16), lengths.tolist()) > 0.9999
 
 
-def test_small_documents_are_not_spent_where_two_fill_a_row():
+def test_small_documents_do_not_run_out_where_two_fill_a_row():
     lengths = np.random.default_rng(0).integers(1, 2049, 6000).tolist()
     assert fill_of(OnlinePacker(2048, 256), lengths) > 0.99  # by exact fills alone: 98.9 %
 
@@ -288,17 +291,17 @@ def test_lengths_that_never_fill_a_row_exactly_come_as_close_as_they_can():
     assert fill_of(OnlinePacker(4096, 64), lengths) == pytest.approx(4095 / 4096)  # 4095 = 7 * 585
 
 
-def test_lengths_too_alike_to_fill_a_row_are_not_searched(monkeypatch):
+def test_lengths_too_similar_to_fill_a_row_are_not_searched(monkeypatch):
     searches = []
-    monkeypatch.setattr(next_row, "fullest_subset", lambda *given: searches.append(given) or [])
-    lengths = np.random.default_rng(0).integers(1025, 1055, 400).tolist()  # three a row
+    monkeypatch.setattr(buffer, "fullest_subset", lambda *given: searches.append(given) or [])
+    lengths = np.random.default_rng(0).integers(1025, 1055, 400).tolist()  # three per row
     assert {len(row) for row in feed(OnlinePacker(4096, 64), lengths)} == {3}
     assert not searches
     feed(OnlinePacker(4096, 64), [*lengths, *range(1, 400, 7)])  # control
     assert searches
 
 
-def test_a_cap_that_ends_rows_first_is_used_up():
+def test_a_cap_that_is_reached_before_the_capacity_is_used_up():
     lengths = np.random.default_rng(0).integers(1, 100, 3000).tolist()
     rows = feed(OnlinePacker(1000, 64, max_documents_per_row=6), lengths)
     assert {len(row) for row in rows} == {6}
@@ -306,7 +309,7 @@ def test_a_cap_that_ends_rows_first_is_used_up():
 
 def test_a_cap_near_the_mean_is_met_by_few_large_documents():
     lengths = np.random.default_rng(0).lognormal(6.345, 1.092, 6000).astype(int).clip(1, 4096)
-    for buffer_size in (64, 1000):  # 4.4 fill a row in the mean
+    for buffer_size in (64, 1000):  # 4.4 fill a row on average
         packer = OnlinePacker(4096, buffer_size, max_documents_per_row=6)
         assert fill_of(packer, lengths.tolist()) > 0.995
 
@@ -328,27 +331,27 @@ def test_a_capacity_of_a_billion_is_packed_in_bounded_memory():
 
 
 @pytest.mark.parametrize("length", [0, -1, True, 1.0, "3", None, float("nan"), np.float32(2)])
-def test_a_length_that_is_no_positive_integer_is_refused_by_name(length):
+def test_a_length_that_is_not_a_positive_integer_is_rejected_by_name(length):
     packer = OnlinePacker(10, buffer_size=2)
     packer.add("a", 3)
-    before = packer.state()
+    before = packer.state_dict()
     with pytest.raises(InvalidLengths, match=r"document 'b' has length .* but a length is"):
         packer.add("b", length)
-    assert packer.state() == before
+    assert packer.state_dict() == before
 
 
-def test_a_document_longer_than_a_row_is_refused_with_both_values():
+def test_a_document_longer_than_a_row_is_rejected_with_both_values():
     packer = OnlinePacker(10, buffer_size=2)
     packer.add("a", 10)
-    before = packer.state()
+    before = packer.state_dict()
     with pytest.raises(
         OversizedDocument, match=r"document 'b' has 11 tokens but a row holds 10; split it"
     ):
         packer.add("b", 11)
-    assert packer.state() == before
+    assert packer.state_dict() == before
 
 
-def test_a_document_longer_than_a_row_after_rounding_up_is_refused():
+def test_a_document_longer_than_a_row_after_rounding_up_is_rejected():
     packer = OnlinePacker(10, buffer_size=2, align=4)
     packer.add("a", 8)
     with pytest.raises(
@@ -361,19 +364,19 @@ def test_lengths_may_be_numpy_integers():
     packer = OnlinePacker(10, buffer_size=1)
     for length in (np.int64(4), np.uint8(6)):
         assert packer.add("x", length) == []
-    assert json.dumps(packer.state()["spaces"]) == "[4, 6]"
+    assert json.dumps(packer.state_dict()["spaces"]) == "[4, 6]"
 
 
 @pytest.mark.parametrize("name", ["capacity", "buffer_size", "max_documents_per_row", "align"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "4"])
-def test_an_option_that_is_no_positive_integer_is_refused(name, value):
+def test_an_option_that_is_not_a_positive_integer_is_rejected(name, value):
     options = {"capacity": 8, "buffer_size": 2, name: value}
     with pytest.raises(InvalidOption, match=f"{name} is {value!r} but must be an integer >= 1"):
         OnlinePacker(**options)
 
 
-def test_an_alignment_beyond_the_capacity_is_refused():
-    with pytest.raises(InvalidOption, match=r"align=16 leaves no room .* capacity 8; lower align"):
+def test_an_alignment_beyond_the_capacity_is_rejected():
+    with pytest.raises(InvalidOption, match="align=16 is more than the 8 tokens of a row"):
         OnlinePacker(8, 2, align=16)
 
 
@@ -385,11 +388,11 @@ class Number(enum.IntEnum):
 
 
 @pytest.mark.parametrize("key", [("a", 1), None, 1.5, True, b"x", np.int64(1), Number.ONE])
-def test_a_key_that_json_would_change_is_refused_when_a_state_is_asked_for(key):
+def test_a_key_that_json_would_change_is_rejected_when_a_state_is_saved(key):
     packer = OnlinePacker(8, buffer_size=3)
     packer.add(key, 1)
-    with pytest.raises(InvalidOption, match="only int and str come back from JSON unchanged"):
-        packer.state()
+    with pytest.raises(InvalidOption, match="only int and str survive JSON unchanged"):
+        packer.state_dict()
     assert packer.flush() == [[key]]
 
 
@@ -399,10 +402,16 @@ SEAL = ("format", "version", "checksum")
 def good_state() -> dict[str, Any]:
     packer = OnlinePacker(10, buffer_size=3, align=2)
     feed(packer, [3, 9])
-    return json.loads(json.dumps(packer.state()))
+    return json.loads(json.dumps(packer.state_dict()))
 
 
-def test_a_state_says_everything_in_plain_json():
+def load(state: Any) -> OnlinePacker:
+    packer: OnlinePacker = OnlinePacker(10, buffer_size=3, align=2)
+    packer.load_state_dict(state)
+    return packer
+
+
+def test_a_state_holds_everything_as_plain_json():
     assert good_state() == {
         "format": "quire.online",
         "version": 3,
@@ -421,7 +430,7 @@ def test_a_restored_packer_has_its_options_and_its_keys():
     for key, length in (("a", 3), (7, 5), ("c", 2)):
         packer.add(key, length)
     restored = through_json(packer)
-    assert restored.state() == packer.state()
+    assert restored.state_dict() == packer.state_dict()
     assert restored.max_documents_per_row == 2
     assert restored.flush() == [["a", 7], ["c"]]
 
@@ -435,54 +444,62 @@ def test_a_restored_packer_has_its_options_and_its_keys():
         ({"version": None}, InvalidState, "version None but"),
         ({"format": "quire.loader"}, InvalidState, "format is 'quire.loader', not 'quire.online'"),
         ({"more": 1}, InvalidOption, "fields .*'more'.* but must have"),
-        ({"keys": [0]}, InvalidOption, "two lists of one length"),
-        ({"keys": "ab"}, InvalidOption, "two lists of one length"),
-        ({"keys": [0, None]}, InvalidOption, "key None is a NoneType"),
-        ({"keys": [0, [1]]}, InvalidOption, r"key \[1\] is a list"),
+        ({"keys": [0]}, InvalidOption, "two lists of the same length"),
+        ({"keys": "ab"}, InvalidOption, "two lists of the same length"),
+        ({"keys": [0, None]}, InvalidOption, "key None has type NoneType"),
+        ({"keys": [0, [1]]}, InvalidOption, r"key \[1\] has type list"),
         ({"spaces": [4, 12]}, OversizedDocument, "document 1 has 12 tokens but a row holds 10"),
         ({"spaces": [0, 4]}, InvalidLengths, "document 0 has length 0"),
         ({"spaces": [4, 1.0]}, InvalidLengths, "document 1 has length 1.0"),
         ({"spaces": [4, "4"]}, InvalidLengths, "document 1 has length '4'"),
-        ({"capacity": 0}, InvalidOption, "capacity is 0"),
-        ({"buffer_size": None}, InvalidOption, "buffer_size is None"),
-        ({"align": 11}, InvalidOption, "align=11 leaves no room"),
+        ({"capacity": 0}, InvalidState, "with capacity=0 but this packer has capacity=10;"),
+        ({"buffer_size": None}, InvalidState, "with buffer_size=None but this packer has"),
+        ({"align": 11}, InvalidState, "create the packer with the saved options"),
         (
             {"keys": [0, 1, 2], "spaces": [10, 10, 10]},
             InvalidOption,
-            "3 documents in 30 places, but with buffer_size=3 and capacity=10",
+            "3 documents with 30 tokens, but with buffer_size=3 and capacity=10",
         ),
     ],
 )
-def test_a_state_that_no_packer_gave_is_refused(change, error, message):
+def test_a_state_that_no_packer_returned_is_rejected(change, error, message):
     with pytest.raises(error, match=message):
-        OnlinePacker.from_state(resealed({**good_state(), **change}))
+        load(resealed({**good_state(), **change}))
 
 
 @pytest.mark.parametrize("change", [{"keys": [0, 2]}, {"spaces": [4, 8]}, {"capacity": 12}])
-def test_27_whatever_changed_in_a_state_is_noticed(change):
+def test_27_any_change_to_a_state_is_detected(change):
     with pytest.raises(InvalidState, match="it was damaged or changed; use an earlier state"):
-        OnlinePacker.from_state({**good_state(), **change})
+        load({**good_state(), **change})
 
 
 def test_29_a_state_of_version_1_which_had_no_checksum_is_read():
     old = {name: good_state()[name] for name in good_state() if name not in ("format", "checksum")}
-    restored = OnlinePacker.from_state({**old, "version": 1})
-    assert restored.state() == good_state()
+    restored = load({**old, "version": 1})
+    assert restored.state_dict() == good_state()
     with pytest.raises(InvalidState, match="it was damaged or changed"):
-        OnlinePacker.from_state({**good_state(), "version": 1})
+        load({**good_state(), "version": 1})
 
 
 @pytest.mark.parametrize("field", sorted(good_state()))
-def test_a_state_without_a_field_is_refused(field):
+def test_a_state_without_a_field_is_rejected(field):
     state = good_state()
     del state[field]
     with pytest.raises((InvalidState, InvalidOption), match=r"version None|format is None|has '"):
-        OnlinePacker.from_state(state)
+        load(state)
     with pytest.raises((InvalidState, InvalidOption), match=r"None|must have"):
-        OnlinePacker.from_state(state if field in SEAL else resealed(state))
+        load(state if field in SEAL else resealed(state))
+
+
+def test_a_rejected_state_leaves_the_packer_as_it_was():
+    packer = OnlinePacker(10, buffer_size=3, align=2)
+    packer.add("a", 5)
+    with pytest.raises(OversizedDocument):
+        packer.load_state_dict(resealed({**good_state(), "spaces": [4, 12]}))
+    assert packer.flush() == [["a"]]
 
 
 @pytest.mark.parametrize("state", [None, [], "{}", 1])
-def test_a_state_that_is_no_dict_is_refused(state):
+def test_a_state_that_is_not_a_dict_is_rejected(state):
     with pytest.raises(InvalidState, match="an online packer: a state is a dict, not a"):
-        OnlinePacker.from_state(state)
+        load(state)

@@ -1,4 +1,4 @@
-"""What OnlinePacker refuses, in whole sentences."""
+"""The full text of every error that OnlinePacker raises."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
 from quire.plan.online import OnlinePacker
 from tests.sealing import resealed
 
-STATE = "use a state as OnlinePacker.state() gave it"
+STATE = "pass a state as OnlinePacker.state_dict() returned it"
 FIELDS = "['align', 'buffer_size', 'capacity', 'keys', 'max_documents_per_row', 'spaces']"
 
 
@@ -22,7 +22,7 @@ def state(**changed: object) -> dict[str, object]:
     waiting = packer(align=2)
     waiting.add("a", 3)
     waiting.add("b", 9)
-    return resealed({**waiting.state(), **changed})
+    return resealed({**waiting.state_dict(), **changed})
 
 
 def without(name: str) -> dict[Any, object]:
@@ -42,12 +42,11 @@ def whole(name: str, value: object) -> str:
         ({"max_documents_per_row": 0}, whole("max_documents_per_row", 0)),
         (
             {"align": 11},
-            "align=11 leaves no room for a document in a row of capacity 10; "
-            "lower align or raise capacity",
+            "align=11 is more than the 10 tokens of a row; lower align or raise capacity",
         ),
     ],
 )
-def test_an_impossible_option_is_refused(options, message):
+def test_an_impossible_option_is_rejected(options, message):
     with pytest.raises(InvalidOption) as refused:
         packer(**options)
     assert str(refused.value) == message
@@ -67,11 +66,11 @@ def test_an_impossible_option_is_refused(options, message):
             11,
             OversizedDocument,
             "document 'x' has 11 tokens but a row holds 10; "
-            "split it before it is added, or raise capacity",
+            "split it before you add it, or raise capacity",
         ),
     ],
 )
-def test_a_length_that_no_row_takes_is_refused(length, error, message):
+def test_a_length_that_no_row_can_hold_is_rejected(length, error, message):
     with pytest.raises(error) as refused:
         packer().add("x", length)
     assert str(refused.value) == message
@@ -83,18 +82,18 @@ def test_an_alignment_that_makes_a_document_too_long_is_named(capacity, align):
         packer(capacity=capacity, align=align).add("x", 9)
     assert str(refused.value) == (
         f"document 'x' has 9 tokens but a row holds 8 (of capacity {capacity} at align={align}); "
-        "split it before it is added, or raise capacity"
+        "split it before you add it, or raise capacity"
     )
 
 
-def test_a_key_that_json_would_change_is_refused():
+def test_a_key_that_json_would_change_is_rejected():
     waiting = packer()
     waiting.add(("a", 1), 3)
     with pytest.raises(InvalidOption) as refused:
-        waiting.state()
+        waiting.state_dict()
     assert str(refused.value) == (
-        "key ('a', 1) is a tuple but only int and str come back from JSON unchanged; "
-        "add documents under such keys to save a state"
+        "key ('a', 1) has type tuple but only int and str survive JSON unchanged; "
+        "use such keys if you save states"
     )
 
 
@@ -113,31 +112,31 @@ def test_a_key_that_json_would_change_is_refused():
         ),
         (
             state(keys=["a"]),
-            f"keys and spaces in the packer's state must be two lists of one length; {STATE}",
+            f"keys and spaces in the packer's state must be two lists of the same length; {STATE}",
         ),
         (
             state(spaces=(4, 10)),
-            f"keys and spaces in the packer's state must be two lists of one length; {STATE}",
+            f"keys and spaces in the packer's state must be two lists of the same length; {STATE}",
         ),
         (
             state(keys=["a", None]),
-            "key None is a NoneType but only int and str come back from JSON unchanged; "
-            "add documents under such keys to save a state",
+            "key None has type NoneType but only int and str survive JSON unchanged; "
+            "use such keys if you save states",
         ),
         (
             state(keys=["a", "b", "c"], spaces=[4, 10, 6]),
-            "the state holds 3 documents in 20 places, but with buffer_size=3 and capacity=10 a "
+            "the state holds 3 documents with 20 tokens, but with buffer_size=3 and capacity=10 a "
             f"row would have left before; {STATE}",
         ),
     ],
 )
-def test_a_state_that_no_packer_gave_is_refused(given, message):
+def test_a_state_that_no_packer_returned_is_rejected(given, message):
     with pytest.raises(InvalidOption) as refused:
-        OnlinePacker.from_state(given)
+        packer(align=2).load_state_dict(given)
     assert str(refused.value) == message
 
 
-def test_the_last_possible_options_and_lengths_are_taken():
+def test_the_largest_possible_options_and_lengths_are_accepted():
     waiting = packer(align=10, max_documents_per_row=1, buffer_size=1)
     assert waiting.add("x", 10) == []
     assert waiting.add("y", 1) == [["x"]]
@@ -145,6 +144,6 @@ def test_the_last_possible_options_and_lengths_are_taken():
 
 
 @pytest.mark.parametrize("spaces", [[3], [3, 2, 1]])
-def test_documents_are_put_back_with_a_space_each(spaces):
+def test_documents_are_refilled_with_a_length_each(spaces):
     with pytest.raises(ValueError, match=r"argument 2 is (shorter|longer) than argument 1"):
-        packer(buffer_size=9).put_back(["a", "b"], spaces)
+        packer(buffer_size=9).refill(["a", "b"], spaces)

@@ -24,15 +24,15 @@ def no_room(prefix: int, align: int) -> str:
 
 def no_new_token(stride: int, row: str) -> str:
     return (
-        f"stride={stride} leaves no room for 1 new token(s) in a row {row}; lower stride or raise "
+        f"stride={stride} leaves no room for 1 new token in a row {row}; lower stride or raise "
         "capacity"
     )
 
 
 def too_long_a_piece(least: int, most: int) -> str:
     return (
-        f"min_fragment={least} is over half of the {most} new tokens that a row holds, so a "
-        f"document of {most + 1} could not be cut without a shorter piece; lower min_fragment to "
+        f"min_fragment={least} is over half of the {most} new tokens that a row holds, so "
+        f"cutting a document of {most + 1} would leave a shorter piece; lower min_fragment to "
         f"{(most + 1) // 2} or raise capacity"
     )
 
@@ -48,14 +48,14 @@ def too_long_a_piece(least: int, most: int) -> str:
         ({"stride": -1}, whole("stride", -1, 0)),
         ({"stride": None}, whole("stride", None, 0)),
         ({"stride": 8}, no_new_token(8, "of 8")),
-        ({"stride": 6, "prefix": 2}, no_new_token(6, "that holds 6 beside the prefix")),
+        ({"stride": 6, "prefix": 2}, no_new_token(6, "that holds 6 after the prefix")),
         ({"prefix": -1}, whole("prefix", -1, 0)),
         ({"prefix": 8}, no_room(8, 1)),
         ({"align": 4, "prefix": 8}, no_room(8, 4)),
         ({"align": 0}, whole("align", 0, 1)),
         (
             {"min_length": 9},
-            "min_length=9 would drop every row, as a row holds at most 8 tokens; "
+            "min_length=9 would drop every row because a row holds at most 8 tokens; "
             "lower min_length or raise capacity",
         ),
         ({"min_length": 0}, whole("min_length", 0, 1)),
@@ -64,7 +64,7 @@ def too_long_a_piece(least: int, most: int) -> str:
         ({"min_fragment": 4, "overlong": "fill", "stride": 3}, too_long_a_piece(4, 5)),
         (
             {"align": 9, "prefix": 1},
-            "align=9 is more than the 8 places of a row; lower align or raise capacity",
+            "align=9 is more than the 8 tokens of a row; lower align or raise capacity",
         ),
         ({"max_documents_per_row": 0}, whole("max_documents_per_row", 0, 1)),
         ({"seed": -1}, whole("seed", -1, 0)),
@@ -114,7 +114,7 @@ def test_the_last_possible_value_of_an_option_is_taken(options):
 def test_the_least_tail_is_checked_like_the_other_numbers():
     with pytest.raises(InvalidOption, match=r"^min_tail is 0 but must be an integer >= 1$"):
         PlanOptions(capacity=8, min_tail=0)
-    with pytest.raises(InvalidOption, match=r"^stride=3 leaves no room for 6 new token\(s\) in"):
+    with pytest.raises(InvalidOption, match=r"^stride=3 leaves no room for 6 new tokens in"):
         PlanOptions(capacity=8, min_tail=6, stride=3)
 
 
@@ -158,11 +158,13 @@ def test_a_number_of_numpy_becomes_an_int():
     assert type(PlanOptions(capacity=np.int64(8)).capacity) is int
 
 
-def test_whatever_makes_a_cut_cost_space_is_a_cutting_term():
-    options = PlanOptions(
-        capacity=32, stride=3, prefix=2, min_tail=4, max_documents_per_row=5, align=8
-    )
-    assert options.cutting_terms == (3, 2, 4, 5, 8)
+@pytest.mark.parametrize(
+    "option",
+    [{"stride": 3}, {"prefix": 2}, {"min_tail": 4}, {"max_documents_per_row": 5}, {"align": 8}],
+)
+def test_options_that_make_a_cut_cost_space_are_known(option):
+    assert PlanOptions(capacity=32, seed=9, overlong="fill", min_length=3).cuts_are_free
+    assert not PlanOptions(capacity=32, **option).cuts_are_free
 
 
 @pytest.mark.parametrize(
@@ -180,5 +182,5 @@ def test_a_row_longer_than_int64_has_a_bound_and_a_comparison():
 
 
 def test_a_row_that_is_too_short_without_stride_does_not_blame_stride():
-    with pytest.raises(InvalidOption, match=r"beside the prefix; raise capacity$"):
+    with pytest.raises(InvalidOption, match=r"after the prefix; raise capacity$"):
         PlanOptions(capacity=2, prefix=1, min_tail=2)

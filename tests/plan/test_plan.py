@@ -66,11 +66,11 @@ ENDS = "row_offsets must run from 0 to the number of fragments; plan again"
         ({"stops": [8, 15, 21, 6, 5]}, ENDS),
         (
             {"row_offsets": [0, 1, 2, 3, 4, 5, 6], "stops": [8, 15, 21, 6, 9, 10]},
-            "row 4: fragments take up 9 places but a row has 8; plan again",
+            "row 4: fragments take up 9 tokens but a row holds 8; plan again",
         ),
         (
             {"row_offsets": [0, 6]},
-            "row 0: fragments take up 37 places but a row has 8; plan again",
+            "row 0: fragments take up 37 tokens but a row holds 8; plan again",
         ),
         (
             {"documents": [0, 4, 4, 4, 2, 5]},

@@ -58,7 +58,7 @@ def rewrite(path, change) -> None:
         ),
         (
             lambda about: about["options"].update(capacity=4),
-            "holds no valid plan: row 0: fragments take up 8 places but a row has 4; plan again",
+            "holds no valid plan: row 0: fragments take up 8 tokens but a row holds 4; plan again",
         ),
         (
             lambda about: about["options"].update(align="x"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire.plan.rows import Rows
-from quire.plan.shuffling import permutation
+from quire.plan.build import permutation
+from quire.plan.fragments import Rows
 
 
 @pytest.mark.parametrize(

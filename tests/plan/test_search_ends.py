@@ -7,7 +7,7 @@ import numpy as np
 from quire.plan import pattern_program, pattern_search, vector_bound, vector_search
 from quire.plan.pattern_problem import Fragments
 from quire.plan.pattern_search import Work
-from quire.plan.tight import solve_patterns
+from quire.plan.strategies.tight import solve_patterns
 from quire.plan.vector_placing import pattern_rows
 from quire.plan.vector_search import Problem
 from quire.plan.vector_sizes import read_vectors

@@ -21,7 +21,7 @@ from quire.plan.pattern_prices import Knapsack
 from quire.plan.pattern_problem import Fragments
 from quire.plan.pattern_program import solve_relaxed
 from quire.plan.patterns import Patterns
-from quire.plan.tight import solve_patterns
+from quire.plan.strategies.tight import solve_patterns
 from tests.lengths import wikipedia
 from tests.plan.textbook import decreasing_fit
 from tests.quick import few
@@ -194,7 +194,7 @@ def test_counts_past_thirty_two_bits_are_exact():
 
 _DIGEST = """
 import hashlib, numpy as np
-from quire.plan.tight import solve_patterns
+from quire.plan.strategies.tight import solve_patterns
 lengths = np.minimum(2048, np.random.default_rng(2).lognormal(6.2, 0.5, 5000)).astype(int)
 sizes, counts = np.unique(lengths, return_counts=True)
 patterns = solve_patterns(sizes[::-1], counts[::-1], 2048, 4, budget=10_000_000)

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from quire.plan import PlanOptions, tight
+from quire.plan import PlanOptions
 from quire.plan.pattern_problem import Fragments
 from quire.plan.pattern_search import Work
 from quire.plan.patterns import Patterns
+from quire.plan.strategies import tight
 
 SIZES, COUNTS = np.array([3, 2]), np.array([2, 4])
 """In rows of 7: two rows hold them, best-fit needs three."""

@@ -81,7 +81,7 @@ def require_fitting(
         file, record = divmod(int(ids[first]), 1 << FILE_SHIFT)
         raise OversizedDocument(
             f"{files[file]}: record {record} has {lengths[first]} tokens but a row holds "
-            f"{longest}; split it (overlong='split'), cut it (overlong='truncate') or raise "
+            f"{longest}; split it (overlong='split'), truncate it (overlong='truncate') or raise "
             "max_length"
         )
 

@@ -25,7 +25,7 @@ from quire.formats.list_columns import TOKENS
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import Plan, plan_documents
 from quire.plan.fragments import Fragments
-from quire.plan.strategies import Supervised
+from quire.plan.planner import Supervised
 from quire.storage import AnyPath, RemotePath
 from quire.text.option_words import words_of_packing
 

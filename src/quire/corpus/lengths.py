@@ -27,7 +27,7 @@ from quire.documents import Documents
 from quire.files import leftovers_swept, whole_file
 from quire.ledger import Ledger, Tally
 from quire.plan import PlanOptions
-from quire.plan.strategies import Supervised
+from quire.plan.planner import Supervised
 from quire.seals import FORMAT_VERSION
 from quire.text import TokenizerLike
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from quire.dataset.sources import without
 from quire.documents import Documents
 from quire.plan.fragments import Fragments
-from quire.plan.strategies import Supervised
+from quire.plan.planner import Supervised
 
 IGNORE = -100
 _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)

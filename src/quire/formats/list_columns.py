@@ -15,7 +15,7 @@ from quire.formats.bad_records import BadRecords
 from quire.formats.list_values import is_number_list, list_lengths, list_values
 from quire.formats.unfit import MASK, require_unpacked, unfit_records
 from quire.ledger import Ledger, Tally
-from quire.plan.finish import spans
+from quire.plan.build import spans
 
 TOKENS = "input_ids"
 PER_TOKEN = (

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from quire.errors import InvalidOption, InvalidState
 from quire.options import Count, Positive, Seed, require_integer, validate
 from quire.plan import balance
-from quire.plan.shuffling import permutation
+from quire.plan.build import permutation
 from quire.seals import Seal
 from quire.worker_memory import SharedNumbers
 

@@ -1,14 +1,14 @@
-"""Lengths in, a plan out: integer arithmetic, no tokens, no I/O but the plan's own file."""
+"""Lengths in, a plan out: integer arithmetic, no tokens, no I/O except plan files."""
 
 from quire.plan.balance import Balance, attention_costs, balance
 from quire.plan.bounds import lower_bound
+from quire.plan.build import permutation
 from quire.plan.online import OnlinePacker
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Fragment, Plan
+from quire.plan.planner import make_plan, plan_documents
 from quire.plan.strategies import (
     keeps_order,
-    make_plan,
-    plan_documents,
     quick_strategy_names,
     register_strategy,
     strategy_names,
@@ -25,6 +25,7 @@ __all__ = [
     "keeps_order",
     "lower_bound",
     "make_plan",
+    "permutation",
     "plan_documents",
     "quick_strategy_names",
     "register_strategy",

@@ -1,12 +1,12 @@
-"""Rows to ranks and steps, so that no rank waits long for another.
+"""Distributing rows over ranks and steps so that no rank waits long for another.
 
-All ranks of a step wait for the slowest, and rows of equal length differ in attention cost: one
-document of 8,192 tokens costs 64 times what 64 documents of 128 do.
+All ranks wait for the slowest in every step, and rows of equal length differ in attention cost: one
+document of 8,192 tokens costs 64 times as much as 64 documents of 128.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
 import numpy as np
@@ -15,11 +15,12 @@ import numpy.typing as npt
 from quire.errors import InvalidOption, unknown_name
 from quire.ledger import Ledger, Tally
 from quire.options import require_integer
+from quire.plan.fragments import Fragments
 from quire.plan.lengths import IntArray
 from quire.plan.plan import Plan
-from quire.plan.remainder import REMAINDERS, even_rows
 
 FloatArray = npt.NDArray[np.float64]
+REMAINDERS = ("drop", "repeat", "split")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,20 +30,20 @@ class Balance:
     rows: IntArray
     """Row numbers, ``[steps, ranks, rows_per_rank]``."""
     before: float
-    """Slowest rank over the mean, summed over steps, with rows dealt in order."""
+    """Slowest rank over the mean, summed over steps, with rows in their original order."""
     after: float
-    """The same with rows dealt as here: 1.0 is even."""
+    """The same for this assignment; 1.0 is perfectly even."""
     ledger: Ledger
-    """With a plan: its documents and tokens. With costs alone: rows, counted as documents."""
+    """Given a plan: its documents and tokens. Given only costs: rows, counted as documents."""
     plan: Plan | None = None
-    """The plan that the row numbers speak of; ``remainder="split"`` makes a new one."""
+    """The plan that the row numbers refer to; ``remainder="split"`` makes a new one."""
 
 
 def attention_costs(plan: Plan, *, per_token: float = 1.0, per_pair: float = 2e-5) -> FloatArray:
     """The cost of each row: ``per_token * tokens + per_pair * sum(length ** 2)`` over fragments.
 
-    The default ratio is that of a transformer 4,096 wide: 24 h² operations per token and layer
-    beside 2 h for each pair of tokens that attend, so 1 / (12 h) = 2e-5.
+    The default ratio is that of a transformer with hidden size h = 4,096: 24 h² operations per
+    token and layer, and 2 h for each pair of tokens that attend, so 1 / (12 h) = 2e-5.
 
     >>> from quire import make_plan
     >>> attention_costs(make_plan([4, 2, 2], capacity=4), per_token=0, per_pair=1)
@@ -66,16 +67,16 @@ def balance(
     per_token: float = 1.0,
     per_pair: float = 2e-5,
 ) -> Balance:
-    """Rows dealt to ranks so that each step costs every rank about the same.
+    """Rows assigned to ranks so that each step costs every rank about the same.
 
-    ``rows`` is a plan, or the cost of each row. In a window of one step the rows of a step stay
-    what they are, and the longest-processing-time rule deals them to ranks; a larger window may
-    also exchange rows between its steps, which is what helps when a rank has one row a step.
-    ``remainder`` makes the number of rows a multiple of ``num_ranks * rows_per_rank``: ``drop`` the
-    last ones, ``repeat`` the first ones, or ``split`` rows between documents; the ledger counts it.
+    ``rows`` is a plan, or the cost of each row. With ``window=1`` every step keeps its rows, and
+    the longest-processing-time rule assigns them to ranks; a larger window may also exchange rows
+    between its steps, which helps when a rank has one row per step. ``remainder`` makes the number
+    of rows a multiple of ``num_ranks * rows_per_rank``: ``drop`` the last ones, ``repeat`` the
+    first ones, or ``split`` rows between documents; the ledger counts the effect.
 
-    >>> dealt = balance([9, 1, 8, 2], num_ranks=2, rows_per_rank=2)
-    >>> dealt.rows.tolist(), round(dealt.before, 2), dealt.after
+    >>> balanced = balance([9, 1, 8, 2], num_ranks=2, rows_per_rank=2)
+    >>> balanced.rows.tolist(), round(balanced.before, 2), balanced.after
     ([[[0, 1], [2, 3]]], 1.0, 1.0)
     """
     num_ranks = require_integer("num_ranks", num_ranks, 1)
@@ -91,45 +92,39 @@ def balance(
         plan, costs = None, _checked_costs(rows)
         order, ledger = _even_costs(len(costs), step, remainder)
     in_order = order.reshape(len(order) // step, num_ranks, rows_per_rank)
-    dealt = _deal(order, costs, num_ranks, rows_per_rank, window)
-    before, after = (_slowest_over_mean(costs[rows]) for rows in (in_order, dealt))
-    if after > before:  # the rule is a heuristic: what was even by chance stays as it is
-        dealt, after = in_order, before
-    return Balance(
-        rows=dealt,
-        before=before,
-        after=after,
-        ledger=ledger,
-        plan=plan,
-    )
+    assigned = _assign(order, costs, num_ranks, rows_per_rank, window)
+    before, after = (_slowest_over_mean(costs[rows]) for rows in (in_order, assigned))
+    if after > before:  # the rule is a heuristic: keep an order that happens to be more even
+        assigned, after = in_order, before
+    return Balance(rows=assigned, before=before, after=after, ledger=ledger, plan=plan)
 
 
 def _require_cost(name: str, value: object) -> None:
     if not isinstance(value, Real) or not 0 <= float(value) < np.inf:
-        raise InvalidOption(f"{name} is {value!r} but a cost is a finite number >= 0")
+        raise InvalidOption(f"{name} is {value!r} but must be a finite number >= 0")
 
 
 def _checked_costs(costs: npt.ArrayLike) -> FloatArray:
     try:
         array = np.asarray(costs)
     except ValueError as error:
-        raise InvalidOption(f"costs cannot be read as one number a row: {error}") from error
+        raise InvalidOption(f"costs cannot be read as one number per row: {error}") from error
     if array.ndim != 1 or array.dtype.kind not in "iuf":
         raise InvalidOption(
-            f"costs are {array.dtype} of shape {array.shape} but one number a row is needed"
+            f"costs are {array.dtype} of shape {array.shape} but must be one number per row"
         )
     array = np.array(array, dtype=np.float64)
     wrong = ~np.isfinite(array) | (array < 0)
     if wrong.any():
         first = int(np.argmax(wrong))
-        raise InvalidOption(f"row {first} costs {array[first]} but a cost is finite and >= 0")
+        raise InvalidOption(f"row {first} costs {array[first]} but a cost must be finite and >= 0")
     return array
 
 
 def _even_costs(num_rows: int, step: int, remainder: str) -> tuple[IntArray, Ledger]:
     if remainder == "split":
         raise InvalidOption(
-            "remainder='split' cuts rows between documents, which costs alone do not show; "
+            "remainder='split' cuts rows between documents, which costs do not show; "
             "pass the plan instead of costs, or use remainder='drop' or 'repeat'"
         )
     surplus = num_rows % step
@@ -141,40 +136,42 @@ def _even_costs(num_rows: int, step: int, remainder: str) -> tuple[IntArray, Led
     return np.arange(num_rows - surplus), Ledger(documents=tally)
 
 
-def _deal(
+def _assign(
     order: IntArray, costs: FloatArray, num_ranks: int, rows_per_rank: int, window: int
 ) -> IntArray:
     rows = num_ranks * rows_per_rank * window
     count = len(order) // rows
     parts = [order[: count * rows].reshape(count, rows), order[None, count * rows :]]
-    dealt = [_deal_windows(part, costs, num_ranks, rows_per_rank) for part in parts if part.size]
-    return np.concatenate([*dealt, np.zeros((0, num_ranks, rows_per_rank), dtype=np.int64)])
+    assigned = [
+        _assign_windows(part, costs, num_ranks, rows_per_rank) for part in parts if part.size
+    ]
+    return np.concatenate([*assigned, np.zeros((0, num_ranks, rows_per_rank), dtype=np.int64)])
 
 
-def _deal_windows(
+def _assign_windows(
     windows: IntArray, costs: FloatArray, num_ranks: int, rows_per_rank: int
 ) -> IntArray:
-    """Longest-processing-time in all windows at once; a cell is one rank's rows of one step."""
+    """Longest-processing-time in all windows at once; a cell is one rank's rows in one step."""
     rows = np.take_along_axis(windows, np.argsort(-costs[windows], kind="stable"), axis=1)
     count, cells = len(windows), windows.shape[1] // rows_per_rank
     loads = np.zeros((count, cells))
     held = np.zeros((count, cells), dtype=np.int64)
-    dealt = np.zeros((count, cells, rows_per_rank), dtype=np.int64)
+    assigned = np.zeros((count, cells, rows_per_rank), dtype=np.int64)
     each = np.arange(count)
     for row in rows.T:
         cell = np.argmin(np.where(held < rows_per_rank, loads, np.inf), axis=1)
-        dealt[each, cell, held[each, cell]] = row
+        assigned[each, cell, held[each, cell]] = row
         held[each, cell] += 1
         loads[each, cell] += costs[row]
-    return _cells_to_steps(dealt, loads, num_ranks)
+    return _cells_to_steps(assigned, loads, num_ranks)
 
 
-def _cells_to_steps(dealt: IntArray, loads: FloatArray, num_ranks: int) -> IntArray:
-    """Cells of like load share a step; steps come by their first row, to keep the order roughly."""
-    count, cells, rows_per_rank = dealt.shape
+def _cells_to_steps(assigned: IntArray, loads: FloatArray, num_ranks: int) -> IntArray:
+    """Cells of similar load share a step; steps are sorted by their first row."""
+    count, cells, rows_per_rank = assigned.shape
     by_load = np.argsort(-loads, kind="stable")
-    dealt = np.take_along_axis(dealt, by_load[:, :, None], axis=1)
-    steps = dealt.reshape(count, cells // num_ranks, num_ranks, rows_per_rank)
+    assigned = np.take_along_axis(assigned, by_load[:, :, None], axis=1)
+    steps = assigned.reshape(count, cells // num_ranks, num_ranks, rows_per_rank)
     by_first = np.argsort(steps.min(axis=(2, 3)), kind="stable")
     steps = np.take_along_axis(steps, by_first[:, :, None, None], axis=1)
     return np.concatenate(np.sort(steps))
@@ -184,3 +181,89 @@ def _slowest_over_mean(costs: FloatArray) -> float:
     loads = costs.sum(axis=2)
     mean = loads.mean(axis=1).sum()
     return float(loads.max(axis=1).sum() / mean) if mean else 1.0
+
+
+def even_rows(plan: Plan, multiple: int, remainder: str) -> tuple[IntArray, Plan, Ledger]:
+    """Row numbers whose count is a multiple, the plan they refer to, and its ledger."""
+    rows = np.arange(plan.num_rows)
+    if not plan.num_rows % multiple:
+        return rows, plan, plan.ledger
+    if remainder == "split":
+        plan = _with_more_rows(plan, -plan.num_rows % multiple)
+        return np.arange(plan.num_rows), plan, plan.ledger
+    if remainder == "repeat":
+        rows = np.arange(plan.num_rows - plan.num_rows % -multiple) % plan.num_rows
+        return rows, plan, _repeated(plan, rows[plan.num_rows :])
+    kept = rows[: plan.num_rows - plan.num_rows % multiple]
+    return kept, plan, _dropped(plan, len(kept))
+
+
+def _with_more_rows(plan: Plan, extra: int) -> Plan:
+    """The plan with some rows cut in two between documents, those with most fragments first."""
+    counts = np.diff(plan.row_offsets)
+    if extra > int((counts - 1).sum()):
+        raise InvalidOption(
+            f"remainder='split' needs {extra} more cuts between documents but the rows allow only "
+            f"{int((counts - 1).sum())}; use remainder='drop' or 'repeat'"
+        )
+    offsets = plan.row_offsets
+    while missing := plan.num_rows + extra + 1 - len(offsets):
+        sizes = np.diff(offsets)
+        most = np.argsort(-sizes, kind="stable")[:missing]
+        # A row of one fragment is cut at its end, which changes nothing.
+        offsets = np.union1d(offsets, offsets[most] + (sizes[most] + 1) // 2)
+    padding = plan.ledger.tokens.padding + extra * plan.capacity
+    ledger = replace(plan.ledger, tokens=replace(plan.ledger.tokens, padding=padding))
+    return replace(plan, row_offsets=offsets, ledger=ledger)
+
+
+def _repeated(plan: Plan, again: IntArray) -> Ledger:
+    """The ledger with repeated rows, whose tokens count as overlap."""
+    content, special, padding = _contents(plan, again)
+    tokens = plan.ledger.tokens
+    return replace(
+        plan.ledger,
+        tokens=replace(
+            tokens,
+            overlap=tokens.overlap + content,
+            special=tokens.special + special,
+            padding=tokens.padding + padding,
+        ),
+    )
+
+
+def _dropped(plan: Plan, kept: int) -> Ledger:
+    """The ledger if only the first rows are used."""
+    content, special, padding = _contents(plan, np.arange(kept, plan.num_rows))
+    fragments = Fragments(documents=plan.documents, starts=plan.starts, stops=plan.stops)
+    edge = plan.row_offsets[kept]
+    stride, stay = plan.options.stride, fragments.take(np.arange(edge))
+    # Tokens of a dropped row that a kept row repeats are not lost.
+    new = content - int(fragments.overlaps(stride).sum() - stay.overlaps(stride).sum())
+    stays = np.zeros(plan.ledger.documents.input, dtype=bool)
+    stays[plan.documents[:edge]] = True
+    lost = np.unique(plan.documents[edge:][~stays[plan.documents[edge:]]])
+    documents, tokens = plan.ledger.documents, plan.ledger.tokens
+    return Ledger(
+        documents=replace(
+            documents,
+            emitted=documents.emitted - len(lost),
+            dropped={**documents.dropped, "rank_equalize": len(lost)},
+        ),
+        tokens=replace(
+            tokens,
+            emitted=tokens.emitted - new,
+            dropped={**tokens.dropped, "rank_equalize": new},
+            overlap=tokens.overlap - (content - new),
+            special=tokens.special - special,
+            padding=tokens.padding - padding,
+        ),
+    ).check()
+
+
+def _contents(plan: Plan, rows: IntArray) -> tuple[int, int, int]:
+    """Content, prefix and padding tokens in some rows."""
+    fragments = int(np.diff(plan.row_offsets)[rows].sum())
+    special = fragments * plan.options.prefix
+    tokens = int(plan.row_lengths[rows].sum())
+    return tokens - special, special, len(rows) * plan.capacity - tokens

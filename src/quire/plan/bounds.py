@@ -1,7 +1,7 @@
 """Proven lower bounds on the number of rows.
 
-Each bound is a dual feasible function: a weight per size such that no row's worth of fragments
-weighs more than one row. The sum of weights over all fragments, rounded up, is then a bound.
+Each bound is a dual feasible function: a weight for each size such that no fragments that fit
+into one row weigh more than 1 together. The sum of all weights, rounded up, is then a bound.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quire.plan.options import PlanOptions
 
 _FEKETE_SCHEPERS = range(33)
 _MOST_TOKENS = 2**57
-"""Weights are up to 33 times the sizes: beyond so many tokens 64 bits do not hold their sum."""
+"""Weights are up to 33 times the sizes: with more tokens than this their sum exceeds 64 bits."""
 
 
 def lower_bound(
@@ -26,10 +26,10 @@ def lower_bound(
     align: int = 1,
     max_documents_per_row: int | None = None,
 ) -> int:
-    """The fewest rows in which these lengths could possibly stand, uncut.
+    """A number of rows that no plan for these lengths, uncut, can go below.
 
-    The largest of: the sum over the capacity; Martello and Toth's L2; the functions u(k) of Fekete
-    and Schepers; and fragments over ``max_documents_per_row``. Empty documents need no row.
+    The largest of: the total length over the capacity; Martello and Toth's L2; the functions u(k)
+    of Fekete and Schepers; documents over ``max_documents_per_row``. Empty documents need no row.
 
     >>> lower_bound([6, 6, 6], capacity=10)  # 18 tokens, but no two fit together
     3
@@ -42,19 +42,19 @@ def lower_bound(
     if len(sizes) and int(sizes.max()) > options.max_fragment:
         raise OversizedDocument(
             f"a document has {sizes.max()} tokens but a row holds {options.max_fragment}; "
-            "the bound is for documents that fit: split or truncate them first"
+            "the bound is for documents that fit, so split or truncate them first"
         )
     return bound_of_sizes(options.spaces(sizes), options)
 
 
 def bound_of_sizes(sizes: IntArray, options: PlanOptions) -> int:
-    """The bound for fragments that take up these spaces, none larger than a row."""
+    """The bound for fragments of these sizes, none larger than a row."""
     if not len(sizes):
         return 0
     distinct, counts = distinct_sizes(sizes // options.align)
-    if float(counts @ distinct.astype(np.float64)) > _MOST_TOKENS:  # Python integers have no end
+    if float(counts @ distinct.astype(np.float64)) > _MOST_TOKENS:  # Python integers have no limit
         distinct, counts = distinct.astype(object), counts.astype(object)
-    # A row that holds everything is as good as a larger one, and its size is a number of int64.
+    # A row that holds everything is as good as a larger one, and its size fits into 64 bits.
     capacity = min(options.row_space // options.align, int(counts @ distinct))
     bounds = [_martello_toth(distinct, counts, capacity)]
     bounds += [_fekete_schepers(distinct, counts, capacity, k) for k in _FEKETE_SCHEPERS]
@@ -64,11 +64,11 @@ def bound_of_sizes(sizes: IntArray, options: PlanOptions) -> int:
 
 
 def _martello_toth(sizes: IntArray, counts: IntArray, capacity: int) -> int:
-    """L2: fragments over half a row stand apart; the middle ones fill what those leave.
+    """L2: fragments over half a row need a row each; the middle ones fill what those leave.
 
-    For a threshold k <= capacity / 2, fragments smaller than k are left out, and those over
-    capacity - k leave room for none of the rest. Only the sizes themselves need to be tried as k:
-    up to the next size the middle stays the same while the room shrinks.
+    For a threshold k <= capacity / 2, fragments smaller than k are ignored, and those over
+    capacity - k leave no room for any of the rest. Only the sizes themselves need to be tried as
+    k: up to the next size the middle stays the same while the room shrinks.
     """
     half = capacity // 2
     k = np.append(sizes[sizes <= half], half)
@@ -85,9 +85,9 @@ def _martello_toth(sizes: IntArray, counts: IntArray, capacity: int) -> int:
 
 
 def _fekete_schepers(sizes: IntArray, counts: IntArray, capacity: int, k: int) -> int:
-    """u(k): a size x of capacity C weighs floor((k + 1) x / C) / k, or x / C where that divides.
+    """u(k): in a row of size C, x weighs floor((k + 1) x / C) / k, or x / C if that is whole.
 
-    In integers, times k * C. k = 0 is the plain sum over the capacity.
+    Computed in integers, times k * C. k = 0 is the plain sum over the capacity.
     """
     if not k:
         return -(-int(counts @ sizes) // capacity)

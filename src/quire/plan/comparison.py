@@ -12,7 +12,8 @@ from quire.plan.fragments import Fragments
 from quire.plan.lengths import BoolArray, IntArray
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Plan
-from quire.plan.strategies import Supervised, keeps_order, plan_documents
+from quire.plan.planner import Supervised, plan_documents
+from quire.plan.strategies import keeps_order
 
 _FEW_CUTS = 0.05
 _LIKE = 0.01

@@ -1,7 +1,8 @@
-"""Rows filled to the brim by cutting documents at their ends.
+"""Rows filled completely by cutting documents at row ends: ``wrapped`` and ``overlong="fill"``.
 
-`pour` lays fragments into spaces, in order. ``wrapped`` pours all documents into rows; ``fill``
-pours the fragments of the emptiest rows into the gaps of the others, the largest gap first.
+`pour` puts fragments into spaces, in order, and cuts them where a space ends. ``wrapped`` pours all
+documents into rows; ``fill`` pours the fragments of the emptiest rows into the gaps of the others,
+the largest gap first.
 """
 
 from __future__ import annotations
@@ -11,20 +12,18 @@ from itertools import chain, repeat
 
 import numpy as np
 
-from quire.plan.fragments import Fragments
+from quire.plan.fragments import Fragments, Rows
 from quire.plan.lengths import IntArray
 from quire.plan.options import PlanOptions
-from quire.plan.rows import Rows
 
 FULL_ENOUGH = 0.999
-"""``fill`` dissolves no more rows than this utilisation takes: a cut more costs context."""
+"""``fill`` empties no more rows than this utilization requires, as every cut costs context."""
 
 
 def wrap(fragments: Fragments, options: PlanOptions) -> tuple[Fragments, IntArray]:
-    """Fragments in row order and row offsets, all in document order, cut at every row's end."""
+    """Fragments in document order, cut at the end of every row, and the row offsets."""
     min_piece = options.min_fragment if options.overlong == "fill" else 1
-    plain = PlanOptions(capacity=options.capacity)
-    if min_piece == 1 and options.cutting_terms == plain.cutting_terms:
+    if min_piece == 1 and options.cuts_are_free:
         return _wrap_plain(fragments, options.capacity)
     none = np.zeros_like(fragments.starts)
     poured, row = pour(fragments, none, _empty_rows(options), options, min_piece)
@@ -32,7 +31,7 @@ def wrap(fragments: Fragments, options: PlanOptions) -> tuple[Fragments, IntArra
 
 
 def _wrap_plain(fragments: Fragments, capacity: int) -> tuple[Fragments, IntArray]:
-    """What `pour` gives when a cut costs nothing: one cut at each multiple of the capacity."""
+    """What `pour` returns if cuts cost nothing: one cut at each multiple of the capacity."""
     ends = np.cumsum(fragments.lengths, dtype=np.int64)
     cuts = np.append(ends, np.arange(capacity, int(ends[-1]), capacity))
     cuts.sort(kind="stable")
@@ -50,15 +49,15 @@ def _wrap_plain(fragments: Fragments, capacity: int) -> tuple[Fragments, IntArra
 def close_gaps(
     fragments: Fragments, rows: Rows, options: PlanOptions
 ) -> tuple[Fragments, IntArray]:
-    """Fragments in row order and row offsets, with fewer and fuller rows where cuts can do it."""
+    """Fragments in row order and row offsets, in fewer and fuller rows where cuts allow it."""
     in_rows = fragments.take(rows.fragments)
     used = np.add.reduceat(options.spaces(in_rows.lengths).astype(np.int64), rows.offsets[:-1])
-    dissolved = _emptiest(used, options)
-    if not len(dissolved):
+    emptied = _emptiest(used, options)
+    if not len(emptied):
         return in_rows, rows.offsets
     row = np.repeat(np.arange(len(used)), rows.counts)
-    stays = ~np.isin(row, dissolved)
-    gaps = np.argsort(used, kind="stable")[len(dissolved) :]
+    stays = ~np.isin(row, emptied)
+    gaps = np.argsort(used, kind="stable")[len(emptied) :]
     slots = (options.max_documents_per_row or len(fragments)) - rows.counts[gaps]
     spaces = zip((options.row_space - used[gaps]).tolist(), slots.tolist(), strict=True)
     leaves = np.flatnonzero(~stays)
@@ -70,7 +69,7 @@ def close_gaps(
         options.min_fragment,
     )
     new_rows = len(used) + np.arange(max(0, int(space.max()) + 1 - len(gaps)))
-    if len(new_rows) >= len(dissolved):
+    if len(new_rows) >= len(emptied):
         return in_rows, rows.offsets
     landed = np.concatenate([gaps, new_rows])[space]
     merged = Rows.of_row_numbers(np.concatenate([row[stays], landed]))
@@ -79,7 +78,7 @@ def close_gaps(
 
 
 def _emptiest(used: IntArray, options: PlanOptions) -> IntArray:
-    """The rows to dissolve so that the others become full enough."""
+    """The rows to empty so that the others become full enough."""
     total = int(used.sum())
     needed = max(-(-total // options.row_space), int(total / (FULL_ENOUGH * options.row_space)))
     return np.argsort(used, kind="stable")[: max(0, len(used) - needed)]
@@ -96,11 +95,11 @@ def pour(
     options: PlanOptions,
     min_piece: int,
 ) -> tuple[Fragments, IntArray]:
-    """Pieces of the fragments in order, and the number of the space that each stands in.
+    """Pieces of the fragments in order, and the number of the space that each is in.
 
-    ``overlap`` says how many tokens of each fragment are repeated, as `Fragments.overlaps` does.
-    ``spaces`` gives (places, most fragments) and must not end before the fragments do. Both sides
-    of a cut have at least ``min_piece`` new tokens; where that is impossible the space stays open,
+    ``overlap`` holds the repeated tokens of each fragment (see `Fragments.overlaps`). ``spaces``
+    yields (size, most fragments) and must not end before the fragments do. Both sides of a cut
+    have at least ``min_piece`` new tokens; where that is impossible the space stays unfilled,
     unless it is an empty row and the rest of the document is longer than any row.
     """
     out: list[int] = []
@@ -127,7 +126,7 @@ def pour(
 
 
 def _cut(room: int, left: int, overlap: int, options: PlanOptions, min_piece: int) -> int:
-    """New tokens of a document that go into this room when the rest of it does not fit; or 0."""
+    """New tokens of a document to put into this room if the rest of it does not fit; or 0."""
     most = room - room % options.align - options.prefix - overlap
     new_tokens = min(most, left - max(options.min_tail, min_piece))
     if new_tokens >= min_piece:

@@ -1,11 +1,12 @@
-"""Documents to fragments: what happens to a document that is longer than a row.
+"""Fragments of documents, and the rows that hold them.
 
-The cuts that close gaps (``wrapped``, ``overlong="fill"``) need rows and live in `fill`.
+`apply_overlong` decides what happens to documents longer than a row. Cuts that depend on the rows
+(``wrapped``, ``overlong="fill"``) are in `fill`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,11 +23,11 @@ class Fragments:
     starts: IntArray
     stops: IntArray
     num_openings: int = 0
-    """So many leading fragments i open document i; the others come in any order."""
+    """For i below this, fragment i is the start of document i; the others are in any order."""
 
     @property
     def lengths(self) -> IntArray:
-        """Tokens of each fragment, the overlap included."""
+        """Tokens in each fragment, including the overlap."""
         return self.stops if self.num_openings == len(self) else self.stops - self.starts
 
     def take(self, which: IntArray) -> Fragments:
@@ -36,7 +37,7 @@ class Fragments:
             return Fragments(
                 documents=self.documents[which], starts=self.starts[which], stops=stops
             )
-        # Nearly all are openings, so two of three gathers, most of the time, can be spared.
+        # Nearly all fragments start their document, which saves two of the three gathers.
         documents, starts = which.astype(self.documents.dtype), np.zeros_like(stops)
         if self.num_openings < len(self):
             others = np.flatnonzero(which >= self.num_openings)
@@ -45,13 +46,13 @@ class Fragments:
         return Fragments(documents=documents, starts=starts, stops=stops)
 
     def in_document_order(self) -> Fragments:
-        """The fragments by document, and by position in it."""
+        """The fragments sorted by document, and by position within each document."""
         if self.num_openings == len(self):
             return self
         return self.take(np.argsort(self.documents, kind="stable"))
 
     def joined(self, others: Fragments) -> Fragments:
-        """These fragments, then the others."""
+        """These fragments followed by the others."""
         return Fragments(
             documents=np.concatenate([self.documents, others.documents]),
             starts=np.concatenate([self.starts, others.starts]),
@@ -59,7 +60,7 @@ class Fragments:
         )
 
     def overlaps(self, stride: int) -> IntArray:
-        """Tokens of each fragment that an earlier fragment of its document holds already.
+        """Tokens in each fragment that an earlier fragment of its document also holds.
 
         >>> cut = Fragments(documents=np.zeros(2, int), starts=np.array([0, 3]),
         ...                 stops=np.array([5, 8]))
@@ -79,8 +80,33 @@ class Fragments:
         return len(self.documents)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """Fragment numbers in row order; row r holds ``fragments[offsets[r]:offsets[r + 1]]``."""
+
+    fragments: IntArray
+    offsets: IntArray
+
+    @classmethod
+    def of_row_numbers(cls, row_numbers: IntArray) -> Rows:
+        """Rows from the row number of each fragment; fragments keep their order within a row.
+
+        >>> Rows.of_row_numbers(np.array([1, 0, 1])).fragments
+        array([1, 0, 2])
+        """
+        order = np.argsort(row_numbers, kind="stable")
+        in_order = row_numbers[order]
+        firsts = np.flatnonzero(np.diff(in_order, prepend=in_order[:1] - 1))
+        return cls(fragments=order, offsets=np.append(firsts, len(order)).astype(np.int64))
+
+    @property
+    def counts(self) -> IntArray:
+        """The number of fragments in each row."""
+        return np.diff(self.offsets)
+
+
 def whole_documents(lengths: IntArray, options: PlanOptions) -> Fragments:
-    """Every document that has a token, whole; in integers that hold prefix and alignment, too."""
+    """One fragment per non-empty document, in integers wide enough for prefix and alignment."""
     largest_space = int(lengths.max(initial=0)) + options.prefix + options.align
     integer = narrowest_signed(max(len(lengths), largest_space))
     documents: IntArray = np.arange(len(lengths), dtype=integer)
@@ -96,7 +122,7 @@ def whole_documents(lengths: IntArray, options: PlanOptions) -> Fragments:
 
 
 def apply_overlong(whole: Fragments, options: PlanOptions) -> Fragments:
-    """The fragments that remain when every document longer than a row met the policy."""
+    """The fragments after ``options.overlong`` was applied to documents longer than a row."""
     longest = options.max_fragment
     overlong = whole.stops > longest
     if not overlong.any():
@@ -106,13 +132,7 @@ def apply_overlong(whole: Fragments, options: PlanOptions) -> Fragments:
     if options.overlong == "drop":
         return whole.take(np.flatnonzero(~overlong))
     if options.overlong == "truncate":
-        stops = np.minimum(whole.stops, longest)
-        return Fragments(
-            documents=whole.documents,
-            starts=whole.starts,
-            stops=stops,
-            num_openings=whole.num_openings,
-        )
+        return replace(whole, stops=np.minimum(whole.stops, longest))
     if options.overlong == "truncate_left":
         starts = np.maximum(whole.stops - longest, 0)
         return Fragments(documents=whole.documents, starts=starts, stops=whole.stops)
@@ -123,21 +143,22 @@ def _oversized(whole: Fragments, overlong: BoolArray, longest: int) -> Oversized
     first = int(np.argmax(overlong))
     return OversizedDocument(
         f"document {whole.documents[first]} has {whole.stops[first]} tokens but a row holds "
-        f"{longest}; split it (overlong='split'), cut it (overlong='truncate') or raise capacity"
+        f"{longest}; split it (overlong='split'), truncate it (overlong='truncate') or raise "
+        "capacity"
     )
 
 
 def _split(whole: Fragments, overlong: IntArray, options: PlanOptions) -> Fragments:
-    """Full fragments from the left; a last one that is too short takes from the one before.
+    """Full fragments from the left; a last one that is too short takes tokens from its neighbor.
 
-    Continuations stand behind all documents: `Fragments.in_document_order` brings them together.
+    Continuations follow all first fragments; `Fragments.in_document_order` sorts them in.
     """
     length = whole.stops[overlong].astype(np.int64)
     longest, step = options.max_fragment, options.max_fragment - options.stride
     continuations = -((longest - length) // step)
     document = np.repeat(np.arange(len(overlong)), continuations)
     number = np.arange(len(document)) - (np.cumsum(continuations) - continuations)[document]
-    # Continuation j holds the new tokens from cut j to cut j + 1, and the overlap before them.
+    # Continuation j holds the new tokens from cut j to cut j + 1, preceded by the overlap.
     shortest = max(options.min_tail, options.min_fragment if options.overlong == "fill" else 1)
     latest_cut = (length - shortest)[document]
     cuts = np.minimum(longest + number * step, latest_cut)

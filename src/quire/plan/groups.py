@@ -1,4 +1,4 @@
-"""Groups of documents that stand in the same row: preference pairs, completions of one prompt."""
+"""Groups of documents that share a row: preference pairs, completions of one prompt."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 
 from quire.errors import InvalidOption, OversizedDocument
-from quire.plan.finish import finish, spans
+from quire.plan.build import build_plan, spans
 from quire.plan.fragments import whole_documents
 from quire.plan.lengths import IntArray, Lengths, as_lengths
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Plan
-from quire.plan.strategies import plan_documents
+from quire.plan.planner import plan_documents
 
 
 def plan_groups(lengths: Lengths, groups: IntArray, options: PlanOptions) -> Plan:
     """A plan in which documents with the same group number share a row, uncut.
 
-    Groups come in the order of their first documents. One that is longer than a row is dropped
-    whole, as ``group_too_long``; with ``overlong="error"`` it is an error.
+    Groups are ordered by their first documents. A group longer than a row is dropped as a whole
+    (``group_too_long`` in the ledger); with ``overlong="error"`` it raises.
 
     >>> plan = plan_groups([3, 3, 4, 4], np.array([0, 1, 0, 1]), PlanOptions(capacity=8))
     >>> [[fragment.document for fragment in row] for row in plan]
@@ -36,17 +36,17 @@ def plan_groups(lengths: Lengths, groups: IntArray, options: PlanOptions) -> Pla
     chosen = spans((np.cumsum(sizes) - sizes)[by_group.documents], sizes[by_group.documents])
     offsets = np.append(0, np.cumsum(sizes[by_group.documents]))[by_group.row_offsets]
     left_out = np.setdiff1d(np.arange(len(whole)), members[chosen])
-    return finish(
+    return build_plan(
         lengths,
         whole.take(members[chosen]),
         offsets,
-        replace(options, overlong="split"),  # groups are whole or out: nothing is cut or truncated
+        replace(options, overlong="split"),  # a group is kept or dropped as a whole
         (whole.take(left_out), "group_too_long"),
     )
 
 
 def _in_order(groups: IntArray) -> IntArray:
-    """Numbers from 0 on, in the order in which the groups first appear.
+    """Group numbers from 0, in the order in which the groups first appear.
 
     >>> _in_order(np.array([7, 3, 7, 5]))
     array([0, 1, 0, 2])
@@ -58,10 +58,10 @@ def _in_order(groups: IntArray) -> IntArray:
 
 
 def _plan_of_groups(spaces: IntArray, options: PlanOptions) -> Plan:
-    """Rows of groups; ``wrapped`` would cut one at a row's end, so ``greedy`` stands in for it."""
+    """Rows of groups; ``greedy`` replaces ``wrapped``, which would cut a group at a row's end."""
     strategy = "greedy" if options.strategy == "wrapped" else options.strategy
-    terms = PlanOptions(capacity=options.row_space, strategy=strategy, overlong="drop")
-    return plan_documents(spaces, terms)
+    whole_groups = PlanOptions(capacity=options.row_space, strategy=strategy, overlong="drop")
+    return plan_documents(spaces, whole_groups)
 
 
 def _require_fit(
@@ -71,8 +71,8 @@ def _require_fit(
         longest = int(np.argmax(spaces))
         first = members[int(sizes[:longest].sum())]
         raise OversizedDocument(
-            f"the group of document {first} takes up {spaces[longest]} places but a row has "
-            f"{options.row_space}; leave such groups out (overlong='drop') or raise capacity"
+            f"the group of document {first} takes {spaces[longest]} tokens but a row holds "
+            f"{options.row_space}; drop such groups (overlong='drop') or raise capacity"
         )
 
 
@@ -80,7 +80,7 @@ def _require_possible(lengths: IntArray, groups: IntArray, options: PlanOptions)
     if options.max_documents_per_row is not None:
         raise InvalidOption(
             f"max_documents_per_row={options.max_documents_per_row} cannot be combined with "
-            "groups, which stand in one row whatever their number; leave one of the two out"
+            "groups, which share a row whatever their number; leave one of the two out"
         )
     if len(groups) != len(lengths):
         raise InvalidOption(f"there are {len(groups)} group numbers for {len(lengths)} documents")

@@ -1,4 +1,4 @@
-"""Packing a stream through a bounded buffer: the oldest document first, then what fills its row."""
+"""Packing a stream through a bounded buffer: the oldest document, then what fills its row best."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Generic
 
-from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
+from quire.errors import InvalidLengths, InvalidOption, InvalidState, OversizedDocument
 from quire.options import require_integer
-from quire.plan.next_row import take_row
-from quire.plan.waiting import Key, Waiting
+from quire.plan.buffer import Buffer, Key, take_row
 from quire.seals import Seal
 
 _OPTIONS = ("capacity", "buffer_size", "max_documents_per_row", "align")
 _FIELDS = {*_OPTIONS, "keys", "spaces"}
+_REMEDY = "pass a state as OnlinePacker.state_dict() returned it"
 _SEAL = Seal(format="quire.online", owner="an online packer", first=3)
 
 
 class OnlinePacker(Generic[Key]):
-    """Rows of whole documents from a stream of lengths, nearly full, without a look at the rest.
+    """Nearly full rows of whole documents from a stream of lengths, without looking ahead.
 
-    A row leaves when `buffer_size` documents wait *and* they hold at least two rows: of tokens
-    or, where `max_documents_per_row` ends rows first, of documents. Every row takes the
-    document that has waited longest; keys stand in a row in the order in which they were
-    added. What comes out depends on the calls alone.
+    A row leaves when at least `buffer_size` documents are buffered *and* they fill at least two
+    rows: with tokens or, where `max_documents_per_row` is reached first, with documents. Every row
+    takes the oldest document; the keys of a row are in the order in which they were added. The
+    rows depend only on the calls.
 
     >>> packer = OnlinePacker(capacity=10, buffer_size=4)
     >>> [packer.add(key, length) for key, length in zip("abcd", [6, 7, 3, 4])]
@@ -31,11 +31,11 @@ class OnlinePacker(Generic[Key]):
     >>> packer.flush()
     [['b', 'c']]
 
-    **Waiting is bounded.** With D the most documents that a row can hold, the smaller of
-    `capacity // align` and `max_documents_per_row`, fewer than W = max(buffer_size, 2 * D)
-    documents wait between calls. As the oldest leaves with every row, a document is in one of
-    the W rows that follow its `add`, and leaves within W * D further calls of `add`, whatever
-    the lengths. (In the mean it waits for as many calls as there are documents waiting.)
+    **Waiting is bounded.** Let D be the most documents that a row can hold, the smaller of
+    `capacity // align` and `max_documents_per_row`. Between calls, fewer than
+    W = max(buffer_size, 2 * D) documents are buffered. As the oldest leaves with every row, a
+    document is in one of the W rows after its `add`, and leaves within W * D further calls of
+    `add`, whatever the lengths. (On average it waits for as many calls as documents are buffered.)
 
     With `align=k` the space of each document in a row is rounded up to a multiple of k.
     """
@@ -56,92 +56,105 @@ class OnlinePacker(Generic[Key]):
                 "max_documents_per_row", max_documents_per_row, 1
             )
         self.max_documents_per_row = max_documents_per_row
-        # All arithmetic is in units of `align`; a document takes at least one.
-        self._row_space = self.capacity // self.align
-        if not self._row_space:
+        # Sizes are in units of `align`; a document takes at least one.
+        self._row_size = self.capacity // self.align
+        if not self._row_size:
             raise InvalidOption(
-                f"align={self.align} leaves no room for a document in a row of capacity "
-                f"{self.capacity}; lower align or raise capacity"
+                f"align={self.align} is more than the {self.capacity} tokens of a row; lower align "
+                "or raise capacity"
             )
-        self._row_limit = min(self._row_space, max_documents_per_row or self._row_space)
-        self._waiting: Waiting[Key] = Waiting()
+        self._row_limit = min(self._row_size, max_documents_per_row or self._row_size)
+        self._buffer: Buffer[Key] = Buffer()
         self._num_added = 0
 
     @property
     def num_waiting(self) -> int:
-        """Documents that were added and have not left."""
-        return len(self._waiting)
+        """Documents that were added and have not left yet."""
+        return len(self._buffer)
 
     def add(self, key: Key, length: int) -> list[list[Key]]:
-        """The rows that leave, mostly none, as a document joins those that wait."""
-        self._append(key, self._space(key, length))
+        """Add a document, and return the rows that leave: mostly none."""
+        self._append(key, self._size(key, length))
         rows: list[list[Key]] = []
         while self._is_due():
-            rows.append(take_row(self._waiting, self._row_space, self._row_limit))
+            rows.append(take_row(self._buffer, self._row_size, self._row_limit))
         return rows
 
     def flush(self) -> list[list[Key]]:
-        """Rows of everything that waits; the packer is empty afterwards.
+        """Empty the buffer, and return its documents in rows.
 
         No later document competes with these, so they are packed in two orders, oldest first and
-        largest first, and the one with fewer rows is kept.
+        largest first, and the result with fewer rows is returned.
         """
-        largest_first: Waiting[Key] = Waiting()
-        for document in sorted(self._waiting, key=lambda document: -document[2]):
+        largest_first: Buffer[Key] = Buffer()
+        for document in sorted(self._buffer, key=lambda document: -document[2]):
             largest_first.append(document)
-        rows, other = self._drain(self._waiting), self._drain(largest_first)
+        rows, other = self._drain(self._buffer), self._drain(largest_first)
         return other if len(other) < len(rows) else rows
 
-    def state(self) -> dict[str, object]:
-        """Everything that decides the rows to come, for JSON; keys must be ints or strings."""
-        for _, key, _ in self._waiting:
+    def state_dict(self) -> dict[str, object]:
+        """Everything that decides the rows to come, as JSON; keys must be ints or strings."""
+        for _, key, _ in self._buffer:
             _require_json_key(key)
         return _SEAL.sealed(
             {
                 **{name: getattr(self, name) for name in _OPTIONS},
-                "keys": [key for _, key, _ in self._waiting],
-                "spaces": [size * self.align for _, _, size in self._waiting],
+                "keys": [key for _, key, _ in self._buffer],
+                "spaces": [size * self.align for _, _, size in self._buffer],
             }
         )
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, object]) -> OnlinePacker[int | str]:
-        """A packer that continues exactly where the one that gave the state stood."""
-        body = _SEAL.unsealed(_SEAL.opened(state))
-        keys, spaces = _read_documents(body)
-        packer: OnlinePacker[int | str] = OnlinePacker(**{n: body[n] for n in _OPTIONS})
-        packer.put_back(keys, spaces)
-        return packer
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Continue exactly where the packer that gave the state was; its options must be equal.
 
-    def put_back(self, keys: Sequence[Key], spaces: Sequence[int]) -> None:
-        """Let documents wait again that waited in a packer of the same options, in its order."""
-        for key, space in zip(keys, spaces, strict=True):
+        >>> packer, other = OnlinePacker(10, buffer_size=4), OnlinePacker(10, buffer_size=4)
+        >>> packer.add("a", 6)
+        []
+        >>> other.load_state_dict(packer.state_dict())
+        >>> other.flush()
+        [['a']]
+        """
+        body = _SEAL.unsealed(_SEAL.opened(state))
+        keys, sizes = _read_documents(body)
+        for name in _OPTIONS:
+            if body[name] != getattr(self, name):
+                raise InvalidState(
+                    f"the state was saved with {name}={body[name]} but this packer has "
+                    f"{name}={getattr(self, name)}; create the packer with the saved options"
+                )
+        self.refill(keys, sizes)
+
+    def refill(self, keys: Sequence[Key], lengths: Sequence[int]) -> None:
+        """Replace the buffer by documents that a packer with the same options had buffered."""
+        restored = type(self)(**{name: getattr(self, name) for name in _OPTIONS})
+        for key, length in zip(keys, lengths, strict=True):
             _require_json_key(key)
-            self._append(key, self._space(key, space))
-        if self._is_due():
+            restored._append(key, restored._size(key, length))
+        if restored._is_due():
             raise InvalidOption(
-                f"the state holds {len(keys)} documents in {sum(spaces)} places, but with "
+                f"the state holds {len(keys)} documents with {sum(lengths)} tokens, but with "
                 f"buffer_size={self.buffer_size} and capacity={self.capacity} a row would have "
-                "left before; use a state as OnlinePacker.state() gave it"
+                f"left before; {_REMEDY}"
             )
+        self._buffer, self._num_added = restored._buffer, restored._num_added
 
     def _is_due(self) -> bool:
-        waiting = self._waiting
-        return len(waiting) >= self.buffer_size and (
-            waiting.total >= 2 * self._row_space or len(waiting) >= 2 * self._row_limit
+        buffer = self._buffer
+        return len(buffer) >= self.buffer_size and (
+            buffer.total >= 2 * self._row_size or len(buffer) >= 2 * self._row_limit
         )
 
     def _append(self, key: Key, size: int) -> None:
-        self._waiting.append((self._num_added, key, size))
+        self._buffer.append((self._num_added, key, size))
         self._num_added += 1
 
-    def _drain(self, waiting: Waiting[Key]) -> list[list[Key]]:
+    def _drain(self, buffer: Buffer[Key]) -> list[list[Key]]:
         rows = []
-        while waiting:
-            rows.append(take_row(waiting, self._row_space, self._row_limit))
+        while buffer:
+            rows.append(take_row(buffer, self._row_size, self._row_limit))
         return rows
 
-    def _space(self, key: Key, length: int) -> int:
+    def _size(self, key: Key, length: int) -> int:
         if type(length) is not int:
             length = _require_length(key, length)
         if length < 1:
@@ -150,16 +163,16 @@ class OnlinePacker(Generic[Key]):
                 "leave empty documents out"
             )
         size = -(-length // self.align)
-        if size > self._row_space:
+        if size > self._row_size:
             raise self._oversized(key, length)
         return size
 
     def _oversized(self, key: Key, length: int) -> OversizedDocument:
-        usable = self._row_space * self.align
+        usable = self._row_size * self.align
         aligned = f" (of capacity {self.capacity} at align={self.align})" if self.align > 1 else ""
         return OversizedDocument(
             f"document {key!r} has {length} tokens but a row holds {usable}{aligned}; "
-            "split it before it is added, or raise capacity"
+            "split it before you add it, or raise capacity"
         )
 
 
@@ -174,11 +187,11 @@ def _require_length(key: object, length: object) -> int:
 
 
 def _require_json_key(key: object) -> None:
-    # Not isinstance: a bool or an enum is an int, and comes back from JSON as something else.
+    # Not isinstance: a bool or an enum is an int too, but JSON returns something else.
     if type(key) is not int and type(key) is not str:
         raise InvalidOption(
-            f"key {key!r} is a {type(key).__name__} but only int and str come back from JSON "
-            "unchanged; add documents under such keys to save a state"
+            f"key {key!r} has type {type(key).__name__} but only int and str survive JSON "
+            "unchanged; use such keys if you save states"
         )
 
 
@@ -186,12 +199,11 @@ def _read_documents(state: Mapping[str, object]) -> tuple[list[int | str], list[
     if set(state) != _FIELDS:
         raise InvalidOption(
             f"the packer's state has fields {sorted(map(str, state))} but must have "
-            f"{sorted(_FIELDS)}; use a state as OnlinePacker.state() gave it"
+            f"{sorted(_FIELDS)}; {_REMEDY}"
         )
     keys, spaces = state["keys"], state["spaces"]
     if not isinstance(keys, list) or not isinstance(spaces, list) or len(keys) != len(spaces):
         raise InvalidOption(
-            "keys and spaces in the packer's state must be two lists of one length; "
-            "use a state as OnlinePacker.state() gave it"
+            f"keys and spaces in the packer's state must be two lists of the same length; {_REMEDY}"
         )
     return keys, spaces

@@ -1,4 +1,4 @@
-"""The options of a plan, declared once; they travel whole."""
+"""The options of a plan."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _Positive = Annotated[int, Integer(1, LARGEST)]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanOptions:
-    """How documents become rows."""
+    """How documents are packed into rows."""
 
     capacity: Positive
-    """Places in a row."""
+    """The most tokens in a row."""
     strategy: str = "best_fit"
-    """A name from the table of strategies."""
+    """The packing algorithm; see `strategy_names`."""
     overlong: Overlong = "split"
-    """What happens to a document that is longer than a row; ``fill`` also cuts to close gaps."""
+    """What to do with documents longer than a row; ``fill`` also cuts documents to close gaps."""
     stride: _Count = 0
-    """Tokens of the document repeated at the start of each continuation."""
+    """Tokens of the previous fragment repeated at the start of the next."""
     prefix: _Count = 0
-    """Places kept free before every fragment, for BOS."""
+    """Tokens reserved before every fragment, for BOS."""
     min_length: _Positive = 1
     """Rows with fewer tokens are dropped and counted."""
     min_fragment: _Positive = 1
-    """The shortest piece that ``fill`` may cut."""
+    """The fewest tokens in a piece that ``fill`` cuts."""
     min_tail: _Positive = 1
-    """The fewest new tokens in a document's last fragment; 2 keeps EOS from standing alone."""
+    """The fewest new tokens in a document's last fragment; 2 keeps EOS from being alone."""
     max_documents_per_row: _Positive | None = None
     """The most fragments in a row."""
     align: _Positive = 1
     """The space of every fragment is rounded up to a multiple of this; rows stay dense."""
     shuffle: bool = False
-    """Whether rows are put in random order."""
+    """Whether to put the rows in random order."""
     seed: Seed | None = 0
     """Seeds the shuffle; None draws new entropy each time."""
 
@@ -47,7 +47,7 @@ class PlanOptions:
         validate(self)
         if self.min_length > self.capacity:
             raise InvalidOption(
-                f"min_length={self.min_length} would drop every row, as a row holds at most "
+                f"min_length={self.min_length} would drop every row because a row holds at most "
                 f"{self.capacity} tokens; lower min_length or raise capacity"
             )
         self._require_room()
@@ -55,7 +55,7 @@ class PlanOptions:
     def _require_room(self) -> None:
         if self.align > self.capacity:
             raise InvalidOption(
-                f"align={self.align} is more than the {self.capacity} places of a row; lower align "
+                f"align={self.align} is more than the {self.capacity} tokens of a row; lower align "
                 "or raise capacity"
             )
         if self.max_fragment < 1:
@@ -67,20 +67,21 @@ class PlanOptions:
         if self.overlong == "fill" and 2 * self.min_fragment > most + 1 > 1:
             raise InvalidOption(
                 f"min_fragment={self.min_fragment} is over half of the {most} new tokens that a "
-                f"row holds, so a document of {most + 1} could not be cut without a shorter piece; "
+                f"row holds, so cutting a document of {most + 1} would leave a shorter piece; "
                 f"lower min_fragment to {(most + 1) // 2} or raise capacity"
             )
         if most < self.min_tail:
             remedy = "lower stride or raise capacity" if self.stride else "raise capacity"
-            beside = "that holds {} beside the prefix" if self.prefix else "of {}"
+            tokens = "1 new token" if self.min_tail == 1 else f"{self.min_tail} new tokens"
+            room = "that holds {} after the prefix" if self.prefix else "of {}"
             raise InvalidOption(
-                f"stride={self.stride} leaves no room for {self.min_tail} new token(s) in a row "
-                f"{beside.format(self.max_fragment)}; {remedy}"
+                f"stride={self.stride} leaves no room for {tokens} in a row "
+                f"{room.format(self.max_fragment)}; {remedy}"
             )
 
     @property
     def row_space(self) -> int:
-        """The part of the capacity that aligned fragments can use.
+        """The part of a row that aligned fragments can use.
 
         >>> PlanOptions(capacity=10, align=4).row_space
         8
@@ -88,9 +89,10 @@ class PlanOptions:
         return self.capacity // self.align * self.align
 
     @property
-    def cutting_terms(self) -> tuple[object, ...]:
-        """Whatever makes a cut cost space."""
-        return self.stride, self.prefix, self.min_tail, self.max_documents_per_row, self.align
+    def cuts_are_free(self) -> bool:
+        """Whether a document can be cut anywhere without losing space."""
+        terms = self.stride, self.prefix, self.min_tail, self.max_documents_per_row, self.align
+        return terms == (0, 0, 1, None, 1)
 
     @property
     def max_fragment(self) -> int:
@@ -98,7 +100,7 @@ class PlanOptions:
         return self.row_space - self.prefix
 
     def spaces(self, lengths: IntArray) -> IntArray:
-        """The places that fragments of these lengths take up in a row.
+        """The space that fragments of these lengths take in a row.
 
         >>> import numpy as np
         >>> PlanOptions(capacity=16, align=4, prefix=1).spaces(np.array([3, 4]))

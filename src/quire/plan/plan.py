@@ -191,7 +191,7 @@ class Plan:
             _refuse("fragment", turned, self.starts, "start {} is negative or not below its stop")
         used = self._row_sums(self.options.spaces(lengths))
         space = self.options.row_space
-        _refuse("row", used > space, used, f"fragments take up {{}} places but a row has {space}")
+        _refuse("row", used > space, used, f"fragments take up {{}} tokens but a row holds {space}")
         self._check_ledger(int(lengths.sum(dtype=np.int64)))
 
     def _check_ledger(self, content: int) -> None:

@@ -21,12 +21,12 @@ import numpy as np
 
 from quire.errors import unknown_name
 from quire.options import require_integer
-from quire.plan.best_fit import best_fit
+from quire.plan.fragments import Rows
 from quire.plan.lengths import IntArray, as_lengths
 from quire.plan.options import PlanOptions
 from quire.plan.pattern_search import Work
-from quire.plan.rows import Rows
-from quire.plan.tight import tight
+from quire.plan.strategies.best_fit import best_fit
+from quire.plan.strategies.tight import tight
 from quire.plan.vector_fit import fit_vectors
 from quire.plan.vector_improve import improve
 from quire.plan.vector_levels import BUDGET

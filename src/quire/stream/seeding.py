@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from quire.plan.shuffling import permutation
+from quire.plan.build import permutation
 
 
 def order_of(count: int, *purpose: object) -> list[int]:

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from quire.errors import InvalidOption, unknown_name
 from quire.options import require_integer
+from quire.plan.build import permutation
 from quire.plan.lengths import IntArray
-from quire.plan.shuffling import permutation
 from quire.vision.lengths import KnownLengths, known_sizes
 from quire.vision.reading import has_positions
 from quire.vision.samples import SampleReader

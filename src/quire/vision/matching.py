@@ -18,11 +18,10 @@ import numpy as np
 
 from quire.errors import InvalidLengths, unknown_name
 from quire.options import require_integer
-from quire.plan.best_fit import best_fit
-from quire.plan.best_fit_few import FEW, best_fit_few
+from quire.plan.fragments import Rows
 from quire.plan.lengths import IntArray, as_lengths
 from quire.plan.options import PlanOptions
-from quire.plan.rows import Rows
+from quire.plan.strategies.best_fit import FEW, best_fit, best_fit_few
 from quire.plan.vectors import pack_vectors
 from quire.vision.budgets import Budgets
 

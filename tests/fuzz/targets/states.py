@@ -157,10 +157,13 @@ def _online_state(_folder: Path) -> Subject:
         packer: OnlinePacker[int | str] = OnlinePacker(32, 6, **options)  # type: ignore[arg-type]
         for number in range(23):
             packer.add(number if number % 2 else str(number), number % 9 + 1)
-        seeds.append(json.dumps(packer.state()))
+        seeds.append(json.dumps(packer.state_dict()))
 
     def read(state: Any) -> None:
-        packer = OnlinePacker.from_state(state)
+        given = state if isinstance(state, dict) else {}
+        options = {name: given.get(name) for name in ("max_documents_per_row", "align")}
+        packer: OnlinePacker[int | str] = OnlinePacker(32, 6, **options)
+        packer.load_state_dict(state)
         waiting = packer.num_waiting
         rows = packer.add("more", 1) + packer.flush()
         assert sum(map(len, rows)) == waiting + 1, "a document was lost"

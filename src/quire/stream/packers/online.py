@@ -74,7 +74,7 @@ class OnlineBinPacker:
         tail = read_tail("the online packer", fields["tail"])
         self._packer = self._empty_packer()
         try:
-            self._packer.put_back(range(len(pieces)), [len(piece) for piece in pieces])
+            self._packer.refill(range(len(pieces)), [len(piece) for piece in pieces])
         except QuireError as error:
             raise InvalidState(f"the online packer: {error}") from error
         self._waiting = dict(enumerate(pieces))

@@ -1,8 +1,8 @@
-"""First-fit decreasing: each fragment into the oldest row that holds it.
+"""First-fit decreasing: each fragment goes into the oldest row that can hold it.
 
-Exact, and on the histogram, as `best_fit`: here a tree over the spaces knows the oldest row among
-all that have at least so much space. A row that took a fragment is still the oldest that fits, as
-long as it fits, so it takes r // s of them.
+Exact, on the histogram of sizes like `best_fit`. A tree over the free spaces finds the oldest row
+among all with at least a given space. A row that took a fragment is still the oldest that fits, as
+long as the next one fits, so it takes r // s of them.
 """
 
 from __future__ import annotations
@@ -10,30 +10,27 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TypeAlias
 
-from quire.plan.histogram import Histogram, rows_from_runs
+from quire.plan.fragments import Rows
+from quire.plan.histogram import decreasing_rows, fill_rows
 from quire.plan.lengths import IntArray
-from quire.plan.open_rows import deal_all
 from quire.plan.options import PlanOptions
-from quire.plan.rows import Rows
+from quire.plan.strategies import Strategy
 
 _Nodes: TypeAlias = "list[int] | defaultdict[int, int]"
 _SPARSE_FROM = 1 << 22
-"""From this capacity on, only the nodes that are in use are kept."""
+"""From this capacity on, only the nodes in use are stored."""
 
 
 def first_fit(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
     """Rows by first-fit decreasing."""
-    histogram = Histogram.of(sizes)
-    cap = options.max_documents_per_row or len(sizes)
-    runs, num_rows = first_fit_runs(histogram.sizes, histogram.counts, capacity, cap)
-    return rows_from_runs(histogram.order, runs, num_rows)
+    return decreasing_rows(sizes, capacity, options.max_documents_per_row, first_fit_runs)
 
 
 def first_fit_runs(
     sizes: list[int], counts: list[int], capacity: int, cap: int
 ) -> tuple[list[int], int]:
     """Runs over the decreasing order, and the number of rows."""
-    return deal_all(sizes, counts, capacity, cap, _OldestRows(capacity, sum(counts)))
+    return fill_rows(sizes, counts, capacity, cap, _OldestRows(capacity, sum(counts)))
 
 
 class _OldestRows:
@@ -76,3 +73,6 @@ class _OldestRows:
             node *= 2
             node += self._oldest[node] != row
         return node - self._leaves
+
+
+STRATEGY = Strategy(place=first_fit, needs_order=False, runs=first_fit_runs)

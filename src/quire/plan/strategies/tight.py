@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from quire.plan.best_fit import best_fit_runs
+from quire.plan.fragments import Rows
 from quire.plan.histogram import Histogram, rows_from_runs
 from quire.plan.lengths import IntArray
 from quire.plan.options import PlanOptions
@@ -33,7 +33,8 @@ from quire.plan.pattern_problem import Fragments, Problem
 from quire.plan.pattern_program import require_solver
 from quire.plan.pattern_search import Found, Work, first_patterns, search_patterns, whole_rows
 from quire.plan.patterns import Patterns
-from quire.plan.rows import Rows
+from quire.plan.strategies import Strategy
+from quire.plan.strategies.best_fit import best_fit_runs
 
 BUDGET = 100_000_000
 """Steps of work for one plan, see `Work`."""
@@ -135,3 +136,6 @@ def _roundings(problem: Problem, found: Found, work: Work) -> Iterator[tuple[Int
         careful = Work(share)
         yield whole_rows(problem, found, careful)
         work.spend(share - careful.left)
+
+
+STRATEGY = Strategy(place=tight, needs_order=False, is_slow=True)

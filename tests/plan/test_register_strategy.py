@@ -22,7 +22,7 @@ def test_a_registered_strategy_works_under_every_policy(registered):
     assert filled.num_rows == 2
 
 
-MIND = "mind `capacity` and `options.max_documents_per_row`"
+MIND = "respect `capacity` and `options.max_documents_per_row`"
 
 
 @pytest.mark.parametrize(
@@ -32,18 +32,18 @@ MIND = "mind `capacity` and `options.max_documents_per_row`"
         ([1, 1, 1], f"put 9 tokens into a row that holds 8; {MIND}"),
         (
             [0, 1],
-            "returned int64 of shape (2,) but one integer row number for each of 3 fragments is "
-            "needed",
+            "returned int64 of shape (2,) but must return one integer row "
+            "number for each of 3 fragments",
         ),
         (
             [[0, 1, 2]],
-            "returned int64 of shape (1, 3) but one integer row number for each of 3 fragments is "
-            "needed",
+            "returned int64 of shape (1, 3) but must return one integer row "
+            "number for each of 3 fragments",
         ),
         (
             [0.0, 1.0, 2.0],
-            "returned float64 of shape (3,) but one integer row number for each of 3 fragments is "
-            "needed",
+            "returned float64 of shape (3,) but must return one integer row "
+            "number for each of 3 fragments",
         ),
     ],
 )
@@ -60,7 +60,7 @@ def test_a_registered_strategy_that_returns_no_flat_list_is_named_with_the_reaso
         quire.make_plan([3, 3, 3], 8, "broken")
     reason = refused.value.__cause__
     assert isinstance(reason, ValueError)
-    assert str(refused.value) == f"strategy 'broken' returned no flat list: {reason}"
+    assert str(refused.value) == f"strategy 'broken' did not return a flat list: {reason}"
 
 
 def test_a_registered_strategy_may_not_pass_the_cap(registered):

@@ -1,4 +1,4 @@
-"""What stretches ask of a strategy, how many rows they may have, and the rows they stay with."""
+"""What chunks ask of a strategy, how many rows they may have, and the rows they stay with."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 
 from quire import make_plan
-from quire.plan import PlanOptions, stretches
-from quire.plan.best_fit import best_fit
-from quire.plan.fragments import whole_documents
+from quire.plan import PlanOptions, chunks
+from quire.plan.fragments import Rows, whole_documents
 from quire.plan.lengths import as_lengths
-from quire.plan.rows import Rows
+from quire.plan.strategies.best_fit import best_fit
 
 
 @pytest.fixture(autouse=True)
-def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretches, "STRETCH", 8)
-    monkeypatch.setattr(stretches, "MANY", 16)
-    monkeypatch.setattr(stretches, "LEAF", 2)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK", 8)
+    monkeypatch.setattr(chunks, "MANY", 16)
+    monkeypatch.setattr(chunks, "BLOCK", 2)
 
 
 class Whole:
@@ -34,33 +33,33 @@ class Whole:
         return [], self.num_rows
 
 
-def laid_out(lengths: list[int], whole: Whole, **options: object) -> stretches.LaidOut | None:
-    """Best-fit in stretches, beside a whole of so many rows."""
+def laid_out(lengths: list[int], whole: Whole, **options: object) -> chunks.Placed | None:
+    """Best-fit in chunks, beside a whole of so many rows."""
     terms = PlanOptions(**{"capacity": 10, **options})
 
-    def lay_out(part: np.ndarray) -> stretches.LaidOut:
+    def lay_out(part: np.ndarray) -> chunks.Placed:
         fragments = whole_documents(part, terms)
         rows = best_fit(terms.spaces(fragments.lengths), terms.row_space, terms)
         return fragments.take(rows.fragments), rows.offsets
 
-    return stretches.lay_out_stretches(as_lengths(lengths), terms, lay_out, best_fit, whole)
+    return chunks.place_chunks(as_lengths(lengths), terms, lay_out, best_fit, whole)
 
 
 @pytest.mark.parametrize(
     ("fewest", "kept"), [(17, True), (16, True), (13, True), (12, False), (1, False)]
 )
-def test_stretches_may_need_one_row_in_so_many_more_and_another(monkeypatch, fewest, kept):
-    monkeypatch.setattr(stretches, "_WORSE", 4)
+def test_chunks_may_need_one_row_in_so_many_more_and_another(monkeypatch, fewest, kept):
+    monkeypatch.setattr(chunks, "_WORSE", 4)
     found = laid_out([9] * 17, Whole(fewest))  # 17 rows: 13 + 13 // 4 + 1, but not 12 + 3 + 1
     assert (found is not None) == kept
 
 
-def test_one_row_in_a_thousand_is_what_stretches_may_need_more():
+def test_one_row_in_a_thousand_is_what_chunks_may_need_more():
     assert laid_out([9] * 2003, Whole(2000)) is not None  # 2000 + 2 + 1
     assert laid_out([9] * 2003, Whole(1999)) is None  # 1999 + 1 + 1
 
 
-def test_the_strategy_is_asked_about_all_sizes_of_all_stretches():
+def test_the_strategy_is_asked_about_all_sizes_of_all_chunks():
     whole = Whole(17)
     laid_out([9, 8, 7] * 6, whole)
     assert whole.asked == [([9, 8, 7], [6, 6, 6], 10, 18)]
@@ -78,13 +77,13 @@ def test_a_row_that_holds_everything_need_not_be_larger():
     assert whole.asked == [([9, 8], [9, 9], 9 * 17, 18)]
 
 
-def test_of_stretches_without_a_token_no_row_is_asked_for():
+def test_of_chunks_without_a_token_no_row_is_asked_for():
     whole = Whole(5)
     fragments, offsets = laid_out([0] * 20, whole)
     assert (len(fragments), offsets.tolist(), whole.asked) == (0, [0], [])
 
 
-def test_documents_longer_than_32_bits_are_planned_in_stretches():
+def test_documents_longer_than_32_bits_are_planned_in_chunks():
     lengths = [2**31 + number for number in range(20)]
     plan = make_plan(lengths, capacity=2**32)
     assert sorted(zip(plan.documents.tolist(), plan.stops.tolist(), strict=True)) == list(
@@ -95,7 +94,7 @@ def test_documents_longer_than_32_bits_are_planned_in_stretches():
 
 
 @pytest.mark.parametrize("stride", [0, 1, 7])
-def test_documents_of_many_fragments_are_planned_in_stretches(stride):
+def test_documents_of_many_fragments_are_planned_in_chunks(stride):
     plan = make_plan([80] * 20, capacity=8, stride=stride)
     assert plan.ledger.tokens.emitted == 1600
     assert plan.num_fragments == 20 * -(-(80 - stride) // (8 - stride))
@@ -109,7 +108,7 @@ def test_rows_placed_anew_are_taken_if_they_are_fewer(num_rows):
         fragments=np.array([1, 0]), offsets=np.array([0, 2] if num_rows == 1 else [0, 1, 2])
     )
     before = np.array([0, 1, 2])
-    found, offsets = stretches._placed_anew(fragments, before, options, lambda *given: anew)
+    found, offsets = chunks._place_again(fragments, before, options, lambda *given: anew)
     assert found.documents.tolist() == ([1, 0] if num_rows == 1 else [0, 1])
     assert offsets is (anew.offsets if num_rows == 1 else before)
 
@@ -131,10 +130,10 @@ def random_lengths(number: int, most: int) -> list[int]:
         ("best_fit", 3000, {"stride": 100}, (7868, "8d9554b452675bc4")),
     ],
 )
-def test_the_rows_of_stretches_stay_the_same(monkeypatch, strategy, most, options, expected):
-    monkeypatch.setattr(stretches, "STRETCH", 1000)
-    monkeypatch.setattr(stretches, "MANY", 1000)
-    monkeypatch.setattr(stretches, "LEAF", 16)
+def test_the_rows_of_chunks_stay_the_same(monkeypatch, strategy, most, options, expected):
+    monkeypatch.setattr(chunks, "CHUNK", 1000)
+    monkeypatch.setattr(chunks, "MANY", 1000)
+    monkeypatch.setattr(chunks, "BLOCK", 16)
     plan = make_plan(random_lengths(5000, most), 1024, strategy, **options)
     rows = [array.tolist() for array in plan._arrays()]
     digest = hashlib.sha256(repr(rows).encode()).hexdigest()

@@ -8,17 +8,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from quire.plan.best_fit import best_fit_runs
-from quire.plan.first_fit import first_fit_runs
 from quire.plan.histogram import rows_from_runs
+from quire.plan.strategies.best_fit import best_fit_runs
+from quire.plan.strategies.first_fit import first_fit_runs
 from tests.plan.textbook import decreasing_fit
 
-DEALERS = {"best": best_fit_runs, "first": first_fit_runs}
+FILLS = {"best": best_fit_runs, "first": first_fit_runs}
 
 
-@pytest.mark.parametrize("deal", DEALERS.values(), ids=DEALERS)
-def test_no_sizes_make_no_runs(deal):
-    assert deal([], [], 10, 3) == ([], 0)
+@pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
+def test_no_sizes_make_no_runs(fill):
+    assert fill([], [], 10, 3) == ([], 0)
 
 
 @pytest.mark.parametrize(
@@ -42,17 +42,17 @@ def test_no_sizes_make_no_runs(deal):
         ([4, 1], [2, 3], 3, [[0, 1, 2, 0], [0, 1, 1, 2], [1, 1, 2, 0]], 2),
     ],
 )
-@pytest.mark.parametrize("deal", DEALERS.values(), ids=DEALERS)
+@pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 def test_fragments_of_a_size_are_dealt_to_rows_that_are_alike(
-    deal, sizes, counts, cap, runs, num_rows
+    fill, sizes, counts, cap, runs, num_rows
 ):
-    found, rows = deal(sizes, counts, 10, cap)
+    found, rows = fill(sizes, counts, 10, cap)
     assert np.array(found).reshape(-1, 4).tolist() == runs
     assert rows == num_rows
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("which", DEALERS)
+@pytest.mark.parametrize("which", FILLS)
 def test_few_sizes_many_times_give_the_rows_of_the_textbook(which, seed):
     rng = random.Random(seed)
     for _ in range(12):
@@ -60,7 +60,7 @@ def test_few_sizes_many_times_give_the_rows_of_the_textbook(which, seed):
         lengths = sorted(rng.choices(sizes, k=rng.randint(1, 40)), reverse=True)
         counts = Counter(lengths)
         present, cap = [size for size in sizes if counts[size]], rng.choice([40, 2, 3, 4])
-        runs, num_rows = DEALERS[which](present, [counts[size] for size in present], 20, cap)
+        runs, num_rows = FILLS[which](present, [counts[size] for size in present], 20, cap)
         rows = rows_from_runs(np.arange(len(lengths)), runs, num_rows)
         parts = np.split(rows.fragments, rows.offsets[1:-1])
         textbook = decreasing_fit(lengths, 20, cap, best=which == "best")

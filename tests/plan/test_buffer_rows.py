@@ -6,16 +6,15 @@ import hashlib
 
 import pytest
 
-from quire.plan.next_row import _tolerance, take_row
+from quire.plan.buffer import Buffer, _tolerance, take_row
 from quire.plan.online import OnlinePacker
-from quire.plan.waiting import Waiting
 
 
-def waiting_for(sizes: list[int]) -> Waiting[int]:
-    waiting: Waiting[int] = Waiting()
+def buffered(sizes: list[int]) -> Buffer[int]:
+    buffer: Buffer[int] = Buffer()
     for age, size in enumerate(sizes):
-        waiting.append((age, age, size))
-    return waiting
+        buffer.append((age, age, size))
+    return buffer
 
 
 @pytest.mark.parametrize(
@@ -49,15 +48,15 @@ def waiting_for(sizes: list[int]) -> Waiting[int]:
     ],
 )
 def test_a_row_is_the_oldest_document_and_what_fills_it_best(sizes, capacity, limit, row):
-    waiting = waiting_for(sizes)
-    assert take_row(waiting, capacity, limit) == row
-    assert [age for age, _, _ in waiting] == [i for i in range(len(sizes)) if i not in row]
+    buffer = buffered(sizes)
+    assert take_row(buffer, capacity, limit) == row
+    assert [age for age, _, _ in buffer] == [i for i in range(len(sizes)) if i not in row]
 
 
 def test_before_its_end_a_row_takes_documents_as_they_came():
     # Eight documents of the mean size are searched; before them go the oldest.
     sizes = [1, 2] * 60
-    row = take_row(waiting_for(sizes), 60, 60)
+    row = take_row(buffered(sizes), 60, 60)
     assert row[:25] == list(range(25))
     assert sum(sizes[age] for age in row) == 60
 
@@ -65,8 +64,8 @@ def test_before_its_end_a_row_takes_documents_as_they_came():
 def test_only_so_many_documents_of_the_queue_are_searched():
     # Three go in as they came. Of the others, 16 and 10 for each of eight are candidates.
     sizes = [35, 42, 49, 28] * 25
-    assert 98 in take_row(waiting_for([*sizes[:98], 8]), 400, 400)  # 8 + 38 * 7 fill the rest
-    assert 99 not in take_row(waiting_for([*sizes[:99], 8]), 400, 400)
+    assert 98 in take_row(buffered([*sizes[:98], 8]), 400, 400)  # 8 + 38 * 7 fill the rest
+    assert 99 not in take_row(buffered([*sizes[:99], 8]), 400, 400)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Very many documents are planned a stretch at a time; here a stretch is short."""
+"""Very many documents are planned a chunk at a time; here a chunk is short."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire import make_plan
-from quire.plan import stretches
+from quire.plan import chunks
+from quire.plan.fragments import Rows
 from quire.plan.plan import Plan
-from quire.plan.rows import Rows
 
 
 @pytest.fixture(autouse=True, scope="module")
-def short_stretches() -> Iterator[None]:
+def small_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stretches, "STRETCH", 8)
-        patch.setattr(stretches, "MANY", 16)
-        patch.setattr(stretches, "LEAF", 2)
+        patch.setattr(chunks, "CHUNK", 8)
+        patch.setattr(chunks, "MANY", 16)
+        patch.setattr(chunks, "BLOCK", 2)
         yield
 
 
 def as_one(lengths: list[int], capacity: int, **options: object) -> Plan:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stretches, "MANY", len(lengths))
+        patch.setattr(chunks, "MANY", len(lengths))
         return make_plan(lengths, capacity, **options)
 
 
@@ -35,7 +35,7 @@ def documents_of(plan: Plan) -> list[list[int]]:
 
 
 def test_the_emptiest_row_of_every_stretch_is_placed_again() -> None:
-    # Leaves of two go to three stretches in turn: 6 9 9 9 9 9, then 9 9 4 9 9 9, then 9 9 9 4 4.
+    # Blocks of two go to three chunks in turn: 6 9 9 9 9 9, then 9 9 4 9 9 9, then 9 9 9 4 4.
     lengths = [6, 9, 9, 9, 9, 9, 9, 9, 4, 9, 9, 4, 9, 9, 9, 9, 4]
     # Alone, they would end with the rows [6], [4] and [4, 4].
     assert documents_of(make_plan(lengths, capacity=10)) == [
@@ -63,8 +63,8 @@ def test_documents_in_order_of_length_fill_their_rows() -> None:
     assert plan != as_one(lengths, capacity=10)  # it was stretched
 
 
-def test_stretches_that_do_worse_give_way_to_the_whole() -> None:
-    # Of three stretches one gets all the 6s: leaves of two, in turn.
+def test_chunks_that_do_worse_give_way_to_the_whole() -> None:
+    # Of three chunks one gets all the 6s: blocks of two, in turn.
     lengths = [6, 6, 4, 4, 1, 1] * 4
     whole = as_one(lengths, capacity=10)
     assert make_plan(lengths, capacity=10) == whole
@@ -76,16 +76,16 @@ def test_a_stretch_without_a_token_leaves_no_row() -> None:
     assert plan.ledger.documents.dropped["empty"] == 16
 
 
-def test_documents_in_order_and_supervised_ones_are_not_stretched(
+def test_documents_in_order_and_supervised_ones_are_not_chunked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*arguments: object) -> Rows:
-        raise AssertionError("stretched")
+        raise AssertionError("in chunks")
 
-    monkeypatch.setattr(stretches, "lay_out_stretches", refuse)
+    monkeypatch.setattr(chunks, "place_chunks", refuse)
     for options in ({"strategy": "greedy"}, {"strategy": "wrapped"}, {"overlong": "fill"}):
         assert make_plan([5] * 40, 10, **options).num_rows == 20
-    with pytest.raises(AssertionError, match="stretched"):
+    with pytest.raises(AssertionError, match="in chunks"):
         make_plan([5] * 40, 10)
 
 
@@ -103,17 +103,17 @@ POLICIES = ("split", "truncate", "truncate_left", "drop")
     shuffle=st.booleans(),
 )
 @settings(deadline=None)
-def test_stretches_hold_the_same_fragments_and_account_for_them_alike(
+def test_chunks_hold_the_same_fragments_and_account_for_them_alike(
     lengths: list[int], cap: int | None, **options: object
 ) -> None:
     options |= {"max_documents_per_row": cap}
-    stretched, whole = (plan(lengths, 16, **options) for plan in (make_plan, as_one))
-    assert fragments_of(stretched) == fragments_of(whole)
-    assert stretched.ledger.documents == whole.ledger.documents
-    assert stretched.ledger.tokens.emitted == whole.ledger.tokens.emitted
-    assert stretched.ledger.tokens.dropped == whole.ledger.tokens.dropped
-    assert stretched.num_rows <= whole.num_rows + 1
-    assert make_plan(lengths, 16, **options) == stretched
+    in_chunks, whole = (plan(lengths, 16, **options) for plan in (make_plan, as_one))
+    assert fragments_of(in_chunks) == fragments_of(whole)
+    assert in_chunks.ledger.documents == whole.ledger.documents
+    assert in_chunks.ledger.tokens.emitted == whole.ledger.tokens.emitted
+    assert in_chunks.ledger.tokens.dropped == whole.ledger.tokens.dropped
+    assert in_chunks.num_rows <= whole.num_rows + 1
+    assert make_plan(lengths, 16, **options) == in_chunks
 
 
 def fragments_of(plan: Plan) -> list[tuple[int, ...]]:
@@ -125,11 +125,11 @@ def fragments_of(plan: Plan) -> list[tuple[int, ...]]:
 def test_rows_are_as_few_as_those_of_the_whole(
     monkeypatch: pytest.MonkeyPatch, mean: float
 ) -> None:
-    monkeypatch.setattr(stretches, "STRETCH", 10_000)
+    monkeypatch.setattr(chunks, "CHUNK", 10_000)
     lengths = np.random.default_rng(0).lognormal(mean, 0.8, 200_000).astype(int) + 1
-    stretched, whole = make_plan(lengths, 4096), as_one(lengths, 4096)
-    assert stretched != whole
-    assert stretched.num_rows - whole.num_rows <= whole.num_rows // 1000 + 1
+    in_chunks, whole = make_plan(lengths, 4096), as_one(lengths, 4096)
+    assert in_chunks != whole
+    assert in_chunks.num_rows - whole.num_rows <= whole.num_rows // 1000 + 1
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
-"""Next-fit in document order: a new row when the next fragment does not fit."""
+"""Next-fit in document order: start a new row when the next fragment does not fit."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from quire.plan.fragments import Rows
 from quire.plan.lengths import IntArray
 from quire.plan.options import PlanOptions
-from quire.plan.rows import Rows
+from quire.plan.strategies import Strategy
 
 
 def greedy(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
@@ -16,15 +17,18 @@ def greedy(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
     array([0, 1, 3])
     """
     ends = np.cumsum(sizes, dtype=np.int64)
-    capacity = min(capacity, int(ends[-1]))  # more changes nothing, and might pass 64 bits
-    # Where the next row begins, were one to begin at each fragment: all at once, then hop along.
+    capacity = min(capacity, int(ends[-1]))  # more changes nothing, and might exceed 64 bits
+    # For every fragment, where the next row would start if a row started here; then follow that.
     following = np.searchsorted(ends, ends - sizes + capacity, side="right")
     if options.max_documents_per_row:
         limit = np.arange(len(sizes)) + options.max_documents_per_row
         following = np.minimum(following, limit)
-    hops = memoryview(following)  # type: ignore[arg-type]
+    next_row = memoryview(following)  # type: ignore[arg-type]
     offsets = [0]
     while offsets[-1] < len(sizes):
-        offsets.append(hops[offsets[-1]])
+        offsets.append(next_row[offsets[-1]])
     fragments = np.arange(len(sizes))
     return Rows(fragments=fragments, offsets=np.array(offsets, dtype=np.int64))
+
+
+STRATEGY = Strategy(place=greedy, keeps_order=True)

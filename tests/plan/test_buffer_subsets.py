@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.plan import subset_sum
-from quire.plan.subset_sum import fullest_subset
+from quire.plan import buffer
+from quire.plan.buffer import fullest_subset
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_sizes_are_read_no_further_than_an_exact_fill():
 
 def test_sizes_with_a_common_divisor_are_searched_only_to_their_best_fill(monkeypatch):
     steps = []
-    trace_back = subset_sum._trace_back
+    trace_back = buffer._trace_back
     monkeypatch.setattr(
-        subset_sum, "_trace_back", lambda *given: steps.append(len(given[0])) or trace_back(*given)
+        buffer, "_trace_back", lambda *given: steps.append(len(given[0])) or trace_back(*given)
     )
     assert sum(fullest_subset([14, 28, 42] * 30, 1001)) == 994
     assert fullest_subset([14, 28, 42] * 30 + [1], 1001)[-1] == 1  # control: divisor 1
@@ -63,7 +63,7 @@ def test_sizes_with_a_common_divisor_are_searched_only_to_their_best_fill(monkey
 def test_a_space_wider_than_the_bitset_is_never_overfilled():
     unit = 1000
     sizes = [1000 * unit + 999, 1000 * unit + 998] * 66
-    chosen = fullest_subset(sizes, subset_sum.MAX_BITS * unit)
+    chosen = fullest_subset(sizes, buffer.MAX_BITS * unit)
     assert len(chosen) == 130  # in units rounded down, 131 would seem to fit
 
 
@@ -71,6 +71,6 @@ def test_a_space_wider_than_the_bitset_loses_at_most_a_unit_per_size():
     sizes = [7 * 10**8 + 1, 9 * 10**8 + 1, 8 * 10**8 + 3, 6 * 10**8 - 5]
     for count in range(1, 5):
         space = sum(sizes[-count:])
-        unit = -(-space // subset_sum.MAX_BITS)
+        unit = -(-space // buffer.MAX_BITS)
         exact = [size for size in sizes if size <= space]
         assert 0 <= space - sum(fullest_subset(exact, space + count * unit)) <= count * unit

@@ -8,7 +8,7 @@ import pytest
 import quire
 from quire.errors import InvalidOption
 from quire.ledger import Ledger, Tally, TokenTally
-from quire.plan.remainder import even_rows
+from quire.plan.balance import even_rows
 
 
 def rows_of(counts: list[int]) -> quire.Plan:
@@ -124,6 +124,6 @@ def test_rows_that_have_too_few_cuts_are_refused_with_the_other_ways():
     with pytest.raises(InvalidOption) as refused:
         even_rows(rows_of([1, 2, 1]), 5, "split")
     assert str(refused.value) == (
-        "remainder='split' needs 2 more rows but only 1 cuts between documents are left; "
+        "remainder='split' needs 2 more cuts between documents but the rows allow only 1; "
         "use remainder='drop' or 'repeat'"
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from quire.ledger import Ledger, Tally, TokenTally
-from quire.plan.accounts import settle
+from quire.plan.build import count_fragments
 from quire.plan.fragments import Fragments
 from quire.plan.options import PlanOptions
 
@@ -21,7 +21,7 @@ def test_a_document_meets_the_best_fate_of_its_fragments():
         (0, 0, 4), (1, 0, 4), (2, 0, 3), (1, 4, 8), (3, 0, 2), (1, 8, 9), (4, 0, 5), (3, 2, 4)
     )
     fate = np.array([0, 1, 2, 3, 3, 1, 0, 2], dtype=np.int8)
-    ledger = settle(
+    ledger = count_fragments(
         np.array([4, 9, 3, 4, 5, 0]),
         cut,
         fate,
@@ -48,7 +48,7 @@ def test_a_document_meets_the_best_fate_of_its_fragments():
 def test_what_a_dropped_fragment_repeats_was_emitted_and_is_not_lost():
     cut = fragments((0, 0, 4), (0, 2, 6), (0, 4, 8), (0, 6, 9))
     fate = np.array([0, 1, 0, 2], dtype=np.int8)
-    tokens = settle(np.array([9]), cut, fate, 2, PlanOptions(capacity=4, stride=2)).tokens
+    tokens = count_fragments(np.array([9]), cut, fate, 2, PlanOptions(capacity=4, stride=2)).tokens
     # 0:4 and 4:8 stand; of 2:6 nothing is lost, of 6:9 one token is.
     assert tokens == TokenTally(input=9, emitted=8, dropped={"unsupervised": 1})
 
@@ -56,7 +56,7 @@ def test_what_a_dropped_fragment_repeats_was_emitted_and_is_not_lost():
 def test_without_fates_all_is_emitted_and_overlap_is_counted():
     cut = fragments((0, 0, 4), (0, 2, 6), (2, 0, 3))
     options = PlanOptions(capacity=4, stride=2)
-    ledger = settle(np.array([6, 0, 3], dtype=np.uint16), cut, None, 3, options)
+    ledger = count_fragments(np.array([6, 0, 3], dtype=np.uint16), cut, None, 3, options)
     assert ledger == Ledger(
         documents=Tally(input=3, emitted=2, dropped={"empty": 1}),
         tokens=TokenTally(input=9, emitted=9, overlap=2, padding=1),
@@ -74,7 +74,7 @@ def test_without_fates_all_is_emitted_and_overlap_is_counted():
 )
 def test_only_documents_longer_than_a_row_meet_the_policy(overlong, kept, documents, tokens):
     options = PlanOptions(capacity=9, prefix=1, overlong=overlong)
-    ledger = settle(np.array([10, 8, 9]), fragments(*kept), None, len(kept), options)
+    ledger = count_fragments(np.array([10, 8, 9]), fragments(*kept), None, len(kept), options)
     assert dict(ledger.documents.dropped) == documents
     assert dict(ledger.tokens.dropped) == tokens
     assert ledger.tokens.emitted == 27 - sum(tokens.values())

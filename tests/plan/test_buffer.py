@@ -6,54 +6,54 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.plan.waiting import Waiting
+from quire.plan.buffer import Buffer
 
 
-def waiting_for(sizes: list[int]) -> Waiting[str]:
-    waiting: Waiting[str] = Waiting()
+def buffered(sizes: list[int]) -> Buffer[str]:
+    buffer: Buffer[str] = Buffer()
     for age, size in enumerate(sizes):
-        waiting.append((age, f"document {age}", size))
-    return waiting
+        buffer.append((age, f"document {age}", size))
+    return buffer
 
 
 def test_a_queue_knows_its_first_its_smallest_its_largest_and_its_sum():
-    waiting = waiting_for([4, 2, 7, 4])
-    assert (waiting.first_size, waiting.smallest, waiting.largest) == (4, 2, 7)
-    assert (len(waiting), waiting.total) == (4, 17)
-    assert [key for _, key, _ in waiting] == [f"document {age}" for age in range(4)]
+    buffer = buffered([4, 2, 7, 4])
+    assert (buffer.first_size, buffer.smallest, buffer.largest) == (4, 2, 7)
+    assert (len(buffer), buffer.total) == (4, 17)
+    assert [key for _, key, _ in buffer] == [f"document {age}" for age in range(4)]
 
 
 def test_of_equal_sizes_the_first_in_the_queue_is_taken():
-    waiting = waiting_for([4, 2, 7, 4, 2])
-    assert waiting.take(4) == (0, "document 0", 4)
-    assert (waiting.first_size, waiting.total, len(waiting)) == (2, 15, 4)
-    assert waiting.take(4) == (3, "document 3", 4)
-    assert waiting.take(7) == (2, "document 2", 7)
-    assert (waiting.smallest, waiting.largest, waiting.total) == (2, 2, 4)
+    buffer = buffered([4, 2, 7, 4, 2])
+    assert buffer.take(4) == (0, "document 0", 4)
+    assert (buffer.first_size, buffer.total, len(buffer)) == (2, 15, 4)
+    assert buffer.take(4) == (3, "document 3", 4)
+    assert buffer.take(7) == (2, "document 2", 7)
+    assert (buffer.smallest, buffer.largest, buffer.total) == (2, 2, 4)
     with pytest.raises(KeyError):
-        waiting.take(4)
+        buffer.take(4)
 
 
 def test_the_queue_is_in_order_of_coming_whatever_the_ages():
-    waiting: Waiting[str] = Waiting()
+    buffer: Buffer[str] = Buffer()
     for document in ((5, "e", 3), (2, "b", 3), (4, "d", 1)):
-        waiting.append(document)
-    assert waiting.take(3) == (5, "e", 3)
-    assert waiting.first_size == 3
+        buffer.append(document)
+    assert buffer.take(3) == (5, "e", 3)
+    assert buffer.first_size == 3
 
 
 def test_very_many_of_one_size_wait_as_well():
-    waiting = waiting_for([3] * 100)
-    assert waiting.total == 300
-    assert [waiting.take(3)[0] for _ in range(100)] == list(range(100))
-    assert not waiting
-    assert waiting.total == 0
+    buffer = buffered([3] * 100)
+    assert buffer.total == 300
+    assert [buffer.take(3)[0] for _ in range(100)] == list(range(100))
+    assert not buffer
+    assert buffer.total == 0
 
 
 def test_the_first_sizes_are_those_of_the_head_of_the_queue_that_fit():
-    waiting = waiting_for([4, 9, 2, 7, 1, 7])
-    assert list(waiting.first_sizes(5, largest=7)) == [4, 2, 7, 1]
-    assert list(waiting.first_sizes(99, largest=3)) == [2, 1]
+    buffer = buffered([4, 9, 2, 7, 1, 7])
+    assert list(buffer.first_sizes(5, largest=7)) == [4, 2, 7, 1]
+    assert list(buffer.first_sizes(99, largest=3)) == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_first_sizes_are_those_of_the_head_of_the_queue_that_fit():
     ],
 )
 def test_each_pick_is_the_largest_that_fits(sizes, space, picks, reserve, chosen):
-    assert waiting_for(sizes).largest_fit(space, picks, reserve) == chosen
+    assert buffered(sizes).largest_fit(space, picks, reserve) == chosen
 
 
 def one_by_one(sizes: list[int], space: int, picks: int) -> list[int]:
@@ -98,4 +98,4 @@ def one_by_one(sizes: list[int], space: int, picks: int) -> list[int]:
     picks=st.integers(1, 9),
 )
 def test_picks_are_those_of_going_through_all_sizes_from_the_largest(sizes, space, picks):
-    assert waiting_for(sizes).largest_fit(space, picks, 0) == one_by_one(sizes, space, picks)
+    assert buffered(sizes).largest_fit(space, picks, 0) == one_by_one(sizes, space, picks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quire.plan.finish import finish, spans
+from quire.plan.build import build_plan, spans
 from quire.plan.fragments import Fragments, whole_documents
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Plan, fingerprint_of
@@ -14,9 +14,9 @@ LENGTHS = np.array([3, 1, 2, 1, 1, 4], dtype=np.uint16)
 OFFSETS = np.array([0, 1, 2, 4, 5, 6])
 
 
-def finished(left_out: tuple[Fragments, str] | None = None, **options) -> Plan:
+def built(left_out: tuple[Fragments, str] | None = None, **options) -> Plan:
     terms = PlanOptions(capacity=6, **options)
-    return finish(LENGTHS, whole_documents(LENGTHS, terms), OFFSETS, terms, left_out)
+    return build_plan(LENGTHS, whole_documents(LENGTHS, terms), OFFSETS, terms, left_out)
 
 
 def documents(plan: Plan) -> list[list[int]]:
@@ -24,7 +24,7 @@ def documents(plan: Plan) -> list[list[int]]:
 
 
 def test_all_rows_stand_as_they_came():
-    plan = finished()
+    plan = built()
     assert documents(plan) == [[0], [1], [2, 3], [4], [5]]
     assert plan.fingerprint == fingerprint_of(LENGTHS)
     assert (plan.ledger.tokens.emitted, plan.ledger.tokens.padding) == (12, 5 * 6 - 12)
@@ -43,7 +43,7 @@ def test_all_rows_stand_as_they_came():
     ],
 )
 def test_rows_with_fewer_tokens_leave_and_are_counted(min_length, prefix, expected):
-    plan = finished(min_length=min_length, prefix=prefix)
+    plan = built(min_length=min_length, prefix=prefix)
     assert documents(plan) == expected
     kept = [document for row in expected for document in row]
     assert plan.ledger.documents.emitted == len(kept)
@@ -55,9 +55,9 @@ def test_rows_with_fewer_tokens_leave_and_are_counted(min_length, prefix, expect
 
 
 def test_rows_are_shuffled_whole_and_by_the_seed():
-    assert documents(finished(shuffle=True)) == [[4], [2, 3], [1], [0], [5]]
-    assert documents(finished(shuffle=True, seed=1)) != documents(finished(shuffle=True))
-    assert documents(finished(shuffle=True, min_length=3)) == [[5], [2, 3], [0]]
+    assert documents(built(shuffle=True)) == [[4], [2, 3], [1], [0], [5]]
+    assert documents(built(shuffle=True, seed=1)) != documents(built(shuffle=True))
+    assert documents(built(shuffle=True, min_length=3)) == [[5], [2, 3], [0]]
 
 
 @pytest.mark.parametrize("reason", ["unsupervised", "group_too_long"])
@@ -67,7 +67,7 @@ def test_fragments_that_stand_nowhere_are_counted_under_their_reason(reason, min
     options = PlanOptions(capacity=6, min_length=min_length, overlong="fill")
     whole = whole_documents(lengths, options)
     inside, outside = whole.take(np.arange(6)), whole.take(np.array([6, 7]))
-    plan = finish(lengths, inside, OFFSETS, options, (outside, reason))
+    plan = build_plan(lengths, inside, OFFSETS, options, (outside, reason))
     short = {"row_too_short": 2} if min_length == 2 else {}
     assert dict(plan.ledger.documents.dropped) == {**short, reason: 2}
     assert dict(plan.ledger.tokens.dropped) == {**short, reason: 9}
@@ -77,7 +77,7 @@ def test_no_rows_make_an_empty_plan_whatever_the_least_length():
     nothing = np.zeros(0, dtype=np.uint16)
     for min_length in (1, 3):
         options = PlanOptions(capacity=6, min_length=min_length)
-        plan = finish(nothing, whole_documents(nothing, options), np.zeros(1, int), options)
+        plan = build_plan(nothing, whole_documents(nothing, options), np.zeros(1, int), options)
         assert (plan.num_rows, plan.ledger.documents.input) == (0, 0)
 
 

@@ -1,0 +1,198 @@
+"""From fragments in rows to the plan: drop short rows, shuffle the rest, count everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.ledger import Ledger, Tally, TokenTally
+from quire.plan.fragments import Fragments
+from quire.plan.lengths import BoolArray, IntArray
+from quire.plan.options import PlanOptions
+from quire.plan.plan import Plan, fingerprint_of
+
+FATES = ("emitted", "row_too_short", "unsupervised", "group_too_long")
+"""What can happen to a fragment, best first."""
+
+
+def build_plan(
+    lengths: IntArray,
+    in_rows: Fragments,
+    offsets: IntArray,
+    options: PlanOptions,
+    left_out: tuple[Fragments, str] | None = None,
+) -> Plan:
+    """The plan of these rows; ``left_out`` holds the fragments that are in no row, and why."""
+    kept = _long_enough(in_rows, offsets, options)
+    fragments, fate = _fates(in_rows, offsets, kept, left_out)
+    ledger = count_fragments(lengths, fragments, fate, int(np.count_nonzero(kept)), options)
+    fragments, offsets = _select_rows(in_rows, offsets, kept, options)
+    return Plan(
+        row_offsets=offsets,
+        documents=fragments.documents,
+        starts=fragments.starts,
+        stops=fragments.stops,
+        options=options,
+        ledger=ledger,
+        fingerprint=fingerprint_of(lengths),
+    )
+
+
+def permutation(count: int, seed: int | None) -> IntArray:
+    """A random order of ``count`` items that depends only on the seed.
+
+    NumPy guarantees that the raw bits of PCG64 never change, but not the order that
+    `Generator.permutation` returns. Sorting raw bits gives the same order under any NumPy version.
+
+    >>> permutation(5, seed=0)
+    array([3, 2, 1, 0, 4])
+    """
+    return np.argsort(np.random.PCG64(seed).random_raw(count), kind="stable")
+
+
+def spans(firsts: IntArray, counts: IntArray) -> IntArray:
+    """The numbers first, first + 1, ... of every span, one span after another.
+
+    >>> spans(np.array([5, 0]), np.array([2, 3]))
+    array([5, 6, 0, 1, 2])
+    """
+    begins = np.cumsum(counts) - counts
+    numbers: IntArray = np.arange(counts.sum()) + np.repeat(firsts - begins, counts)
+    return numbers
+
+
+def count_fragments(
+    lengths: IntArray,
+    fragments: Fragments,
+    fate: npt.NDArray[np.int8] | None,
+    num_rows: int,
+    options: PlanOptions,
+) -> Ledger:
+    """The ledger: what happened to every document and token.
+
+    ``fate`` holds an index into `FATES` for each fragment; None means that all were emitted.
+    """
+    counts = _count_by_fate(fragments, fate, len(lengths), options)
+    emitted = counts.pop("emitted")
+    long_documents, long_tokens = _overlong_losses(lengths, options)
+    special = options.prefix * emitted.fragments
+    return Ledger(
+        documents=Tally(
+            input=len(lengths),
+            emitted=emitted.documents,
+            dropped={
+                "empty": len(lengths) - int(np.count_nonzero(lengths)),
+                "too_long": long_documents,
+                **{reason: count.documents for reason, count in counts.items()},
+            },
+        ),
+        tokens=TokenTally(
+            input=_sum(lengths),
+            emitted=emitted.new_tokens,
+            dropped={
+                "too_long" if options.overlong == "drop" else "truncated": long_tokens,
+                **{reason: count.new_tokens for reason, count in counts.items()},
+            },
+            overlap=emitted.tokens - emitted.new_tokens,
+            special=special,
+            padding=num_rows * options.capacity - emitted.tokens - special,
+        ),
+    ).check()
+
+
+@dataclass(kw_only=True, slots=True)
+class _Count:
+    """What shares one fate."""
+
+    fragments: int = 0
+    documents: int = 0
+    tokens: int = 0
+    new_tokens: int = 0
+
+
+def _count_by_fate(
+    fragments: Fragments,
+    fate: npt.NDArray[np.int8] | None,
+    num_documents: int,
+    options: PlanOptions,
+) -> dict[str, _Count]:
+    """Counts by fate; a document counts under the best fate of its fragments."""
+    counts = {name: _Count() for name in FATES}
+    seen = np.zeros(num_documents, dtype=bool)
+    covered = 0
+    for code, name in enumerate(FATES if fate is not None else FATES[:1]):
+        which = slice(None) if fate is None else np.flatnonzero(fate == code)
+        documents, stops = fragments.documents[which], fragments.stops[which]
+        tokens = _sum(stops) - _sum(fragments.starts[which])
+        before = int(np.count_nonzero(seen))
+        seen[documents] = True
+        new_tokens = tokens
+        if options.stride:
+            # Tokens that a fragment repeats are emitted even if the fragment before it is dropped.
+            so_far = fragments if fate is None else fragments.take(np.flatnonzero(fate <= code))
+            new_tokens = _distinct_tokens(so_far, options.stride) - covered
+            covered += new_tokens
+        counts[name] = _Count(
+            fragments=len(documents),
+            documents=int(np.count_nonzero(seen)) - before,
+            tokens=tokens,
+            new_tokens=new_tokens,
+        )
+    return counts
+
+
+def _distinct_tokens(fragments: Fragments, stride: int) -> int:
+    return _sum(fragments.stops) - _sum(fragments.starts) - _sum(fragments.overlaps(stride))
+
+
+def _sum(values: IntArray) -> int:
+    return int(values.sum(dtype=np.int64))
+
+
+def _overlong_losses(lengths: IntArray, options: PlanOptions) -> tuple[int, int]:
+    """The documents that the overlong policy dropped, and the tokens it dropped or truncated."""
+    overlong = lengths[lengths > options.max_fragment]
+    tokens = _sum(overlong)
+    if options.overlong == "drop":
+        return len(overlong), tokens
+    if options.overlong in ("truncate", "truncate_left"):
+        return 0, tokens - len(overlong) * options.max_fragment
+    return 0, 0
+
+
+def _fates(
+    in_rows: Fragments,
+    offsets: IntArray,
+    kept: BoolArray,
+    left_out: tuple[Fragments, str] | None,
+) -> tuple[Fragments, npt.NDArray[np.int8] | None]:
+    """All fragments with their indices into `FATES`; None if every one was emitted."""
+    others, reason = left_out or (in_rows.take(np.zeros(0, dtype=np.int64)), "emitted")
+    if kept.all() and not len(others):
+        return in_rows, None
+    short: npt.NDArray[np.int8] = np.repeat(~kept, np.diff(offsets)).view(np.int8)
+    code = np.full(len(others), FATES.index(reason), dtype=np.int8)
+    return in_rows.joined(others), np.append(short, code)
+
+
+def _long_enough(fragments: Fragments, offsets: IntArray, options: PlanOptions) -> BoolArray:
+    if options.min_length == 1:
+        return np.ones(len(offsets) - 1, dtype=bool)
+    tokens = fragments.lengths + options.prefix
+    return np.add.reduceat(tokens, offsets[:-1], dtype=np.int64) >= options.min_length
+
+
+def _select_rows(
+    fragments: Fragments, offsets: IntArray, kept: BoolArray, options: PlanOptions
+) -> tuple[Fragments, IntArray]:
+    """The rows to keep, in random order if the options ask for it."""
+    if kept.all() and not options.shuffle:
+        return fragments, offsets
+    rows = np.flatnonzero(kept)
+    if options.shuffle:
+        rows = rows[permutation(len(rows), options.seed)]
+    counts = np.diff(offsets)[rows]
+    new_offsets = np.append(0, np.cumsum(counts))
+    return fragments.take(spans(offsets[:-1][rows], counts)), new_offsets
