@@ -89,7 +89,7 @@ def test_tampered_metadata_is_refused(tmp_path, plan, change, message):
     [
         (lambda about: about["options"].update(colour=4), "unexpected keyword argument 'colour'"),
         (lambda about: about["ledger"]["tokens"].update(input=1), "1 came in but 35"),
-        (lambda about: about.update(ledger=[]), "from a mapping, not from list"),
+        (lambda about: about.update(ledger=[]), "Ledger is a list but must be a mapping"),
     ],
 )
 def test_metadata_that_no_plan_has_is_refused_with_the_reason(tmp_path, plan, change, message):
