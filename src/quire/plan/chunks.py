@@ -115,7 +115,7 @@ class _RowCollector:
         """Append rows, and give their documents the numbers that they have in the whole."""
         part = slice(self._used, self._used + len(fragments))
         documents, starts, stops = self._columns
-        local = fragments.documents.astype(self._integer, copy=False)
+        local: IntArray = fragments.documents.astype(self._integer, copy=False)
         documents[part] = local if numbers is None else numbers(local)
         starts[part], stops[part] = fragments.starts, fragments.stops
         self._used = part.stop

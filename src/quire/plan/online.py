@@ -122,7 +122,7 @@ class OnlinePacker(Generic[Key]):
                     f"the state was saved with {name}={body[name]} but this packer has "
                     f"{name}={getattr(self, name)}; create the packer with the saved options"
                 )
-        self.refill(keys, sizes)
+        self.refill(keys, sizes)  # type: ignore[arg-type]
 
     def refill(self, keys: Sequence[Key], lengths: Sequence[int]) -> None:
         """Replace the buffer by documents that a packer with the same options had buffered."""
