@@ -30,7 +30,7 @@ def assert_follows_the_rules(lengths: list[int], plan: quire.Plan) -> None:
     options = plan.options
     fragments_of = defaultdict(list)
     for row in plan:
-        assert row, "a row with no token has no existence"
+        assert row, "an empty row"
         assert len(row) <= (options.max_documents_per_row or len(row))
         places = [round_up(options.prefix + f.stop - f.start, options.align) for f in row]
         assert sum(places) <= options.capacity
@@ -50,7 +50,7 @@ def assert_follows_the_rules(lengths: list[int], plan: quire.Plan) -> None:
             assert after.start == max(span[0], before.stop - options.stride)
             assert after.stop > before.stop, "a continuation carries at least one new token"
             overlap_total += before.stop - after.start
-    assert not fragments_of, "a document that is not there"
+    assert not fragments_of, "an unknown document"
     assert_ledger_matches(lengths, plan, overlap_total)
 
 
