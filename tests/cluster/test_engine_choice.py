@@ -13,8 +13,8 @@ from quire.corpus.engines.local import LocalEngine
 from quire.corpus.engines.ray import RayEngine
 from quire.corpus.inputs import find_inputs
 from quire.corpus.partitions import Partition
-from quire.corpus.readers.batches import Span
 from quire.errors import InvalidDocument, InvalidOption
+from quire.formats.format import Span
 from tests.corpus.command import run
 from tests.corpus.corpora import jsonl, pack, texts
 

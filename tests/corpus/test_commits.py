@@ -17,8 +17,8 @@ from quire.corpus.commits import (
     require_standing,
     write_commit,
 )
-from quire.corpus.readers.batches import BadRecord
 from quire.errors import WorkerError
+from quire.formats.format import BadRecord
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.seals import checksum
 from quire.storage import RemotePath, as_path

@@ -94,8 +94,8 @@ def test_53_a_text_that_is_repeated_in_a_few_bytes_is_refused(
 
 
 def test_53_a_text_that_is_the_one_before_it_over_again_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("quire.formats.bounded_tables.PIECE_BYTES", MEBIBYTE)
-    monkeypatch.setattr("quire.formats.bounded_tables.ALWAYS_ALLOWED", 2 * MEBIBYTE)
+    monkeypatch.setattr("quire.formats.parquet.PIECE_BYTES", MEBIBYTE)
+    monkeypatch.setattr("quire.formats.compression.ALWAYS_ALLOWED", 2 * MEBIBYTE)
     corpus = parquet_of(
         tmp_path / "a.parquet",
         {"text": ["a" * MEBIBYTE] * 40},

@@ -73,7 +73,7 @@ def test_splits_of_a_dataset_are_named_one_at_a_time(tmp_path):
     [
         ("nowhere.jsonl", "there is no file or folder .*nowhere.jsonl"),
         ("*.nothing", "no file matches"),
-        ("notes.md", "is of no known kind; known are .jsonl"),
+        ("notes.md", "has a suffix of no known format; known are .jsonl"),
     ],
 )
 def test_what_leads_to_no_file_is_an_error(folder, named, message):
@@ -141,9 +141,9 @@ def test_what_is_no_list_of_paths_is_refused(wrong):
 
 
 def test_files_of_a_folder_that_are_not_read_are_told(folder):
-    for name in ("sub/notes.md", "d.json", "e.txt.gz", "f"):
+    for name in ("sub/notes.md", "d.json", "e.csv", "f"):
         (folder / name).write_text("")
-    with pytest.warns(UserWarning, match=r"4 of 7 files left unread \(d\.json, e\.txt\.gz, f\);"):
+    with pytest.warns(UserWarning, match=r"4 of 7 files left unread \(d\.json, e\.csv, f\);"):
         assert names(folder) == ["a.txt", "b.jsonl", "sub/c.jsonl"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import quire
 from quire.corpus.commits import Commit
-from quire.corpus.inputs import FINGERPRINT, InputFile
+from quire.corpus.inputs import FINGERPRINT, manifest_entry
 from quire.corpus.manifest import (
     differences,
     make_header,
@@ -20,8 +20,9 @@ from quire.corpus.manifest import (
     write_bad_records,
 )
 from quire.corpus.options import CorpusOptions
-from quire.corpus.readers.batches import BadRecord
 from quire.errors import OutputError
+from quire.formats.files import InputFile
+from quire.formats.format import BadRecord
 from quire.ledger import Ledger, LedgerImbalance, Tally, TokenTally
 
 
@@ -63,7 +64,6 @@ def file_of(number: int, name: str) -> InputFile:
         number=number,
         path=Path(name),
         name=name,
-        kind="jsonl",
         size=1,
         fingerprint="",
         changed_at=0,
@@ -91,7 +91,7 @@ def test_the_header_is_all_that_decides_the_bytes(index_only, name):
         "tokenizer": {"kind": "byte"},
         "columns": {"labels": "int32"},
         "fingerprint": FINGERPRINT,
-        "inputs": [file.to_dict()],
+        "inputs": [manifest_entry(file)],
     }
 
 

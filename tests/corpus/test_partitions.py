@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.corpus.inputs import find_inputs
+from quire.corpus.inputs import find_inputs, read_span
 from quire.corpus.options import CorpusOptions
 from quire.corpus.partitions import make_partitions
 from quire.corpus.preparation import default_partition_size
-from quire.corpus.readers import read_span
 from quire.errors import InvalidOption
 from tests.corpus.corpora import hashes, jsonl, pack, texts
 

@@ -168,7 +168,7 @@ def test_a_column_of_the_source_s_name_is_not_overwritten():
         (5, "has a text of type int"),
         (["a"], "has a text of type list"),
         ("a\ud800b", "has half a surrogate pair at character 1 of its text"),
-        (b"a", "has a text that is not UTF-8"),
+        (b"a", "has a text of type bytes"),
     ],
     ids=str,
 )

@@ -15,7 +15,6 @@ from tokenizers import models
 
 from quire.config import load_options, read_yaml
 from quire.corpus.inputs import find_inputs
-from quire.corpus.readers.tables import table_schema
 from quire.dataset import pack_dataset
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, InvalidState
 from quire.plan import Plan, make_plan
@@ -140,8 +139,9 @@ def test_a_column_whose_name_is_no_text_is_a_typed_error(tmp_path, kind, write):
     file = tmp_path / f"a.{kind}"
     write(pa.table({"quite_a_name": [1]}), file)
     file.write_bytes(file.read_bytes().replace(b"quite_a_name", b"quite\xff\xfe_name"))
+    (found,) = find_inputs([file])
     with pytest.raises(CorruptFile, match=f"cannot be read as {kind}: .*can't decode byte"):
-        table_schema(find_inputs([file])[0])
+        found.format.schema(found)
 
 
 def test_a_damaged_page_is_a_typed_error_where_rows_are_looked_at(tmp_path):

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from quire.corpus.inputs import find_inputs
-from quire.corpus.readers.expansion import open_stream
 from quire.errors import CorruptFile
 
 
@@ -21,7 +20,7 @@ def test_a_damaged_zst_file_gives_back_its_memory(tmp_path):
     (found,) = find_inputs([file])
 
     def read() -> int:
-        with pytest.raises(CorruptFile, match="is damaged"), open_stream(found) as lines:
+        with pytest.raises(CorruptFile, match="is damaged"), found.open() as lines:
             lines.readline()
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
-from quire.corpus.inputs import find_inputs
+from quire.corpus.inputs import find_inputs, read_span
 from quire.corpus.options import CorpusOptions
 from quire.corpus.partitions import make_partitions
-from quire.corpus.readers import Span, read_span
 from quire.errors import CorruptFile, InvalidOption, SourceChanged, StorageError
+from quire.formats.format import Span
 from tests.corpus.corpora import hashes, pack, texts
 from tests.storage.kinds import every_kind, lines, put_all
 

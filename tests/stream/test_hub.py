@@ -45,7 +45,7 @@ def test_what_a_dataset_does_not_have_is_an_option_to_change(folder, options, sa
     for name, value in options.items():
         assert f"{name} {value!r}" in message
     assert said in message
-    assert "; set hf_dataset, hf_name, hf_split and hf_data_files to what there is" in message
+    assert "; set hf_dataset, hf_name, hf_split and hf_data_files to what exists" in message
 
 
 def test_a_missing_file_of_a_loader_is_an_option_to_change(folder):

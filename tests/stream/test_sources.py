@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 
 import pyarrow as pa
@@ -12,7 +11,10 @@ import pytest
 from datasets import IterableDataset, concatenate_datasets, interleave_datasets
 from datasets.iterable_dataset import _BaseExamplesIterable
 
+from quire.corpus.inputs import find_inputs, read_span
+from quire.corpus.options import CorpusOptions
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, InvalidState, SourceChanged
+from quire.formats.format import Span
 from quire.stream import BadRecord, open_stream
 from quire.stream.options import SourceOptions
 from quire.stream.sources import open_source
@@ -128,23 +130,23 @@ def test_local_text_is_one_document():
         pytest.param(b'{"text": "a"} x', "is not JSON", id="fault 2, more behind it"),
         pytest.param(b'{"text": "\xff"}', "is not UTF-8", id="fault 3"),
         pytest.param(b'{"text": "\\ud800"}', "half a surrogate pair", id="fault 5"),
-        pytest.param(b'{"text": null}', "has NoneType under 'text'", id="fault 6, null"),
-        pytest.param(b'{"text": 7}', "has int under 'text', not a string", id="fault 6, number"),
         pytest.param(
-            b'{"txt": "a"}', "has no 'text' (it has: txt); set data.text_key", id="fault 6, missing"
+            b'{"text": null}', "has null under 'text', where a string", id="fault 6, null"
         ),
+        pytest.param(b'{"text": 7}', "has int under 'text', where a string", id="fault 6, number"),
+        pytest.param(b'{"txt": "a"}', "has no 'text' (it has 'txt')", id="fault 6, missing"),
         pytest.param(b"[1]", "not an object", id="fault 6, no object"),
         pytest.param(b"[" * 100_000, "nested too deep", id="fault 13"),
         pytest.param(b'{"text": "a", "text": "b"}', "a key twice", id="fault 14, key twice"),
         pytest.param(b'{"text": "a", "n": Infinity}', "Infinity", id="fault 14, Infinity"),
-        pytest.param(b'{"text": "' + b"a" * 200 + b'"}', "more than 150 bytes", id="fault 12"),
+        pytest.param(b'{"text": "' + b"a" * 200 + b'"}', "has 213 bytes, over 150", id="fault 12"),
     ],
 )
 def test_a_bad_line_is_named_with_its_byte_and_the_next_one_is_read(
     tmp_path, line, problem, monkeypatch
 ):
     if "150" in problem:
-        monkeypatch.setattr("quire.stream.sources.lines.MAX_RECORD_BYTES", 150)
+        monkeypatch.setattr("quire.stream.sources.MAX_RECORD_BYTES", 150)
     file = tmp_path / "a.jsonl"
     file.write_bytes(b'{"text": "x"}\n' + line + b'\n{"text": "y"}\n')
     first, bad, last = read_all(files(file).open(0, None))
@@ -164,14 +166,24 @@ def test_a_last_line_that_was_cut_off_is_named_with_its_byte(tmp_path):
     assert "the file may be cut off" in bad.problem
 
 
-def test_streams_and_datasets_read_lines_and_json_with_the_same_code():
-    """Faults 1 to 6, 12 to 14: one reader of lines and of JSON serves both."""
-    for name in ("json_records", "lines"):
-        module = importlib.import_module(f"quire.formats.{name}")
-        for reader in ("quire.stream.sources.lines", "quire.corpus.readers.json_lines"):
-            used = vars(importlib.import_module(reader))
-            names = ["parse_record", "without_bom"] if name == "json_records" else ["read_lines"]
-            assert all(used[public] is getattr(module, public) for public in names)
+def test_streams_and_corpora_read_every_format_with_the_same_reader(tmp_path):
+    """Faults 1 to 6, 12 to 14: what is a record, and what is wrong with it, is decided once."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text('{"text": "x"}\n\n{\n{"text": "y"}\n')
+    (folder / "b.txt").write_text("z")
+    pq.write_table(pa.table({"text": ["p", None]}), folder / "c.parquet")
+    found = find_inputs([folder])
+    options = CorpusOptions(max_length=8)
+    batches = [batch for file in found for batch in read_span(file, Span(), options, {})]
+    shards = files(folder)
+    records = [record for number in range(3) for record in read_all(shards.open(number, None))]
+    texts = [record for record in records if isinstance(record, str)]
+    problems = [record.problem for record in records if isinstance(record, BadRecord)]
+    assert texts == [text for batch in batches for text in batch.values] == ["x", "y", "z", "p"]
+    reasons = [bad.reason for batch in batches for bad in batch.bad]
+    assert len(problems) == 2
+    assert all(map(str.endswith, problems, reasons))
 
 
 def bad_stream(tmp_path, budget, **options):
@@ -214,9 +226,9 @@ def test_a_state_remembers_how_many_bad_records_were_left_out(tmp_path):
     ("options", "message"),
     [
         ({"backend": "files"}, "data.files is empty"),
-        ({"backend": "files", "files": ["none/*.jsonl"]}, "matches no file"),
-        ({"backend": "files", "files": ["[ab]" * 99]}, "matches no file"),
-        ({"backend": "files", "files": ["a\0b"]}, "matches no file"),
+        ({"backend": "files", "files": ["none/*.jsonl"]}, "data.files: no file matches"),
+        ({"backend": "files", "files": ["[ab]" * 99]}, "data.files: no file matches"),
+        ({"backend": "files", "files": ["a\0b"]}, "data.files: there is no file"),
         ({"backend": "local_text"}, "data.local_text is null"),
         ({}, "data.hf_dataset is null"),
     ],
@@ -252,7 +264,7 @@ def test_a_pattern_still_finds_files_by_name(tmp_path):
 
 def test_files_of_no_known_format_or_named_twice_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("")
-    with pytest.raises(InvalidOption, match=r"a\.csv has a suffix that tells no format"):
+    with pytest.raises(InvalidOption, match=r"data\.files: .*a\.csv has a suffix of no known"):
         files(tmp_path / "a.csv")
     (tmp_path / "a.jsonl").write_text("")
     with pytest.raises(InvalidOption, match="are the same file"):
@@ -273,7 +285,7 @@ def test_a_parquet_file_without_the_text_is_refused(tmp_path):
     pq.write_table(pa.table({"txt": ["a"], "text_id": [1]}), tmp_path / "a.parquet")
     with pytest.raises(InvalidDocument, match=r"no column 'text' \(it has txt, text_id\)"):
         files(tmp_path / "a.parquet").open(0, None)
-    with pytest.raises(InvalidDocument, match="holds int64 but must hold strings"):
+    with pytest.raises(InvalidDocument, match="holds int64 but text is needed"):
         files(tmp_path / "a.parquet", text_key="text_id").open(0, None)
 
 
@@ -281,7 +293,7 @@ def test_a_null_in_parquet_is_a_bad_record(tmp_path):
     pq.write_table(pa.table({"text": ["a", None, "b"]}), tmp_path / "a.parquet")
     first, bad, last = read_all(files(tmp_path / "a.parquet").open(0, None))
     assert (first, last) == ("a", "b")
-    assert bad == BadRecord("a.parquet: row 1 has no 'text'")
+    assert bad == BadRecord("a.parquet: row 1 has null under 'text'")
 
 
 @pytest.mark.parametrize(
@@ -304,7 +316,7 @@ def test_a_cursor_that_is_no_place_in_the_file_is_refused(tmp_path, cursor):
 
 def test_a_compressed_file_that_became_shorter_is_a_changed_source(tmp_path):
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n'))
-    with pytest.raises(SourceChanged, match="before the place of the cursor"):
+    with pytest.raises(SourceChanged, match="before the position of the cursor"):
         files(tmp_path / "a.jsonl.gz").open(0, {"line": 9, "offset": 999})
 
 
@@ -318,7 +330,7 @@ def test_a_file_that_changes_its_size_while_a_stream_runs_makes_no_other_epoch(t
     with open_stream(options, tokenizer=Numbers()) as stream:
         next(stream)
         file.write_text("".join(lines[: int(20 * share)] * max(1, int(share))))
-        with pytest.raises(SourceChanged, match="bytes but had 420 when the stream was opened"):
+        with pytest.raises(SourceChanged, match="changed during the run: it had 420 bytes"):
             for _ in range(100):
                 next(stream)
 

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
-from quire.corpus.inputs import InputFile
+from quire.corpus.inputs import fields_to_read
 from quire.corpus.options import CorpusOptions
-from quire.corpus.readers.expansion import open_stream
-from quire.corpus.readers.fields import kind_of_values, with_tokens
-from quire.corpus.readers.tables import table_schema
 from quire.errors import InvalidDocument, InvalidOption, QuireError, unknown_name
-from quire.formats.json_records import RecordProblem, parse_record, without_bom
-from quire.formats.lines import read_lines
-from quire.formats.list_columns import PER_TOKEN, TOKENS
-from quire.formats.list_values import is_list, is_number_list
-from quire.formats.unfit import require_unpacked
+from quire.formats.arrays import is_list, is_number_list
+from quire.formats.fields import TOOLS, kind_of_values
+from quire.formats.files import InputFile
+from quire.formats.tables import require_text
+from quire.formats.token_columns import PER_TOKEN, TOKENS, require_unpacked
 from quire.storage import RemotePath, each
-from quire.text.chat import TOOLS
 
-_TABLES = ("parquet", "arrow")
 _EMPTY, _INTEGER = "null", "int64"
 """The type of a column that holds nothing, and what it is taken for."""
-_SAMPLE = 100
-"""Lines in which a record is looked for that shows what columns there are."""
 
 
 def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[str, str]:
@@ -67,7 +58,7 @@ def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
     """Whether records that were not said to hold tokens do, and hold no text or conversation."""
     if options.pretokenized or options.messages_key is not None:
         return False
-    if any(file.kind not in _TABLES and not file.kind.startswith("jsonl") for file in files):
+    if any(file.format.is_plain_text for file in files):
         return False
     asked = replace(options, pretokenized=True, truncate_at=None, max_len=None)
     schemas = _schemas(files, asked)
@@ -82,10 +73,13 @@ def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
 
 def _schemas(files: Sequence[InputFile], options: CorpusOptions) -> dict[InputFile, pa.Schema]:
     """The schema of every table, the tokens under their usual name."""
-    tables = [file for file in files if file.kind in _TABLES]
-    in_stores = any(isinstance(file.path, RemotePath) for file in tables)
-    read = each(table_schema, tables, at_once=in_stores)
-    return {file: _renamed(schema, options) for file, schema in zip(tables, read, strict=True)}
+    in_stores = any(isinstance(file.path, RemotePath) for file in files)
+    read = each(lambda file: file.format.schema(file), files, at_once=in_stores)
+    return {
+        file: _renamed(schema, options)
+        for file, schema in zip(files, read, strict=True)
+        if schema is not None
+    }
 
 
 def _renamed(schema: pa.Schema, options: CorpusOptions) -> pa.Schema:
@@ -135,12 +129,8 @@ def _require_field(file: InputFile, schema: pa.Schema, options: CorpusOptions) -
             )
         if one not in schema.names:
             raise unknown_name(f"column of {file.path}", one, schema.names)
-    kind = schema.field(name).type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
-    if options.messages_key is None and not any(is_text(kind) for is_text in text):
-        raise InvalidDocument(f"{file.path}: column {name!r} holds {kind} but text is needed")
+    if options.messages_key is None:
+        require_text(file.path, schema, name)
 
 
 def _is_list_of(schema: pa.Schema | None, name: str) -> bool:
@@ -171,7 +161,7 @@ def _not_a_list(
 
 
 def _of_lines(file: InputFile, options: CorpusOptions) -> dict[str, str]:
-    if not file.kind.startswith("jsonl"):
+    if file.format.is_plain_text:
         raise InvalidOption(f"{file.path} is text, but tokens were asked for")
     empty: dict[str, str] = {}
     for record in _sample(file, options):
@@ -183,11 +173,7 @@ def _of_lines(file: InputFile, options: CorpusOptions) -> dict[str, str]:
 
 
 def _sample(file: InputFile, options: CorpusOptions) -> Iterator[Mapping[str, Any]]:
-    """The records of the first lines, those that can be read, the tokens under their usual name."""
-    with open_stream(file) as stream:
-        for line in islice(read_lines(stream, max_bytes=options.max_record_bytes), _SAMPLE):
-            with suppress(RecordProblem):
-                yield with_tokens(parse_record(without_bom(line.data or b"")), options)
+    return file.format.sample(file, fields_to_read(options, {}))
 
 
 def _require_same(

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from quire.corpus.output import DATA
-from quire.corpus.readers.batches import BadRecord
 from quire.corpus.shards import shard_name
 from quire.errors import QuireError, WorkerError
 from quire.files import sha256_of, whole_file
+from quire.formats.format import BadRecord
 from quire.ledger import Ledger
 from quire.seals import FORMAT_VERSION, checksum
 from quire.storage import AnyPath, RemotePath, each

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quire.corpus.encoding import FILE_SHIFT
-from quire.corpus.inputs import InputFile
 from quire.corpus.options import CorpusOptions
 from quire.corpus.shards import shard_schema
 from quire.dataset.supervision import supervised_by_labels
 from quire.documents import Documents
 from quire.errors import InvalidOption, OversizedDocument
+from quire.formats.files import InputFile
 from quire.gather import gather
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import make_plan, plan_documents

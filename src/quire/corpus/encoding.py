@@ -8,13 +8,14 @@ from typing import Any, Protocol, cast
 import numpy as np
 import pyarrow as pa
 
-from quire.corpus.inputs import InputFile
 from quire.corpus.options import CorpusOptions
-from quire.corpus.readers.batches import BadRecord, Batch, Conversation
 from quire.documents import Documents
 from quire.errors import InvalidDocument, QuireError
-from quire.formats.list_columns import TOKENS, documents_from_columns
-from quire.formats.list_values import is_number_list, list_lengths, list_values
+from quire.formats.arrays import is_number_list, list_lengths, list_values
+from quire.formats.fields import Conversation
+from quire.formats.files import InputFile
+from quire.formats.format import BadRecord, Batch
+from quire.formats.token_columns import TOKENS, documents_from_columns
 from quire.ledger import Ledger
 from quire.text import Encoded, Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.chat import conversation_encoder

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from quire.corpus.commits import Commit
 from quire.corpus.contents import require_fitting
 from quire.corpus.document_shard import DocumentShard
-from quire.corpus.inputs import InputFile
 from quire.corpus.options import CorpusOptions
 from quire.corpus.output import PLANS
 from quire.corpus.seeds import shard_seed
@@ -21,7 +20,8 @@ from quire.dataset.supervision import supervised_by_labels
 from quire.documents import Documents
 from quire.errors import InvalidOption
 from quire.files import sha256_of
-from quire.formats.list_columns import TOKENS
+from quire.formats.files import InputFile
+from quire.formats.token_columns import TOKENS
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import Plan, plan_documents
 from quire.plan.fragments import Fragments

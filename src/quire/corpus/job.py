@@ -13,14 +13,15 @@ from quire.corpus.contents import (
     whole_documents,
 )
 from quire.corpus.encoding import Encoder, make_encoder
-from quire.corpus.inputs import InputFile
+from quire.corpus.inputs import read_span
 from quire.corpus.options import CorpusOptions
 from quire.corpus.output import DATA, errors_of_writing
 from quire.corpus.partitions import Partition
-from quire.corpus.readers import BadRecord, Batch, read_span
 from quire.corpus.seeds import shard_seed
 from quire.corpus.shards import shard_name, write_shard
 from quire.errors import InvalidDocument
+from quire.formats.files import InputFile
+from quire.formats.format import BadRecord, Batch
 from quire.ledger import Ledger, Tally
 from quire.plan import register_strategy
 from quire.plan.strategies import RowNumbers

@@ -15,16 +15,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quire.corpus.encoding import make_encoder
-from quire.corpus.inputs import InputFile
+from quire.corpus.inputs import manifest_entry, read_span
 from quire.corpus.job import Progress, too_many_bad
 from quire.corpus.options import CorpusOptions
 from quire.corpus.partitions import make_partitions
 from quire.corpus.preparation import prepare
-from quire.corpus.readers import BadRecord, read_span
 from quire.corpus.tokenizer import tokenizer_fingerprint
 from quire.dataset.supervision import TrainedRuns
 from quire.documents import Documents
 from quire.files import leftovers_swept, whole_file
+from quire.formats.files import InputFile
+from quire.formats.format import BadRecord
 from quire.ledger import Ledger, Tally
 from quire.plan import PlanOptions
 from quire.plan.planner import Supervised
@@ -174,7 +175,7 @@ def _key(
     decisive = {k: v for k, v in options.to_dict().items() if k not in _NOT_DECISIVE}
     said = {
         "version": FORMAT_VERSION,
-        "inputs": [file.to_dict() for file in files],
+        "inputs": [manifest_entry(file) for file in files],
         "options": decisive,
         "tokenizer": tokenizer_fingerprint(named, loaded),
     }

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 import quire
 from quire.corpus.commits import Commit
-from quire.corpus.inputs import FINGERPRINT, InputFile
+from quire.corpus.inputs import FINGERPRINT, manifest_entry
 from quire.corpus.options import CorpusOptions
 from quire.errors import OutputError
 from quire.files import whole_file
+from quire.formats.files import InputFile
 from quire.ledger import Ledger
 from quire.packed.manifest import INDEXED, PACKED, in_current_form, read_json
 from quire.seals import FORMAT_VERSION
@@ -41,7 +42,7 @@ def make_header(
         "tokenizer": tokenizer,
         "columns": dict(columns),
         "fingerprint": FINGERPRINT,
-        "inputs": [file.to_dict() for file in files],
+        "inputs": [manifest_entry(file) for file in files],
     }
 
 

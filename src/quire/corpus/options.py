@@ -6,12 +6,12 @@ import datetime
 from dataclasses import asdict, dataclass
 
 from quire.errors import InvalidOption
-from quire.formats.list_columns import TOKENS
+from quire.formats.fields import TOOLS
+from quire.formats.token_columns import TOKENS
 from quire.options import Count, Positive, Seed, Size, validate
 from quire.plan import PlanOptions, keeps_order
 from quire.plan.options import Overlong
 from quire.text import EncodeOptions
-from quire.text.chat import TOOLS
 from quire.text.chat_date import as_chat_date
 from quire.text.option_words import words_of_packing
 

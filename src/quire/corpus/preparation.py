@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.corpus.columns import resolve_columns, shows_tokens
-from quire.corpus.inputs import InputFile, find_inputs
+from quire.corpus.inputs import find_inputs
 from quire.corpus.options import MEBIBYTE, CorpusOptions
 from quire.corpus.tokenizer import load_tokenizer, settled
+from quire.formats.files import InputFile
 from quire.storage import AnyPath, Named
 from quire.text import TokenizerLike
 

@@ -11,7 +11,6 @@ from quire.corpus.commits import Commit, finished, read_commits, require_standin
 from quire.corpus.encoding import make_encoder
 from quire.corpus.engines import Engine, choose_engine
 from quire.corpus.index import DocumentIndex, plan_name, write_plan
-from quire.corpus.inputs import as_list
 from quire.corpus.job import PartitionJob, Progress, Report, too_many_bad
 from quire.corpus.manifest import (
     make_header,
@@ -39,7 +38,8 @@ from quire.corpus.preparation import prepare
 from quire.corpus.result import PackResult
 from quire.corpus.tokenizer import chat_template_of, tokenizer_fingerprint
 from quire.errors import InvalidOption, WorkerError, unknown_name
-from quire.formats.list_columns import require_column_names
+from quire.formats.files import as_list
+from quire.formats.token_columns import require_column_names
 from quire.ledger import Ledger
 from quire.options import require_flag, require_integer
 from quire.packed.manifest import MANIFEST, read_manifest, write_json, write_manifest

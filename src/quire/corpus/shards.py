@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quire.files import whole_file
-from quire.formats.list_columns import TOKENS
+from quire.formats.token_columns import TOKENS
 from quire.storage import AnyPath
 
 _GROUP_PLACES = 1 << 22

@@ -11,10 +11,11 @@ from quire.dataset.records import ArrowColumns, Columns, require_name
 from quire.documents import Documents
 from quire.errors import InvalidDocument, InvalidOption
 from quire.formats.bad_records import BadRecords
-from quire.formats.list_columns import TOKENS
+from quire.formats.fields import TOOLS, without_nulls
+from quire.formats.token_columns import TOKENS
 from quire.ledger import Ledger, Tally
 from quire.progress import progress_bar
-from quire.text.chat import TOOLS, conversation_encoder, without_nulls
+from quire.text.chat import conversation_encoder
 from quire.text.chat_template import as_chat_tokenizer
 from quire.text.encoded import Encoded
 
@@ -36,6 +37,7 @@ def documents_from_messages(columns: Columns, source: PackSource) -> Documents:
     with progress_bar("rendering", len(conversations), show=source.progress) as advance:
         for number, messages in enumerate(conversations):
             try:
+                _require_utf8(messages, tools[number])
                 tokens, targets = encode(messages, tools[number])
             except InvalidDocument as error:
                 bad.add(number, str(error))
@@ -56,6 +58,12 @@ def _documents(tokens: Encoded, labels: Encoded, bad: BadRecords) -> Documents:
         numbers=np.flatnonzero(usable),
         ledger=bad.ledger() + Ledger(documents=Tally(input=empty, dropped={"empty": empty})),
     )
+
+
+def _require_utf8(*values: object) -> None:
+    for value in values:
+        if isinstance(value, UnicodeDecodeError):
+            raise InvalidDocument("is not UTF-8")
 
 
 def _tools(columns: Columns, name: str | None) -> list[Any]:

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quire.errors import InvalidDocument, InvalidOption, unknown_name
-from quire.formats.list_values import is_number_list, taken, taken_lists
-from quire.formats.sound_arrays import require_sound
+from quire.formats.arrays import as_objects, is_number_list, require_sound, taken, taken_lists
 
 if TYPE_CHECKING:
     import datasets
@@ -35,7 +34,7 @@ class Columns(Protocol):
         """All values of a column, as Arrow."""
 
     def values(self, name: str, first: int = 0, stop: int | None = None) -> list[Any]:
-        """Some values of a column, as Python objects; text that is not UTF-8 as bytes."""
+        """Some values of a column, as Python objects; for text that is not UTF-8, the error."""
 
 
 def as_columns(records: Records) -> Columns:
@@ -98,7 +97,7 @@ class ArrowColumns:
         return self._table[name] if self.names else _no_values()
 
     def values(self, name: str, first: int = 0, stop: int | None = None) -> list[Any]:
-        """Some values of a column, as Python objects; text that is not UTF-8 as bytes."""
+        """Some values of a column, as Python objects; for text that is not UTF-8, the error."""
         return as_objects(self.column(name)[first:stop])
 
 
@@ -125,23 +124,8 @@ class TakenColumns(ArrowColumns):
         return taken(whole, self._rows)
 
     def values(self, name: str, first: int = 0, stop: int | None = None) -> list[Any]:
-        """Some values of a column, as Python objects; text that is not UTF-8 as bytes."""
+        """Some values of a column, as Python objects; for text that is not UTF-8, the error."""
         return as_objects(taken(super().column(name), self._rows[first:stop]))
-
-
-def as_objects(part: pa.ChunkedArray) -> list[Any]:
-    """Values as Python objects; text that is not UTF-8 as bytes."""
-    try:
-        return cast(list[Any], part.to_pylist())
-    except UnicodeDecodeError:
-        return [_text_or_bytes(value) for value in part]
-
-
-def _text_or_bytes(value: pa.Scalar) -> object:
-    try:
-        return value.as_py()
-    except UnicodeDecodeError:
-        return value.as_buffer().to_pybytes()
 
 
 class DictColumns:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from quire.dataset.records import Packed, Records, is_hf_dataset
 from quire.documents import Documents
-from quire.formats.list_values import list_lengths, list_values
+from quire.formats.arrays import list_lengths, list_values
 from quire.gather import require_free
 from quire.options import validate
 from quire.plan import Plan

@@ -16,13 +16,17 @@ from quire.dataset.texts import text_batches
 from quire.documents import Documents
 from quire.errors import InvalidOption
 from quire.formats.bad_records import BadRecords
-from quire.formats.list_columns import TOKENS, documents_from_columns, require_column_names
-from quire.formats.unfit import WATCHED
+from quire.formats.fields import TOOLS
+from quire.formats.token_columns import (
+    TOKENS,
+    WATCHED,
+    documents_from_columns,
+    require_column_names,
+)
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.options import require_flags, require_integer
 from quire.progress import progress_bar
 from quire.text import EncodeOptions, TokenizerLike, as_tokenizer
-from quire.text.chat import TOOLS
 from quire.text.chat_date import as_chat_date, today
 from quire.text.encode import encode_contents, with_specials
 from quire.text.encoded import Encoded

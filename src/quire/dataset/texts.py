@@ -56,6 +56,6 @@ def _problem(value: object, feature: str) -> str | None:
         return lone and f"has half a surrogate pair at character {lone.start()} of its {feature}"
     if value is None:
         return f"has no {feature}"
-    if isinstance(value, bytes):
+    if isinstance(value, UnicodeDecodeError):
         return f"has a {feature} that is not UTF-8"
     return f"has a {feature} of type {type(value).__name__}, which is no text"

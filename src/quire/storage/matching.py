@@ -1,21 +1,33 @@
-"""Globs in a store, with the same meaning as on a disk."""
+"""Globs on the local disk and in stores, with the same meaning."""
 
 from __future__ import annotations
 
 import fnmatch
 import glob
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
 
 from quire.storage.remote import RemotePath
 
 
-def matching(pattern: RemotePath) -> tuple[RemotePath, list[RemotePath]]:
-    """The folder before the first wildcard, and the files that match.
+def matching(
+    pattern: Path | RemotePath,
+) -> tuple[Path, Sequence[Path]] | tuple[RemotePath, Sequence[RemotePath]]:
+    """The folder before the first wildcard, and the files that match, in any order.
 
-    ``*`` and ``?`` match within a name, ``**`` matches any number of folders, and a name that
-    starts with a dot is matched only by a pattern that does. Only folders that can match are
+    ``*`` and ``?`` match inside a name, ``**`` matches any number of folders, and a name that
+    begins with a dot is matched only by a pattern that does. Only folders that can match are
     listed.
     """
+    if isinstance(pattern, Path):
+        root = Path(*takewhile(lambda part: not glob.has_magic(part), pattern.parts))
+        names = glob.glob(str(pattern), recursive=True)  # noqa: PTH207 - absolute ones too
+        return root, [path for path in map(Path, names) if path.is_file()]
+    return _matching_in_store(pattern)
+
+
+def _matching_in_store(pattern: RemotePath) -> tuple[RemotePath, list[RemotePath]]:
     parts = pattern.inside.split("/")
     fixed = next(i for i, part in enumerate(parts) if glob.has_magic(part))
     root = RemotePath(pattern.location, "/".join(parts[:fixed]))

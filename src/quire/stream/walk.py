@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from quire.errors import InvalidOption, SourceChanged
 from quire.stream.records import Record
 from quire.stream.seeding import order_of
-from quire.stream.sources.shards import Shard, Shards
+from quire.stream.sources import Shard, Shards
 from quire.stream.state import State, read_count, read_fields
 
 

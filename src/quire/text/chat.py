@@ -14,8 +14,6 @@ from quire.text.tokenizer import CalledTokenizer
 from quire.text.turns import TurnForm, find_turns
 
 IGNORE = -100
-TOOLS = "tools"
-"""The column that holds the tools of a conversation, unless another is named."""
 
 Rendered: TypeAlias = tuple[str, Iterable[tuple[int, int]]]
 """The text, and (start, stop) of the assistant's turns in it."""
@@ -102,20 +100,6 @@ def _labelled(
         for token, (begin, end) in zip(ids, offsets, strict=True)
     ]
     return ids, labels
-
-
-def without_nulls(value: Any) -> Any:  # noqa: ANN401
-    """What Arrow made of messages or tools without the keys that it added.
-
-    All structs of a column have the same keys, so a tool call comes back with the arguments of
-    every other tool, as nulls, and the template would write them out.
-
-    >>> without_nulls([{"name": "add", "arguments": {"a": 2, "x": None}}])
-    [{'name': 'add', 'arguments': {'a': 2}}]
-    """
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _checked(messages: object) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 
 from quire.boundaries import starts_from_segment_ids
 from quire.errors import CorruptFile, InvalidOption, InvalidRow, missing_dependency
-from quire.formats.sound_arrays import require_sound
+from quire.formats.arrays import require_sound
 from quire.storage import AnyPath, RemotePath
 from quire.text import as_tokenizer
 from quire.view.rows import Decode, Rows

@@ -9,12 +9,11 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quire.corpus.inputs import find_inputs
+from quire.corpus.inputs import find_inputs, read_span
 from quire.corpus.options import CorpusOptions
-from quire.corpus.readers import Span, read_span
-from quire.corpus.readers.tables import table_schema
 from quire.dataset import pack_dataset
-from quire.formats.list_columns import documents_from_columns
+from quire.formats.format import Span
+from quire.formats.token_columns import documents_from_columns
 from quire.view.opening import open_rows
 from tests.fuzz.mutation import NUMBERS, mutated_bytes
 from tests.fuzz.target import Subject, Target, by_name
@@ -47,7 +46,7 @@ def _read_file(file: Path) -> str | None:
     """As text, and as tokens with a column beside them."""
     (found,) = find_inputs([file])
     span = Span(file=0, start=0, stop=None, first_record=0, size=found.size)
-    if not {"text", "input_ids", "labels"} <= set(table_schema(found).names):
+    if not {"text", "input_ids", "labels"} <= set(found.format.schema(found).names):
         return "no such column"
     bad = 0
     for batch in read_span(found, span, CorpusOptions(max_length=8), {}):

@@ -18,9 +18,9 @@ from quire.collate import DataCollatorForCausalLM
 from quire.compat.recipes import load_recipe
 from quire.compat.recipes.rendering import variables_used
 from quire.config import load_options
-from quire.corpus.inputs import find_inputs
+from quire.corpus.inputs import find_inputs, read_span
 from quire.corpus.options import CorpusOptions
-from quire.corpus.readers import Span, read_span
+from quire.formats.format import Span
 from quire.stream import StreamConfig
 from quire.text import ByteTokenizer
 from quire.text.tokenizer_file import load_tokenizer_file

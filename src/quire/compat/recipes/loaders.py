@@ -160,9 +160,9 @@ def load_dataset(
 
 
 def _texts(files: list[Path], feature: str) -> list[str]:
-    from quire.corpus.inputs import find_inputs
+    from quire.corpus.inputs import find_inputs, read_span
     from quire.corpus.options import MEBIBYTE, CorpusOptions
-    from quire.corpus.readers import Span, read_span
+    from quire.formats.format import Span
 
     options = CorpusOptions(max_length=1, text_key=feature, partition_size=256 * MEBIBYTE)
     texts: list[str] = []

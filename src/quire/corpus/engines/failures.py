@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.corpus.inputs import InputFile
 from quire.corpus.partitions import Partition
-from quire.corpus.readers.batches import Span
 from quire.errors import QuireError, WorkerError
+from quire.formats.files import InputFile
+from quire.formats.format import Span
 
 _SHOWN = 5
 
@@ -62,7 +62,7 @@ def positions(partition: Partition, files: Sequence[InputFile]) -> str:
 def _position(span: Span, file: InputFile) -> str:
     if span.stop is None or (span.start == 0 and span.stop == file.size):
         return f"all of {file.path}"
-    if file.kind == "jsonl":
+    if file.format.has_byte_positions:
         first = f"record {span.first_record}, byte {span.start}"
         return f"{file.path} from {first} to byte {span.stop}"
     return f"{file.path} from record {span.start} to {span.stop - 1}"

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 
 from quire.errors import InvalidOption
 from quire.storage import AnyPath, Named, RemotePath, as_path, matching
-from quire.text.chat import without_nulls
 
 Values: TypeAlias = dict[str, Any]
 """What a record holds under the requested keys; keys that it lacks are left out."""
@@ -58,8 +57,9 @@ def read_records(
     path: Path, kind: str, keys: Sequence[str], most_bytes: int
 ) -> Iterator[tuple[int, Values | None]]:
     """(number, values) of every record; None for one that is too large or cannot be read."""
-    if kind == "txt":
-        data = path.read_bytes()
+    if kind.partition(".")[0] == "txt":
+        with _open_decompressed(path, kind) as stream:
+            data = stream.read()
         yield 0, {keys[0]: text} if (text := _small_text(data, most_bytes)) is not None else None
     elif kind in ("parquet", "arrow"):
         number = 0
@@ -177,7 +177,7 @@ def _valid_rows(batch: pa.RecordBatch) -> list[Values]:
     rows = cast(list[Values], batch.to_pylist())
     structs = [field.name for field in batch.schema if "struct<" in str(field.type)]
     if structs:
-        rows = [{**row, **{name: without_nulls(row[name]) for name in structs}} for row in rows]
+        rows = [{**row, **{name: _without_nulls(row[name]) for name in structs}} for row in rows]
     return rows
 
 
@@ -189,7 +189,7 @@ def _has_long_text(row: Values, most_bytes: int) -> bool:
 def _json_records(
     path: Path, kind: str, keys: Sequence[str], most_bytes: int
 ) -> Iterator[tuple[int, Values | None]]:
-    with _open_lines(path, kind) as stream:
+    with _open_decompressed(path, kind) as stream:
         for number, line in enumerate(stream):
             text = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
             is_small = len(line) <= most_bytes + line.endswith(b"\n")
@@ -197,12 +197,19 @@ def _json_records(
                 yield number, _json_values(text, keys) if is_small else None
 
 
-def _open_lines(path: Path, kind: str) -> IO[bytes]:
-    if kind == "jsonl.gz":
+def _open_decompressed(path: Path, kind: str) -> IO[bytes]:
+    if kind.endswith(".gz"):
         return cast(IO[bytes], gzip.open(path))
-    if kind == "jsonl.zst":
+    if kind.endswith(".zst"):
         return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
     return path.open("rb")
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401
+    """Without the keys that Arrow adds: all structs of a column have the same."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _json_values(line: bytes, keys: Sequence[str]) -> Values | None:

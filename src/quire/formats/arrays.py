@@ -1,9 +1,10 @@
-"""The values of list columns, end to end in one array."""
+"""Arrow arrays: list columns as flat values, selected rows, and checks of untrusted data."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from os import cpu_count
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,17 +22,50 @@ _NUMBERS = (
     pa.types.is_integer,
     pa.types.is_floating,
     pa.types.is_boolean,
-    pa.types.is_null,  # what lists become that are all empty
+    pa.types.is_null,  # the type of lists that are all empty
 )
 
 
+_AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+
+
+def require_sound(data: pa.Table | pa.RecordBatch) -> None:
+    """Raise `pa.ArrowInvalid` if an offset of the data points outside of it.
+
+    Arrow trusts a file: a wrong offset ends the process, or reveals what else is in its memory.
+    Text is checked as bytes: text that is not UTF-8 is a fault of its record, not of the file.
+
+    >>> require_sound(pa.table({"text": ["a", "b"]}))
+    """
+    for column in data.columns:
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            chunk.validate()
+            as_bytes = _AS_BYTES.get(chunk.type)
+            (chunk if as_bytes is None else chunk.view(as_bytes)).validate(full=True)
+
+
+def as_objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Values as Python objects; for text that is not UTF-8, the `UnicodeDecodeError`."""
+    try:
+        return cast(list[Any], column.to_pylist())
+    except UnicodeDecodeError:
+        return [_object_or_error(value) for value in column]
+
+
+def _object_or_error(value: pa.Scalar) -> object:
+    try:
+        return value.as_py()
+    except UnicodeDecodeError as error:
+        return error
+
+
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values of this type are lists of whatever kind."""
+    """Whether values of this type are lists of any kind."""
     return any(is_one(kind) for is_one in _LISTS)
 
 
 def is_number_list(kind: pa.DataType) -> bool:
-    """Whether values of this type are lists of numbers, truth values included."""
+    """Whether values of this type are lists of numbers or booleans."""
     return is_list(kind) and any(is_number(kind.value_type) for is_number in _NUMBERS)
 
 
@@ -42,9 +76,9 @@ def list_lengths(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 
 
 def list_values(column: pa.ChunkedArray) -> pa.Array:
-    """All values end to end; where the column is one chunk without nulls, nothing is copied.
+    """All values end to end; nothing is copied if the column is one chunk without nulls.
 
-    `list_flatten` minds slices and nulls with content behind them; raw offsets do not.
+    `list_flatten` respects slices, and nulls that have content; raw offsets do not.
     """
     flat = pc.list_flatten(column)
     if pa.types.is_null(flat.type):
@@ -59,7 +93,7 @@ def list_values(column: pa.ChunkedArray) -> pa.Array:
 
 
 def taken_lists(column: pa.ChunkedArray, rows: npt.NDArray[np.int64]) -> pa.LargeListViewArray:
-    """The lists of these rows as views of the column's values; where it is one chunk, no copy.
+    """The lists of these rows as views of the column's values; no copy if it is one chunk.
 
     >>> taken_lists(pa.chunked_array([[[1, 2], None, [3]]]), np.array([2, 0, 1])).to_pylist()
     [[3], [1, 2], None]
@@ -76,9 +110,9 @@ def taken_lists(column: pa.ChunkedArray, rows: npt.NDArray[np.int64]) -> pa.Larg
 
 
 def taken(column: pa.ChunkedArray, rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
-    """The values of these rows: taken from each chunk at once, then put in order.
+    """The values of these rows: taken from each chunk, then put in order.
 
-    Arrow's own `take` joins all chunks first, which for some rows of a large file is all of it.
+    Arrow's own `take` joins all chunks first, which copies a large file for a few of its rows.
     """
     if column.num_chunks == 0:
         return column
@@ -97,7 +131,7 @@ def taken(column: pa.ChunkedArray, rows: npt.NDArray[np.int64]) -> pa.ChunkedArr
 
 
 def _joined(parts: list[npt.NDArray[np.generic]], kind: pa.DataType) -> pa.Array:
-    """Copied by several threads: most of the time goes into touching new memory."""
+    """The parts in one array, copied by several threads: most of the time is page faults."""
     ends = np.cumsum([len(part) for part in parts]).tolist()
     whole = np.empty(ends[-1], dtype=parts[0].dtype)
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from quire.formats.json_records import RecordProblem, parse_record
+from quire.formats.fields import RecordProblem
+from quire.formats.jsonl import parse_record
 
 
 @pytest.mark.parametrize(

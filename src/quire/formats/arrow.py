@@ -1,0 +1,222 @@
+"""Arrow files, in both of Arrow's forms: with a footer, and as a stream.
+
+pyarrow decompresses a record batch as a whole and does not report its size beforehand, so the few
+fields of the messages' FlatBuffers that state it are read here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from quire.errors import CorruptFile, InvalidState
+from quire.formats.arrays import is_list, require_sound
+from quire.formats.compression import Expansion, damage_as_corrupt_file
+from quire.formats.fields import Fields
+from quire.formats.files import InputFile
+from quire.formats.format import Batch, Format, Span
+from quire.formats.tables import (
+    TEXTS,
+    columns_to_read,
+    row_batches,
+    row_spans,
+    rows_within,
+    wanted_columns,
+    without_dictionaries,
+)
+from quire.storage import RemotePath
+
+Reader: TypeAlias = pa.RecordBatchFileReader | pa.RecordBatchStreamReader
+_MAGIC = b"ARROW1"
+
+
+class Arrow(Format):
+    """Records are rows; spans are made of record batches."""
+
+    name = "arrow"
+    unit = "row"
+
+    def read(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Batch]:
+        """The rows of a span."""
+        names = columns_to_read(fields, self.schema(file))
+        with _opened(file, names) as reader:
+            rows = _rows(reader, names, span, Expansion(file.path, file.size))
+            yield from row_batches(file, rows, span, fields)
+
+    def spans(self, file: InputFile, fields: Fields, limit: int) -> Iterator[Span]:
+        """Every record batch, or parts of one that is too large."""
+        return row_spans(file, _sizes(file, wanted_columns(fields)), limit)
+
+    def text_size(self, file: InputFile, fields: Fields) -> int:
+        """Bytes of the wanted columns."""
+        return sum(size for _, size in _sizes(file, wanted_columns(fields)))
+
+    def schema(self, file: InputFile) -> pa.Schema:
+        """The columns."""
+        with _opened(file) as reader:
+            _ = reader.schema.names  # in a damaged file they may not be text
+            return reader.schema
+
+
+FORMAT = Arrow()
+
+
+@contextmanager
+def _opened(file: InputFile, names: Sequence[str] = ()) -> Iterator[Reader]:
+    """The file, to read these columns; without names, to read its schema."""
+    file.require_unchanged()
+    with damage_as_corrupt_file(file.path, "cannot be read as arrow"), _source(file) as source:
+        with _reader(source, file.size) as reader:
+            if not names:
+                yield reader
+                return
+            places = [reader.schema.get_field_index(name) for name in names]
+        require_bounded_messages(source, Expansion(file.path, file.size), set(names))
+        with _reader(source, file.size, sorted(places)) as reader:
+            yield reader
+
+
+def _source(file: InputFile) -> pa.NativeFile:
+    if isinstance(file.path, RemotePath):
+        return file.path.arrow_file()
+    return pa.memory_map(str(file.path))
+
+
+def _reader(source: pa.NativeFile, size: int, places: Sequence[int] = ()) -> Reader:
+    source.seek(0)
+    has_footer = size >= len(_MAGIC) and source.read(len(_MAGIC)) == _MAGIC
+    source.seek(0)
+    options = pa.ipc.IpcReadOptions(included_fields=list(places) or None)
+    opened = pa.ipc.open_file if has_footer else pa.ipc.open_stream
+    return opened(source, options=options)
+
+
+def _sizes(file: InputFile, names: list[str]) -> list[tuple[int, int]]:
+    """(rows, bytes of the named columns) of each record batch."""
+    with _opened(file, names) as reader:
+        return [(b.num_rows, b.select(names).nbytes) for b in _record_batches(reader)]
+
+
+def _rows(
+    reader: Reader, names: list[str], span: Span, expansion: Expansion
+) -> Iterator[pa.RecordBatch]:
+    seen = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal seen
+        for batch in _record_batches(reader):
+            seen += batch.num_rows
+            yield batch.select(names)
+
+    for batch in rows_within(counted(), span):
+        yield from without_dictionaries(batch, expansion)
+    if seen < span.start:
+        raise InvalidState(f"{expansion.path} has {seen} rows, but {span.start} were read from it")
+
+
+def _record_batches(reader: Reader) -> Iterator[pa.RecordBatch]:
+    has_footer = isinstance(reader, pa.RecordBatchFileReader)
+    numbers = range(reader.num_record_batches) if has_footer else ()
+    for batch in map(reader.get_batch, numbers) if has_footer else reader:
+        require_sound(batch)
+        yield batch
+
+
+def require_bounded_messages(source: pa.NativeFile, expansion: Expansion, names: set[str]) -> None:
+    """Raise if the buffers of an Arrow file expand to more than text can; none is decompressed.
+
+    Columns that are not named are not counted where Arrow would not decompress them.
+    """
+    source.seek(0)  # a reader may have moved it
+    source.seek(8 if source.read(len(_MAGIC)) == _MAGIC else 0)
+    schema, expanded = None, 0
+    for message in pa.ipc.MessageReader.open_stream(source):
+        if message.type == "schema":
+            schema = pa.ipc.read_schema(message)
+        elif message.type in ("record batch", "dictionary"):
+            wanted = None if message.type == "dictionary" else _wanted(schema, names)
+            expanded += _expanded(message, wanted)
+            expansion.require(expanded)
+    source.seek(0)
+
+
+def _wanted(schema: pa.Schema | None, names: set[str]) -> list[bool] | None:
+    """For each buffer of a record batch, whether a named column has it; None: it is not known."""
+    wanted: list[bool] = []
+    for field in schema or ():
+        count = _num_buffers(field.type)
+        if count is None:
+            return None
+        wanted += [field.name in names] * count
+    return wanted
+
+
+def _num_buffers(kind: pa.DataType) -> int | None:
+    """How many buffers a column of this type has in a file; None where that varies."""
+    if pa.types.is_dictionary(kind):
+        return 2
+    plain = is_list(kind) or pa.types.is_struct(kind) or any(is_text(kind) for is_text in TEXTS)
+    if not plain and not pa.types.is_primitive(kind):
+        return None
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return None
+    inner = [_num_buffers(kind.field(number).type) for number in range(kind.num_fields)]
+    return None if None in inner else kind.num_buffers + sum(n for n in inner if n is not None)
+
+
+def _expanded(message: pa.Message, wanted: list[bool] | None) -> int:
+    """The bytes of a message's compressed buffers once they are decompressed."""
+    try:
+        data = _Flat(message.metadata.to_pybytes())
+        batch = data.child(data.root(), 2)
+        if message.type == "dictionary":
+            batch = data.child(batch, 1)
+        if not data.field(batch, 3):  # no compression: the file holds all of it
+            return 0
+        start = data.child(batch, 2)
+        spans = struct.iter_unpack("<qq", data.bytes_at(start + 4, 16 * data.number(start)))
+        body = memoryview(message.body or b"")
+        sizes = [
+            struct.unpack_from("<q", body, offset)[0] if length >= 8 else 0
+            for offset, length in spans
+        ]
+    except (struct.error, ValueError, IndexError) as error:
+        raise CorruptFile(f"an Arrow message is damaged: {error}") from error
+    if wanted is None or len(wanted) != len(sizes):
+        wanted = [True] * len(sizes)
+    return sum(max(0, size) for size, is_wanted in zip(sizes, wanted, strict=True) if is_wanted)
+
+
+class _Flat:
+    """A FlatBuffer, of which only a few fields are needed."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def number(self, place: int) -> int:
+        return int(struct.unpack_from("<i", self._data, place)[0])
+
+    def root(self) -> int:
+        return self.number(0)
+
+    def field(self, table: int, index: int) -> int:
+        """Where a field of a table is; 0 where it has none."""
+        vtable = table - self.number(table)
+        size, place = struct.unpack_from("<H", self._data, vtable)[0], 4 + 2 * index
+        offset = struct.unpack_from("<H", self._data, vtable + place)[0] if place < size else 0
+        return table + offset if offset else 0
+
+    def child(self, table: int, index: int) -> int:
+        """Where the table or vector that a field refers to is."""
+        place = self.field(table, index)
+        return place + self.number(place)
+
+    def bytes_at(self, place: int, size: int) -> bytes:
+        found = self._data[place : place + size]
+        if place < 0 or size < 0 or len(found) != size:
+            raise ValueError("a field leads outside of it")
+        return found

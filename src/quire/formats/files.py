@@ -1,0 +1,272 @@
+"""Finding input files: paths, globs, folders and saved datasets, in a reproducible order."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, BinaryIO
+
+from quire.errors import CorruptFile, InvalidOption, SourceChanged, StorageError
+from quire.formats import format_of, known_suffixes
+from quire.formats.compression import open_decompressed
+from quire.storage import AnyPath, Named, RemotePath, as_path, matching
+
+if TYPE_CHECKING:
+    from quire.formats.fields import Fields
+    from quire.formats.format import Batch, Format, Span
+
+_NOT_IN_FOLDERS = ".json"
+"""A folder of data often has a .json that describes it; such files must be named one by one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputFile:
+    """One file of documents."""
+
+    number: int
+    path: AnyPath
+    name: str
+    """Relative to what the user named, or to the folder that all inputs share."""
+    size: int
+    changed_at: int | None = None
+    """When set, a change of the modification time counts as a change of the file."""
+    fingerprint: str = ""
+    """Of its content, where the reader records one."""
+
+    @property
+    def format(self) -> Format:
+        """How it is read."""
+        found, _ = format_of(self.path.name)
+        if found is None:
+            raise _unknown_format(self.path, "inputs")
+        return found
+
+    @property
+    def compression(self) -> str | None:
+        """``gzip``, ``zstd`` or None."""
+        return format_of(self.path.name)[1]
+
+    @property
+    def kind(self) -> str:
+        """Format and compression, as manifests record them: ``jsonl.gz``."""
+        suffix = {None: "", "gzip": ".gz", "zstd": ".zst"}[self.compression]
+        return self.format.name + suffix
+
+    def open(self) -> BinaryIO:
+        """Its bytes, decompressed, if it has not changed."""
+        self.require_unchanged()
+        return open_decompressed(self.path, self.size, self.compression)
+
+    def read(self, span: Span, fields: Fields) -> Iterator[Batch]:
+        """The records of a span, or from a cursor on, in batches."""
+        yield from self.format.read(self, span, fields)
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
+        """Raise if the file is not what it was when it was found."""
+        try:
+            now = self.path.stat()
+        except StorageError:
+            raise
+        except OSError as error:
+            raise SourceChanged(f"{self.path} can no longer be read: {error.strerror}") from error
+        changed_at = None if self.changed_at is None else now.st_mtime_ns
+        if (now.st_size, changed_at) != (self.size, self.changed_at):
+            raise SourceChanged(
+                f"{self.path} changed during the run: it had {self.size} bytes and now has "
+                f"{now.st_size}; restore it, or start over with files that do not change"
+            )
+
+
+def find_files(named: Iterable[Named], *, option: str = "inputs") -> list[InputFile]:
+    """The files that paths, globs and folders name; ``option`` is their name in messages."""
+    return [
+        InputFile(number=number, path=path, name=name, size=path.stat().st_size)
+        for number, (path, name) in enumerate(find_paths(named, option=option))
+    ]
+
+
+def find_paths(
+    named: Iterable[Named],
+    *,
+    option: str = "inputs",
+    exclude: Callable[[AnyPath], bool] = lambda path: False,
+) -> list[tuple[AnyPath, str]]:
+    """(path, name) of every file that is named, in that order; in globs and folders by name.
+
+    A file that is named twice is an error. Globs ignore files that ``exclude`` selects.
+    """
+    found = [pair for one in as_list(named, option) for pair in _find(one, option, exclude)]
+    if not found:
+        raise InvalidOption(f"{option} is empty; name files, globs or folders")
+    seen: dict[object, AnyPath] = {}
+    for path, _ in found:
+        if format_of(path.name)[0] is None:
+            raise _unknown_format(path, option)
+        identity = _identity(path, option)
+        if identity in seen:
+            raise InvalidOption(
+                f"{option}: {path} and {seen[identity]} are the same file, whose documents would "
+                "be read twice; name it once"
+            )
+        seen[identity] = path
+    return _with_distinct_names(found)
+
+
+def as_list(named: Iterable[Named], option: str = "inputs") -> list[Named]:
+    """What was named, as a list; an iterator can be read only once."""
+    if isinstance(named, str | os.PathLike | RemotePath):
+        raise InvalidOption(f"{option} is one path, {as_path(named)}, but must be a list of paths")
+    if not isinstance(named, Iterable):
+        raise InvalidOption(f"{option} is {named!r} but must be a list of paths")
+    return list(named)
+
+
+def _unknown_format(path: AnyPath, option: str) -> InvalidOption:
+    return InvalidOption(
+        f"{option}: {path} has a suffix of no known format; known are {known_suffixes()}"
+    )
+
+
+def _identity(path: AnyPath, option: str) -> object:
+    if isinstance(path, RemotePath):
+        return str(path)
+    if not path.is_file():
+        raise InvalidOption(f"{option}: {path} is not a regular file")
+    return path.stat().st_dev, path.stat().st_ino
+
+
+def _with_distinct_names(found: list[tuple[AnyPath, str]]) -> list[tuple[AnyPath, str]]:
+    """The files, named relative to the folder that they share if two names would be the same."""
+    if len({name for _, name in found}) == len(found):
+        return found
+    whole = [_absolute(path).split("/") for path, _ in found]
+    local = [isinstance(path, Path) for path, _ in found]
+    # Next to local files, those of a store keep their URI.
+    shared = {
+        is_local: len(
+            _common_start([w for w, one in zip(whole, local, strict=True) if one == is_local])
+        )
+        for is_local in set(local)
+    }
+    if len(shared) == 2:
+        shared[False] = 0
+    return [
+        (path, "/".join(parts[shared[is_local] :]))
+        for (path, _), parts, is_local in zip(found, whole, local, strict=True)
+    ]
+
+
+def _absolute(path: AnyPath) -> str:
+    """The absolute path; links are not followed, as their targets may have any name."""
+    return str(path) if isinstance(path, RemotePath) else os.path.abspath(path)  # noqa: PTH100
+
+
+def _common_start(paths: Sequence[list[str]]) -> list[str]:
+    """The folders that all paths begin with."""
+    first, last = min(paths)[:-1], max(paths)[:-1]
+    pairs = zip(first, last, strict=False)
+    return [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+
+
+def _find(
+    named: Named, option: str, exclude: Callable[[AnyPath], bool]
+) -> list[tuple[AnyPath, str]]:
+    """(path, name) of every file that one argument names."""
+    path = as_path(named)
+    is_pattern = glob.has_magic(str(path))
+    try:
+        if path.is_dir():
+            return list(_in_folder(path, option))
+        if path.exists():
+            return [(path, path.name)]
+    except StorageError:
+        raise
+    except OSError as error:  # a name that no file can have, a folder that may not be read
+        if not is_pattern:
+            raise InvalidOption(
+                f"{option}: {named} cannot be looked up: {error.strerror}"
+            ) from error
+    if is_pattern:
+        return _matching(path, option, exclude)
+    if isinstance(path, RemotePath):
+        path.require_bucket()
+    raise InvalidOption(f"{option}: there is no file or folder {path}")
+
+
+def _matching(
+    pattern: AnyPath, option: str, exclude: Callable[[AnyPath], bool]
+) -> list[tuple[AnyPath, str]]:
+    root, found = matching(pattern)
+    files = {_name(path, root): path for path in found if not exclude(path)}
+    if not files:
+        raise InvalidOption(f"{option}: no file matches {str(pattern)!r}; correct the pattern")
+    return [(files[name], name) for name in sorted(files)]
+
+
+def _in_folder(folder: AnyPath, option: str) -> Iterator[tuple[AnyPath, str]]:
+    if (folder / "dataset_dict.json").is_file():
+        raise InvalidOption(
+            f"{option}: {folder} holds the splits of a dataset; name the folder of one"
+        )
+    if (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file():
+        yield from _saved_dataset(folder)
+        return
+    files = {_name(path, folder): path for path in _files_below(folder, option)}
+    visible = sorted(name for name in files if not _is_hidden(name))
+    known = [name for name in visible if _is_read_from_folders(name)]
+    suffixes = known_suffixes(without=_NOT_IN_FOLDERS)
+    if not known:
+        raise InvalidOption(f"{option}: {folder} holds no file that ends with {suffixes}")
+    if others := sorted(set(visible) - set(known)):
+        warnings.warn(
+            f"{folder}: {len(others)} of {len(visible)} files left unread "
+            f"({', '.join(others[:3])}); files that are read end with {suffixes}",
+            stacklevel=2,
+        )
+    yield from ((files[name], name) for name in known)
+
+
+def _is_read_from_folders(name: str) -> bool:
+    return format_of(name)[0] is not None and not name.lower().endswith(_NOT_IN_FOLDERS)
+
+
+def _files_below(folder: AnyPath, option: str) -> Iterator[AnyPath]:
+    if isinstance(folder, RemotePath):
+        yield from folder.files_below()
+        return
+    for path in folder.rglob("*"):
+        if path.is_symlink() and path.is_dir() and not _is_hidden(_name(path, folder)):
+            raise InvalidOption(
+                f"{option}: {path} is a link to a folder, which is not followed; name the folder "
+                "itself as well, or remove the link"
+            )
+        if path.is_file():
+            yield path
+
+
+def _saved_dataset(folder: AnyPath) -> Iterator[tuple[AnyPath, str]]:
+    """The Arrow files of `Dataset.save_to_disk`, in the order of its rows."""
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        names = [str(entry["filename"]) for entry in state["_data_files"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFile(f"{folder / 'state.json'} names no data files: {error!r}") from error
+    for name in names:
+        if PurePosixPath(name).name != name or not (folder / name).is_file():
+            raise CorruptFile(f"{folder / 'state.json'} names {name!r}, which is not in the folder")
+        yield folder / name, name
+
+
+def _name(path: AnyPath, root: AnyPath) -> str:
+    return path.relative_to(root).as_posix()  # type: ignore[arg-type] # of the same kind
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith((".", "_")) for part in name.split("/"))

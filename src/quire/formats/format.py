@@ -1,0 +1,170 @@
+"""What every format provides: the records of a file in batches, each with its position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from quire.formats.fields import Fields, RecordProblem, as_token_table
+
+if TYPE_CHECKING:
+    from quire.formats.files import InputFile
+
+_EXPANSION = 4
+"""How many times larger the text of a compressed file is assumed to be, before it is read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """A part of one input file; a cursor is a span without a ``stop``."""
+
+    file: int = 0
+    start: int = 0
+    """The first byte in files of lines; the first record in others."""
+    stop: int | None = None
+    """Where the next span starts; None: at the end of the file."""
+    first_record: int = 0
+    size: int = 0
+    """Bytes of text, as far as they are known before reading."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BadRecord:
+    """A record that cannot be packed: where it is and why, never what it contains."""
+
+    file: int
+    record: int
+    offset: int | None
+    """In bytes of decompressed text; None in tables."""
+    reason: str
+
+
+@dataclass(kw_only=True, slots=True)
+class Batch:
+    """Consecutive records of one file."""
+
+    file: int
+    records: list[int] = field(default_factory=list)
+    """The number of each good record in its file."""
+    values: list[Any] | pa.Table = field(default_factory=list)
+    """The text, the conversation or the token columns of each good record."""
+    num_bytes: int = 0
+    bad: list[BadRecord] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    """Where the record after each record starts, bad ones included; empty in formats whose
+    positions are record numbers."""
+
+    def in_order(self) -> Iterator[tuple[int, int, Any]]:
+        """(number, start of the next record, value or `BadRecord`) of every record."""
+        found = list(zip(self.records, self.values, strict=True))
+        if self.bad:
+            found += [(bad.record, bad) for bad in self.bad]
+            found.sort(key=lambda pair: pair[0])
+        ends = self.ends or [number + 1 for number, _ in found]
+        for (number, value), end in zip(found, ends, strict=True):
+            yield number, end, value
+
+
+class Record(NamedTuple):
+    """One record as a format reads it."""
+
+    number: int
+    end: int
+    """Where the next record starts."""
+    size: int
+    """Its bytes in the file."""
+    value: Mapping[str, Any] | RecordProblem | None
+    """None for a place without a record, such as a blank line; only its bytes count."""
+    offset: int | None = None
+    """Its first byte in the text."""
+
+
+class Format:
+    """How one kind of file is read; a subclass defines at least ``name`` and `read`."""
+
+    name: str
+    """Recorded in manifests."""
+    unit = "record"
+    """What messages call a record."""
+    is_compressible = False
+    """Whether such files may be compressed as a whole, such as ``.jsonl.gz``."""
+    has_byte_positions = False
+    """Whether spans count bytes of text; otherwise they count records."""
+    is_plain_text = False
+    """Whether files have no fields: neither messages nor tokens."""
+
+    def read(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Batch]:
+        """The records of a span; the batches depend only on the file and the fields."""
+        raise NotImplementedError
+
+    def spans(self, file: InputFile, fields: Fields, limit: int) -> Iterator[Span]:
+        """Spans of about ``limit`` bytes of text that cover the file; by default one."""
+        del limit
+        yield Span(file=file.number, size=self.text_size(file, fields))
+
+    def text_size(self, file: InputFile, fields: Fields) -> int:
+        """Bytes of text, as far as they are known without reading the file."""
+        del fields
+        return file.size if file.compression is None else _EXPANSION * file.size
+
+    def schema(self, file: InputFile) -> pa.Schema | None:
+        """The columns of the file, if the format declares them."""
+        return None
+
+    def sample(self, file: InputFile, fields: Fields) -> Iterator[Mapping[str, Any]]:
+        """The first records of a file without a schema."""
+        return iter(())
+
+
+def batched(file: InputFile, records: Iterable[Record], fields: Fields) -> Iterator[Batch]:
+    """Batches of ``fields.batch_bytes`` from single records; problems become bad records.
+
+    Records that precede an error are yielded before it is raised.
+    """
+    batch = Batch(file=file.number)
+    try:
+        for record in records:
+            if batch.num_bytes and batch.num_bytes + record.size > fields.batch_bytes:
+                yield _finished(batch, fields)
+                batch = Batch(file=file.number)
+            batch.num_bytes += record.size
+            _add(record, batch, fields)
+    except Exception:
+        if batch.ends:
+            yield _finished(batch, fields)
+        raise
+    yield _finished(batch, fields)
+
+
+def _add(record: Record, batch: Batch, fields: Fields) -> None:
+    if record.value is None:
+        return
+    batch.ends.append(record.end)
+    try:
+        if isinstance(record.value, RecordProblem):
+            raise record.value
+        batch.values.append(fields.of(record.value))
+        batch.records.append(record.number)
+    except RecordProblem as problem:
+        batch.bad.append(
+            BadRecord(
+                file=batch.file, record=record.number, offset=record.offset, reason=str(problem)
+            )
+        )
+
+
+def _finished(batch: Batch, fields: Fields) -> Batch:
+    """The batch, with token columns as Arrow; records that do not fit become bad ones."""
+    if not fields.token_columns:
+        return batch
+    table, fits = as_token_table(batch.values, fields.token_columns)
+    for record, one_fits in zip(batch.records, fits, strict=True):
+        if not one_fits:
+            reason = f"has numbers that are too large under {' or '.join(fields.token_columns)}"
+            batch.bad.append(BadRecord(file=batch.file, record=record, offset=None, reason=reason))
+    batch.records = [r for r, one_fits in zip(batch.records, fits, strict=True) if one_fits]
+    batch.values = table
+    return batch

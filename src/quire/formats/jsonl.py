@@ -1,0 +1,245 @@
+"""Files with one JSON object per line, plain or compressed. Only ``\\n`` ends a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain, islice, pairwise
+from typing import Any, BinaryIO, NamedTuple
+
+from quire.errors import InvalidState, SourceChanged
+from quire.formats.fields import Fields, RecordProblem
+from quire.formats.files import InputFile
+from quire.formats.format import Batch, Format, Record, Span, batched
+from quire.storage import AnyPath
+
+_BOM = b"\xef\xbb\xbf"
+_BLOCK = 1 << 22
+_SAMPLE = 100
+"""Lines in a sample."""
+
+
+class JsonLines(Format):
+    """A line's number is its record's number; blank lines are not records."""
+
+    name = "jsonl"
+    unit = "line"
+    is_compressible = True
+    has_byte_positions = True
+
+    def read(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Batch]:
+        """The objects of the lines that begin in the span."""
+        with file.open() as stream:
+            _seek(stream, file, span.start)
+            lines = read_lines(
+                stream,
+                max_bytes=fields.max_record_bytes,
+                start=span.start,
+                stop=span.stop,
+                first=span.first_record,
+            )
+            records = (_record(line, fields.max_record_bytes) for line in lines)
+            yield from batched(file, records, fields)
+
+    def spans(self, file: InputFile, fields: Fields, limit: int) -> Iterator[Span]:
+        """Spans of equal size that start with a line; only a file of several is read for that."""
+        if file.compression is not None:
+            yield from super().spans(file, fields, limit)
+            return
+        count = max(1, -(-file.size // limit))
+        targets = (file.size * part // count for part in range(1, count))
+        edges = chain([(0, 0)], line_starts(file.path, targets), [(file.size, 0)])
+        for (start, record), (stop, _) in pairwise(edges):
+            if start < stop or count == 1:
+                yield Span(
+                    file=file.number, start=start, stop=stop, first_record=record, size=stop - start
+                )
+
+    def sample(self, file: InputFile, fields: Fields) -> Iterator[Mapping[str, Any]]:
+        """The objects of the first lines, as far as they can be read."""
+        with file.open() as stream:
+            lines = read_lines(stream, max_bytes=fields.max_record_bytes)
+            for line in islice(lines, _SAMPLE):
+                with suppress(RecordProblem):
+                    yield fields.with_tokens(parse_record((line.data or b"").removeprefix(_BOM)))
+
+
+FORMAT = JsonLines()
+
+
+class Line(NamedTuple):
+    """One line and where it is."""
+
+    number: int
+    offset: int
+    """Where it starts, in bytes."""
+    size: int
+    """Its bytes in the file, line end included."""
+    data: bytes | None
+    """Its content, line end included; None if it is longer than the limit."""
+
+
+def read_lines(
+    stream: BinaryIO, *, max_bytes: int, start: int = 0, stop: int | None = None, first: int = 0
+) -> Iterator[Line]:
+    """The lines that begin before ``stop``; the stream is at byte ``start``, line ``first``.
+
+    A line over ``max_bytes`` is skipped without being held in memory.
+
+    >>> import io
+    >>> [line.data for line in read_lines(io.BytesIO(b"a\\r\\nlong\\nb"), max_bytes=3)]
+    [b'a\\r\\n', None, b'b']
+    """
+    number, offset = first, start
+    while stop is None or offset < stop:
+        data: bytes | None = stream.readline(max_bytes + 1)
+        if not data:
+            return
+        size = len(data)
+        if size > max_bytes and not data.endswith(b"\n"):
+            size, data = size + _rest_of_line(stream), None
+        yield Line(number, offset, size, data)
+        number, offset = number + 1, offset + size
+
+
+def _rest_of_line(stream: BinaryIO) -> int:
+    skipped = 0
+    while part := stream.readline(_BLOCK):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            break
+    return skipped
+
+
+def line_starts(path: AnyPath, targets: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(offset, line number) of the first line that starts at or after each ascending target.
+
+    Reads the file once, at the speed of the disk, up to the last target; without one, not at all.
+    """
+    targets = iter(targets)
+    first = next(targets, None)
+    if first is None:
+        return
+    offset = number = 0
+    with path.open("rb") as stream:
+        for target in chain([first], targets):
+            offset, number = _count_lines(stream, offset, number, target - 1)
+            line = stream.readline(_BLOCK) if offset < target else b""
+            while line:
+                offset += len(line)
+                if line.endswith(b"\n"):
+                    number += 1
+                    break
+                line = stream.readline(_BLOCK)
+            yield offset, number
+
+
+def _count_lines(stream: BinaryIO, offset: int, number: int, target: int) -> tuple[int, int]:
+    while offset < target and (block := stream.read(min(_BLOCK, target - offset))):
+        offset += len(block)
+        number += block.count(b"\n")
+    return offset, number
+
+
+def _seek(stream: BinaryIO, file: InputFile, start: int) -> None:
+    """Move to byte ``start`` of the text, where a line must begin."""
+    if not start:
+        return
+    if file.compression is None:
+        stream.seek(start - 1)
+    else:
+        _skip(stream, file, start - 1)
+    before = stream.read(1)
+    if not before and file.compression is not None:
+        raise SourceChanged(f"{file.path} ends before byte {start} of its text; restore it")
+    if before != b"\n" and (not before or stream.read(1)):  # the last line may have no \n
+        raise InvalidState(
+            f"{file.path}: no line ends at byte {start}, where reading should continue; use a "
+            "state as it was saved, with the same files"
+        )
+
+
+def _skip(stream: BinaryIO, file: InputFile, count: int) -> None:
+    """Read on to a position; a compressed file has no other way."""
+    while count:
+        block = stream.read(min(count, _BLOCK))
+        if not block:
+            raise SourceChanged(
+                f"{file.path} ends {count} bytes before the position of the cursor; restore it"
+            )
+        count -= len(block)
+
+
+def _record(line: Line, max_bytes: int) -> Record:
+    number, offset, size, data = line
+    value: Mapping[str, Any] | RecordProblem | None
+    if data is None:
+        value = RecordProblem(f"has {size} bytes, over {max_bytes}")
+    else:
+        data = data if offset else data.removeprefix(_BOM)
+        try:
+            value = parse_record(data) if data.strip() else None
+        except RecordProblem as problem:
+            value = problem
+    return Record(number=number, end=offset + size, size=size, value=value, offset=offset)
+
+
+def parse_record(data: bytes) -> dict[str, Any]:
+    """The object in a line of JSON.
+
+    Duplicate keys, numbers that JSON does not have, half a surrogate pair, unbounded nesting and
+    bytes that are not UTF-8 are problems; nothing is replaced.
+
+    >>> parse_record(b'{"text": "a"}')
+    {'text': 'a'}
+    >>> parse_record(b'{"text": "a", "text": "b"}')
+    Traceback (most recent call last):
+    quire.formats.fields.RecordProblem: has a key twice
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RecordProblem(f"is not UTF-8: {error.reason} at byte {error.start}") from None
+    try:
+        record = _DECODER.decode(text)
+    except RecursionError:
+        raise RecordProblem("is nested too deep") from None
+    except json.JSONDecodeError as error:
+        cut = "" if data.endswith(b"\n") else " and has no line end: the file may be cut off"
+        problem = error.msg.removesuffix(" at")  # some messages expect the place to follow
+        raise RecordProblem(f"is not JSON: {problem} at character {error.pos}{cut}") from None
+    except RecordProblem:
+        raise
+    except ValueError:  # Python's own limit, against numbers that take hours to read
+        raise RecordProblem("holds an integer of more digits than can be read") from None
+    if not isinstance(record, dict):
+        raise RecordProblem(f"is a JSON {_KINDS.get(type(record), 'value')}, not an object")
+    if b"\\ud" in data or b"\\uD" in data:
+        _require_whole_characters(record)
+    return record
+
+
+_KINDS = {list: "array", str: "string", int: "number", float: "number", bool: "boolean"}
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise RecordProblem("has a key twice")
+    return record
+
+
+def _no_constant(name: str) -> None:
+    raise RecordProblem(f"holds {name}, which JSON does not have")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_no_constant)
+
+
+def _require_whole_characters(record: object) -> None:
+    """Half a surrogate pair can come only from an escape, as the bytes were UTF-8."""
+    try:
+        json.dumps(record, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise RecordProblem("has half a surrogate pair, which is not a character") from None

@@ -1,0 +1,222 @@
+"""What parquet and Arrow files share: rows in batches of bounded size.
+
+A value that occurs once in a dictionary may be repeated a million times in a few bytes. Text that
+is read as dictionaries is therefore decoded in parts, after its size has been computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.errors import InvalidDocument
+from quire.formats.arrays import as_objects, is_list
+from quire.formats.compression import Expansion
+from quire.formats.fields import Conversation, Fields, without_nulls
+from quire.formats.files import InputFile
+from quire.formats.format import BadRecord, Batch, Span
+from quire.formats.token_columns import TOKENS, WATCHED, unfit_records
+from quire.storage import AnyPath
+
+PIECE_BYTES = 16 << 20
+"""Memory that decoded rows may take at once."""
+TEXTS = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
+
+
+def wanted_columns(fields: Fields) -> list[str]:
+    """The columns that are packed."""
+    if fields.token_columns:
+        return [fields.tokens_column if name == TOKENS else name for name in fields.token_columns]
+    return [fields.messages_column or fields.text_column]
+
+
+def columns_to_read(fields: Fields, schema: pa.Schema) -> list[str]:
+    """The columns that are packed, and those to check or to render, where the file has them."""
+    names = wanted_columns(fields)
+    optional: Sequence[str] = WATCHED if fields.token_columns else ()
+    if fields.messages_column is not None and fields.tools_column is not None:
+        optional = (fields.tools_column,)
+    return [*names, *(name for name in optional if name in schema.names and name not in names)]
+
+
+def require_text(path: AnyPath, schema: pa.Schema, name: str) -> None:
+    """Raise unless this column holds text."""
+    kind = schema.field(name).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+    if not any(is_text(kind) for is_text in text):
+        raise InvalidDocument(f"{path}: column {name!r} holds {kind} but text is needed")
+
+
+def row_spans(file: InputFile, chunks: Sequence[tuple[int, int]], limit: int) -> Iterator[Span]:
+    """A span per chunk of (rows, bytes), or several of equally many rows if it is too large."""
+    first = 0
+    for rows, size in chunks:
+        count = max(1, min(rows, -(-size // limit)))
+        edges = [first + rows * part // count for part in range(count + 1)]
+        for start, stop in pairwise(edges):
+            yield Span(
+                file=file.number, start=start, stop=stop, first_record=start, size=size // count
+            )
+        first += rows
+
+
+def rows_within(
+    batches: Iterable[pa.RecordBatch], span: Span, first: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a span, out of batches of which the first begins at row ``first``."""
+    for batch in batches:
+        if span.stop is not None and first >= span.stop:
+            return
+        low = max(0, span.start - first)
+        high = batch.num_rows if span.stop is None else min(batch.num_rows, span.stop - first)
+        if low < high:
+            yield batch.slice(low, high - low)
+        first += batch.num_rows
+
+
+def row_batches(
+    file: InputFile, rows: Iterable[pa.RecordBatch], span: Span, fields: Fields
+) -> Iterator[Batch]:
+    """Batches of ``fields.batch_bytes`` from the rows of a span."""
+    names = wanted_columns(fields)
+    record = span.start
+    for part in rows:
+        # Batches, and with them shards, do not depend on columns that are only checked.
+        size = max(1, fields.batch_bytes * part.num_rows // max(1, part.select(names).nbytes))
+        for first in range(0, part.num_rows, size):
+            piece = part.slice(first, size)
+            if fields.token_columns:
+                yield _token_batch(file, piece, record + first, fields)
+            else:
+                yield _value_batch(file, piece, record + first, fields)
+        record += part.num_rows
+
+
+def _token_batch(file: InputFile, rows: pa.RecordBatch, first: int, fields: Fields) -> Batch:
+    unfit = unfit_records(rows)
+    rows = rows.select(wanted_columns(fields)).rename_columns(list(fields.token_columns))
+    good = [row for row in range(rows.num_rows) if row not in unfit]
+    return Batch(
+        file=file.number,
+        num_bytes=rows.nbytes,
+        records=[first + row for row in good],
+        values=pa.Table.from_batches([rows.take(pa.array(good, pa.int64())) if unfit else rows]),
+        bad=[_bad(file, first + row, unfit[row]) for row in unfit],
+    )
+
+
+def _value_batch(file: InputFile, rows: pa.RecordBatch, first: int, fields: Fields) -> Batch:
+    """Texts or conversations."""
+    (name,) = wanted_columns(fields)
+    has_tools = fields.messages_column is not None and fields.tools_column in rows.schema.names
+    tools = as_objects(rows.column(fields.tools_column)) if has_tools else [None] * rows.num_rows
+    batch = Batch(file=file.number, num_bytes=rows.select([name]).nbytes)
+    values = zip(as_objects(rows.column(name)), tools, strict=True)
+    for record, (value, tool) in enumerate(values, first):
+        problem = _problem(value, tool, name, fields.max_record_bytes)
+        if problem is not None:
+            batch.bad.append(_bad(file, record, problem))
+            continue
+        batch.records.append(record)
+        if fields.messages_column is None:
+            batch.values.append(value)
+        else:
+            batch.values.append(Conversation(without_nulls(value), without_nulls(tool)))
+    return batch
+
+
+def _problem(value: object, tools: object, name: str, max_bytes: int) -> str | None:
+    if value is None:
+        return f"has null under {name!r}"
+    for one in (value, tools):
+        if isinstance(one, UnicodeDecodeError):
+            return f"is not UTF-8: {one.reason}"
+    if isinstance(value, str):
+        size = len(value) if value.isascii() else len(value.encode("utf-8"))
+        if size > max_bytes:
+            return f"has {size} bytes, over {max_bytes}"
+    return None
+
+
+def _bad(file: InputFile, record: int, reason: str) -> BadRecord:
+    return BadRecord(file=file.number, record=record, offset=None, reason=reason)
+
+
+def without_dictionaries(
+    batch: pa.RecordBatch, expansion: Expansion, piece: int = PIECE_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """The batch with dictionaries decoded, in parts of about ``piece`` bytes, or of one row.
+
+    >>> text = pa.array(["ab", "ab", "c"]).dictionary_encode()
+    >>> batch = pa.RecordBatch.from_pydict({"text": text})
+    >>> parts = without_dictionaries(batch, Expansion("a.parquet", 100), piece=4)
+    >>> [part["text"].to_pylist() for part in parts]
+    [['ab', 'ab'], ['c']]
+    """
+    schema = pa.schema([field.with_type(_plain(field.type)) for field in batch.schema])
+    if schema.equals(batch.schema):
+        expansion.add(batch.nbytes)
+        yield batch
+        return
+    ends = np.cumsum(sum((_sizes(column) for column in batch.columns), np.int64(0)))
+    first = 0
+    while first < batch.num_rows:
+        before = int(ends[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + piece, side="right")))
+        expansion.add(int(ends[stop - 1]) - before)
+        columns = [_decoded(c.slice(first, stop - first)) for c in batch.columns]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        first = stop
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type without dictionaries, as far as Arrow can cast to it."""
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    return kind
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary_decode()
+    kind = _plain(column.type)
+    return column if kind.equals(column.type) else column.cast(kind)
+
+
+def _sizes(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Bytes of every value once it is decoded."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        sizes = _sizes(column.dictionary)
+        places = pc.fill_null(column.indices, 0).to_numpy(zero_copy_only=False)
+        found = sizes[places] if len(sizes) else np.zeros(len(column), np.int64)
+        return np.asarray(np.where(column.is_valid().to_numpy(zero_copy_only=False), found, 0))
+    if is_list(kind):
+        ends = np.append(0, np.cumsum(_sizes(pc.list_flatten(column))))
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+        stops = np.cumsum(lengths, dtype=np.int64)
+        return np.asarray(ends[stops] - ends[stops - lengths])
+    if pa.types.is_struct(kind):
+        return sum((_sizes(child) for child in column.flatten()), np.zeros(len(column), np.int64))
+    if any(is_text(kind) for is_text in TEXTS):
+        lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+        return np.asarray(lengths, dtype=np.int64)
+    return np.full(len(column), -(-column.nbytes // max(1, len(column))), np.int64)
