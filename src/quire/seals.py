@@ -1,7 +1,7 @@
-"""The one format version of everything quire saves, and the seal around saved states.
+"""The format version of everything that quire saves, and the seal of saved states.
 
-A state is plain JSON with a format, a version and a checksum, and is read without trust. Manifests
-and plan files keep their version elsewhere, and read it with the same two functions.
+A state is JSON with a format, a version and a checksum, all of which are checked when it is read.
+Manifests and plan files store their version elsewhere, and read it with the same two functions.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, TypeAlias
 from quire.errors import InvalidState, QuireError
 
 FORMAT_VERSION = 3
-"""Of every manifest, state, commit, plan file and cache that quire writes.
+"""The version of every manifest, state, commit, plan file and cache that quire writes.
 
 Raise it when any of them changes after a release, and give the kinds that changed a migration from
 the version before; a kind without one reads the earlier versions as they are. 0.1.0 wrote states of
-version 2, and manifests and plan files of version 1. Caches are made again instead.
+version 2, and manifests and plan files of version 1. Caches of other versions are rebuilt.
 """
 Content: TypeAlias = dict[str, Any]
 Migrations: TypeAlias = Mapping[int, Callable[[Content], Content]]
-"""By version: how the content of that version becomes that of the next one."""
+"""By version: a function that turns content of that version into the next one."""
 
 
 def read_version(what: str, version: object, error: type[QuireError] = InvalidState) -> int:
@@ -44,7 +44,7 @@ def read_version(what: str, version: object, error: type[QuireError] = InvalidSt
 
 
 def migrated(content: Content, version: int, migrations: Migrations) -> Content:
-    """The content of an earlier version as today's version has it."""
+    """The content of an earlier version in the form of the current one."""
     for number in range(version, FORMAT_VERSION):
         if number in migrations:
             content = migrations[number](content)
@@ -53,7 +53,7 @@ def migrated(content: Content, version: int, migrations: Migrations) -> Content:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seal:
-    """What tells states of one kind from others, and from damaged ones.
+    """The format, version and checksum that identify states of one kind.
 
     >>> seal = Seal(format="quire.example", owner="an example")
     >>> seal.opened(seal.sealed({"step": 3}))["step"]
@@ -65,13 +65,13 @@ class Seal:
 
     format: str
     owner: str
-    """Whose states they are, for messages."""
+    """What has these states, for error messages."""
     migrations: Migrations = field(default_factory=dict)
     first: int = 1
     """The first version with a format and a checksum; earlier ones may lack both."""
 
     def sealed(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The body with format, version and checksum; those that it brings are kept."""
+        """The body with format, version and checksum; a format and version in the body are kept."""
         state = {"format": self.format, "version": FORMAT_VERSION, **body}
         return {**state, "checksum": checksum(state)}
 
@@ -80,7 +80,7 @@ class Seal:
         return {name: state[name] for name in state if name not in _SEAL}
 
     def opened(self, state: object) -> dict[str, Any]:
-        """The state with its seal in the form of today, if it is whole and not of a newer quire."""
+        """The state in its current form, if it is undamaged and not from a newer quire."""
         if not isinstance(state, Mapping):
             raise InvalidState(
                 f"this is not a state of {self.owner}: a state is a dict, "
@@ -115,12 +115,12 @@ def checksum(plain: Mapping[str, Any]) -> str:
 
 
 def canonical(plain: Mapping[str, Any]) -> str:
-    """The one JSON text of some content."""
+    """The canonical JSON of some content."""
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def require_checksum(state: Mapping[str, Any]) -> None:
-    """Raise unless the content is what the checksum was made of."""
+    """Raise unless the checksum matches the content."""
     actual = checksum({key: value for key, value in state.items() if key != "checksum"})
     if state.get("checksum") != actual:
         raise InvalidState(

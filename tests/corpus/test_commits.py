@@ -14,7 +14,7 @@ from quire.corpus.commits import (
     Commit,
     finished,
     read_commits,
-    require_standing,
+    require_present,
     write_commit,
 )
 from quire.errors import WorkerError
@@ -228,14 +228,14 @@ def test_a_commit_under_another_name_is_taken_away(out):
 
 def test_shards_that_stand_are_all_there(out, remote):
     for place in (out, remote):
-        require_standing(committed(place, commit_of(), commit_of(piece=1)), place)
-        require_standing([], place)
+        require_present(committed(place, commit_of(), commit_of(piece=1)), place)
+        require_present([], place)
 
 
 def test_a_store_is_asked_for_all_shards_at_once(remote, monkeypatch):
     commits = committed(remote, commit_of(), commit_of(piece=1))
     monkeypatch.setattr(RemotePath, "stat", None)
-    require_standing(commits, remote)
+    require_present(commits, remote)
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -245,11 +245,11 @@ def test_shards_that_this_process_does_not_see_are_an_error(out, remote, stored)
     (place / commits[1].file).unlink()
     put(place / commits[2].file, b"row")
     with pytest.raises(WorkerError) as raised:
-        require_standing(commits, place)
+        require_present(commits, place)
     assert str(raised.value) == (
-        f"of 3 shards that were committed, 2 are not in {place}, first "
+        f"2 of 3 committed shards are not in {place}, first "
         "data/shard-00001-000.parquet\n"
-        "all workers must see it at the same place; put it where they do"
+        "choose an output that all workers see under the same path"
     )
 
 

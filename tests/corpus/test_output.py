@@ -12,14 +12,14 @@ import pytest
 
 from quire.corpus.output import (
     clear_work,
-    errors_of_writing,
-    leave_no_beginning,
+    discard_empty_run,
     opened_output,
     require_apart,
+    require_complete,
     require_no_shards,
-    require_whole,
     sweep,
     sweep_plans,
+    write_errors,
 )
 from quire.errors import InvalidOption, OutputError, StorageError
 from quire.storage import as_path
@@ -82,25 +82,23 @@ def test_a_folder_that_was_there_empty_stays(tmp_path):
         (
             ["manifest.json"],
             False,
-            "{} holds a packed dataset already; continue an unfinished run with resume, or choose "
+            "{} already holds a packed dataset; continue an unfinished run with resume, or choose "
             "a new output",
         ),
         (
             ["manifest.json", ".quire/run.json"],
             False,
-            "{} holds something already; continue an unfinished run with resume, or choose a new "
-            "output",
+            "{} is not empty; continue an unfinished run with resume, or choose a new output",
         ),
         (
             ["a.txt"],
             False,
-            "{} holds something already; continue an unfinished run with resume, or choose a new "
-            "output",
+            "{} is not empty; continue an unfinished run with resume, or choose a new output",
         ),
         (
             ["d", "c", "b", "a"],
             True,
-            "{} holds files (a, b, c) but no run of quire's to resume; choose a new output",
+            "{} holds files (a, b, c) but no run of quire to resume; choose a new output",
         ),
     ],
 )
@@ -139,25 +137,25 @@ def test_39_errors_of_the_disk_say_what_to_do():
         (OSError(errno.ENOSPC, "No space left"), "No space left"),
         (OSError("torn"), "torn"),
     ]:
-        with pytest.raises(OutputError) as raised, errors_of_writing(Path("out")):
+        with pytest.raises(OutputError) as raised, write_errors(Path("out")):
             raise error
         assert str(raised.value) == (
-            f"out cannot be written: {words}; what is committed stays: mend the cause, then resume"
+            f"out cannot be written: {words}; committed shards are kept: fix the cause, then resume"
         )
         assert raised.value.__cause__ is error
 
 
 def test_39_errors_of_a_store_say_what_to_do():
     """Fault 39."""
-    with pytest.raises(OutputError) as raised, errors_of_writing(as_path("memory://a/out")):
+    with pytest.raises(OutputError) as raised, write_errors(as_path("memory://a/out")):
         raise StorageError("memory://a/out: the store failed\nlook at it")
     assert str(raised.value) == (
-        "memory://a/out: the store failed; what is committed stays\nlook at it; to continue, resume"
+        "memory://a/out: the store failed; committed shards are kept\nlook at it; then resume"
     )
 
 
 def test_other_errors_come_through_as_they_are():
-    with pytest.raises(ValueError, match="broken"), errors_of_writing(Path("out")):
+    with pytest.raises(ValueError, match="broken"), write_errors(Path("out")):
         raise ValueError("broken")
 
 
@@ -170,10 +168,12 @@ def test_an_output_inside_an_input_is_refused(tmp_path):
     with pytest.raises(InvalidOption) as raised:
         require_apart([tmp_path / "elsewhere", tmp_path / "corpus"], tmp_path / "corpus" / "out")
     assert str(raised.value) == (
-        f"the output {tmp_path / 'corpus' / 'out'} lies inside the input {tmp_path / 'corpus'}; "
-        "move it out"
+        f"the output {tmp_path / 'corpus' / 'out'} is inside the input {tmp_path / 'corpus'}; "
+        "choose another"
     )
-    with pytest.raises(InvalidOption, match="lies inside the input memory://a/corpus; move it out"):
+    with pytest.raises(
+        InvalidOption, match="is inside the input memory://a/corpus; choose another"
+    ):
         require_apart(["memory://a/corpus"], as_path("memory://a/corpus/out"))
 
 
@@ -198,25 +198,25 @@ def test_shards_of_which_nothing_says_how_they_were_packed_are_refused(out):
         require_no_shards(out)
     assert str(raised.value) == (
         f"{out}/data holds files (a, b, c) but .quire/run.json, which says how they were packed, "
-        "is gone; choose a new output"
+        "is missing; choose a new output"
     )
 
 
 def test_a_run_without_a_shard_leaves_nothing_and_one_with_a_shard_all(tmp_path):
     put(tmp_path / ".quire" / "run.json")
     put(tmp_path / "data" / "a.parquet")
-    leave_no_beginning(tmp_path)
+    discard_empty_run(tmp_path)
     assert files(tmp_path) == [".quire/run.json", "data/a.parquet"]
     (tmp_path / "data" / "a.parquet").unlink()
     put(tmp_path / "data" / ".a.parquet.1.tmp")  # by a worker that was stopped
-    leave_no_beginning(tmp_path)
+    discard_empty_run(tmp_path)
     assert files(tmp_path) == []
     assert not (tmp_path / "data").exists()
 
 
 def test_in_a_store_a_run_without_a_shard_stays(remote):
     put(remote / ".quire" / "run.json")
-    leave_no_beginning(remote)
+    discard_empty_run(remote)
     assert files(remote) == [".quire/run.json"]
 
 
@@ -230,20 +230,20 @@ WHOLE = {
 
 
 def test_an_output_is_whole_when_every_file_has_the_size_that_the_manifest_says(out):
-    require_whole(out, {"shards": []})
+    require_complete(out, {"shards": []})
     put(out / "data" / "a.parquet", b"abc")
-    require_whole(out, {"shards": WHOLE["shards"]})
+    require_complete(out, {"shards": WHOLE["shards"]})
     put(out / "plans" / "b.arrow", b"ab")
-    require_whole(out, WHOLE)
+    require_complete(out, WHOLE)
 
 
 @pytest.mark.parametrize(
     ("data", "plan", "words"),
     [
         (b"ab", b"ab", "data/a.parquet has 2 bytes and the manifest says 3 bytes"),
-        (None, b"ab", "data/a.parquet is gone and the manifest says 3 bytes"),
+        (None, b"ab", "data/a.parquet is missing and the manifest says 3 bytes"),
         (b"abc", b"", "plans/b.arrow has 0 bytes and the manifest says 2 bytes"),
-        (b"abc", None, "plans/b.arrow is gone and the manifest says 2 bytes"),
+        (b"abc", None, "plans/b.arrow is missing and the manifest says 2 bytes"),
     ],
 )
 def test_an_output_of_which_a_file_is_gone_or_cut_is_not_whole(out, data, plan, words):
@@ -251,23 +251,23 @@ def test_an_output_of_which_a_file_is_gone_or_cut_is_not_whole(out, data, plan, 
         if content is not None:
             put(out / name, content)
     with pytest.raises(OutputError) as raised:
-        require_whole(out, WHOLE)
+        require_complete(out, WHOLE)
     assert str(raised.value) == (
-        f"{out} was complete, but {words}; put it back, or remove the output and pack again"
+        f"{out} was complete, but {words}; restore it, or remove the output and pack again"
     )
 
 
 def test_an_output_whose_list_of_bad_records_is_gone_is_not_whole(out):
     manifest = {"shards": [], "bad_records": {"count": 2, "file": "bad_records.jsonl"}}
     with pytest.raises(OutputError) as raised:
-        require_whole(out, manifest)
+        require_complete(out, manifest)
     assert str(raised.value) == (
-        f"{out} was complete, but bad_records.jsonl, which lists 2 records that were left out, is "
-        "gone; put it back, or remove the output and pack again"
+        f"{out} was complete, but bad_records.jsonl, the list of skipped records, is "
+        "missing; restore it, or remove the output and pack again"
     )
     put(out / "bad_records.jsonl")
-    require_whole(out, manifest)
-    require_whole(out, {"shards": [], "bad_records": {"count": 0}})
+    require_complete(out, manifest)
+    require_complete(out, {"shards": [], "bad_records": {"count": 0}})
 
 
 # What is taken away

@@ -192,13 +192,13 @@ def test_a_complete_output_is_left_alone_by_resume_and_refused_without(tmp_path)
     before = hashes(tmp_path / "out")
     again = pack(path, tmp_path / "out", resume=True)
     assert again.was_complete
-    with pytest.raises(OutputError, match="holds a packed dataset already"):
+    with pytest.raises(OutputError, match="already holds a packed dataset"):
         pack(path, tmp_path / "out")
     assert hashes(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize("index_only", [False, True])
-@pytest.mark.parametrize("change", ["is gone", r"has \d+ bytes"])
+@pytest.mark.parametrize("change", ["is missing", r"has \d+ bytes"])
 def test_a_complete_output_of_which_a_file_was_lost_is_not_called_complete(
     tmp_path, index_only, change
 ):
@@ -206,7 +206,7 @@ def test_a_complete_output_of_which_a_file_was_lost_is_not_called_complete(
     pack(path, out, index_only=index_only)
     for file in (p for p in out.rglob("*") if p.suffix in (".parquet", ".arrow")):
         data = file.read_bytes()
-        if change == "is gone":
+        if change == "is missing":
             file.unlink()
         else:
             file.write_bytes(data[:-1])
@@ -297,7 +297,7 @@ def test_shards_of_which_nothing_says_how_they_were_packed_are_not_resumed(tmp_p
     _begun(path, tmp_path / "out")
     (tmp_path / "out" / ".quire" / "run.json").unlink()
     before = hashes(tmp_path / "out")
-    with pytest.raises(OutputError, match=r"shard-00000-000.*run\.json.* is gone; choose a new"):
+    with pytest.raises(OutputError, match=r"shard-00000-000.*run\.json.* is missing; choose a new"):
         pack(path, tmp_path / "out", partition_size=900, resume=True)
     assert hashes(tmp_path / "out") == before
 
@@ -305,14 +305,14 @@ def test_shards_of_which_nothing_says_how_they_were_packed_are_not_resumed(tmp_p
 def test_resume_refuses_a_folder_of_other_things(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("dear to somebody")
-    with pytest.raises(OutputError, match=r"thesis.tex.*no run of quire's to resume"):
+    with pytest.raises(OutputError, match=r"thesis.tex.*no run of quire to resume"):
         pack(jsonl(tmp_path / "a.jsonl", ["a"]), tmp_path / "out", resume=True)
     assert sorted(hashes(tmp_path / "out")) == ["thesis.tex"]
 
 
 def test_an_output_inside_its_input_is_refused(tmp_path):
     jsonl(tmp_path / "a.jsonl", ["a"])
-    with pytest.raises(InvalidOption, match="lies inside the input"):
+    with pytest.raises(InvalidOption, match="is inside the input"):
         pack(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

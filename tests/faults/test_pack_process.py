@@ -369,7 +369,7 @@ os.open = refuse
     places = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
     done = run(*arguments(corpus, tmp_path / "out", "--workers", 2), PYTHONPATH=places)
     assert done.returncode == 2
-    assert "out cannot be written: Input/output error; what is committed stays" in done.stderr
+    assert "out cannot be written: Input/output error; committed shards are kept" in done.stderr
     assert "Traceback" not in done.stderr
 
 

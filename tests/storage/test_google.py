@@ -72,7 +72,7 @@ def test_an_output_in_googles_store_is_that_of_a_disk(port, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         pack(corpus, out, on_progress=stop, **options)
-    with pytest.raises(OutputError, match="holds something already"):
+    with pytest.raises(OutputError, match="is not empty"):
         pack(corpus, out, **options)
     pack(corpus, out, resume=True, **options)
     assert objects(out) == files(tmp_path / "out")

@@ -1,4 +1,4 @@
-"""What is known of a shard that stands: one small file each, until the manifest holds them all."""
+"""Commits: one small file for each finished shard, until the manifest lists them all."""
 
 from __future__ import annotations
 
@@ -19,50 +19,49 @@ from quire.storage import AnyPath, RemotePath, each
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Commit:
-    """One shard: where it comes from, what it holds."""
+    """One finished shard: its origin and its content."""
 
     run: str
-    """The terms under which it was packed, as `PartitionJob.run`."""
+    """The run that wrote it, as in `PartitionJob.run`."""
     partition: int
     piece: int
     last: bool
-    """Whether the partition ends with it."""
+    """Whether it is the last shard of its partition."""
     sha256: str
     size: int
     rows: int
-    """Records: packed rows, or documents where the plan stands apart."""
+    """Records: packed rows, or documents if the output is index-only."""
     tokens: int
     ledger: Ledger
     bad: tuple[BadRecord, ...]
 
     @property
     def name(self) -> str:
-        """The shard's name."""
+        """The shard's file name."""
         return shard_name(self.partition, self.piece)
 
     @property
     def file(self) -> str:
-        """Where in the output it stands."""
+        """The shard's path relative to the output."""
         return f"{DATA}/{self.name}"
 
 
 def write_commit(folder: AnyPath, commit: Commit) -> None:
-    """Put the commit beside the others; the shard must stand already."""
+    """Write a commit; its shard must be complete."""
     plain = asdict(commit) | {"ledger": commit.ledger.to_dict(), "version": FORMAT_VERSION}
-    plain["checksum"] = checksum(plain)  # a number that changed on the disk still is a number
+    plain["checksum"] = checksum(plain)  # a damaged number may still be valid JSON
     with whole_file(folder / f"{commit.name}.json") as temporary:
         temporary.write_bytes(json.dumps(plain, sort_keys=True).encode())
 
 
 def read_commits(folder: AnyPath, out: AnyPath, run: str, num_files: int) -> list[Commit]:
-    """All commits of this run whose shards have the bytes that were committed, in order.
+    """The commits of this run whose shards have the committed bytes, in order.
 
-    What does not hold, belongs to another run, or names a file that is not among the inputs, is
-    removed, to be done again. In a store a shard is
-    not read again for that: it appeared whole, before its commit, so one of the right size is the
-    one committed.
+    Commits that are damaged, belong to another run, or name a file that is not among the inputs are
+    removed, and their shards are packed again. In a store, shards are not read for this: an upload
+    becomes visible as a whole and before its commit, so the size is enough.
     """
-    held = []
+    found = []
     files: list[AnyPath] = sorted(folder.glob("shard-*.json"), key=str)
     sizes = (out / DATA).sizes() if isinstance(out, RemotePath) else None
     read = each(_read, files, at_once=sizes is not None)
@@ -71,25 +70,25 @@ def read_commits(folder: AnyPath, out: AnyPath, run: str, num_files: int) -> lis
             commit is not None
             and commit.run == run
             and all(record.file < num_files for record in commit.bad)
-            and _stands(commit, out, sizes)
+            and _is_present(commit, out, sizes)
         ):
-            held.append(commit)
+            found.append(commit)
         else:
             file.unlink()
-    return held
+    return found
 
 
-def require_standing(commits: Sequence[Commit], out: AnyPath) -> None:
-    """Raise unless every shard that was committed stands in the output as this process sees it.
+def require_present(commits: Sequence[Commit], out: AnyPath) -> None:
+    """Raise unless this process sees every committed shard in the output.
 
-    A worker may have written to a folder of the same name on another disk, or to its own memory.
+    A worker may have written to another disk under the same path, or to its own memory.
     """
     there = (out / DATA).sizes() if isinstance(out, RemotePath) else None
     missing = [commit.file for commit in commits if _size(commit, out, there) != commit.size]
     if missing:
         raise WorkerError(
-            f"of {len(commits)} shards that were committed, {len(missing)} are not in {out}, first "
-            f"{missing[0]}\nall workers must see it at the same place; put it where they do"
+            f"{len(missing)} of {len(commits)} committed shards are not in {out}, first "
+            f"{missing[0]}\nchoose an output that all workers see under the same path"
         )
 
 
@@ -102,14 +101,14 @@ def _size(commit: Commit, out: AnyPath, there: Mapping[str, int] | None) -> int 
         return None
 
 
-def _stands(commit: Commit, out: AnyPath, sizes: Mapping[str, int] | None) -> bool:
+def _is_present(commit: Commit, out: AnyPath, sizes: Mapping[str, int] | None) -> bool:
     if sizes is not None:
         return sizes.get(commit.name) == commit.size
     return sha256_of(out / commit.file) == commit.sha256
 
 
 def finished(commits: Iterable[Commit]) -> set[int]:
-    """The partitions of which every shard stands."""
+    """The numbers of the partitions that are complete."""
     pieces: dict[int, set[int]] = {}
     ends: dict[int, int] = {}
     for commit in commits:
@@ -123,7 +122,7 @@ _KINDS = {"str": (str,), "int": (int,), "bool": (bool,), "int | None": (int, typ
 
 
 def _typed(plain: dict[str, Any], kind: type[Commit] | type[BadRecord]) -> dict[str, Any]:
-    """The fields, if each has the type that is declared, and no number is below zero."""
+    """The fields, if each has its declared type and no number is negative."""
     declared = {field.name: str(field.type) for field in fields(kind)}
     for name, value in plain.items():
         types = _KINDS.get(declared.get(name, ""), ())

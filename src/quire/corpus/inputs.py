@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from quire.corpus.options import CorpusOptions
-from quire.corpus.output import lies_inside
+from quire.corpus.output import is_inside
 from quire.errors import InvalidOption, SourceError, StorageError
 from quire.formats.fields import Fields
 from quire.formats.files import InputFile, find_paths
@@ -29,7 +29,7 @@ def find_inputs(named: Iterable[Named], out: AnyPath | None = None) -> tuple[Inp
     What a glob finds inside the output ``out`` was written there by an earlier run of the same,
     and is not an input.
     """
-    found = find_paths(named, exclude=lambda path: out is not None and lies_inside(path, out))
+    found = find_paths(named, exclude=lambda path: out is not None and is_inside(path, out))
     in_stores = any(isinstance(path, RemotePath) for path, _ in found)
     numbered = ((number, *pair) for number, pair in enumerate(found))
     return tuple(each(lambda known: _input_file(*known), numbered, at_once=in_stores))

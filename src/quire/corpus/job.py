@@ -15,7 +15,7 @@ from quire.corpus.contents import (
 from quire.corpus.encoding import Encoder, make_encoder
 from quire.corpus.inputs import read_span
 from quire.corpus.options import CorpusOptions
-from quire.corpus.output import DATA, errors_of_writing
+from quire.corpus.output import DATA, write_errors
 from quire.corpus.partitions import Partition
 from quire.corpus.seeds import shard_seed
 from quire.corpus.shards import shard_name, write_shard
@@ -127,7 +127,7 @@ class _Shard:
             return
         job, contents = self._job, self._contents(self._encoder)
         path = job.out / DATA / shard_name(self._partition, self.piece)
-        with errors_of_writing(job.out):
+        with write_errors(job.out):
             sha256, size = write_shard(path, contents.records, contents.record_length)
         commit = Commit(
             run=job.run,
@@ -141,7 +141,7 @@ class _Shard:
             ledger=_total(contents.ledger, self._encoder.bad),
             bad=tuple(self._encoder.bad),
         )
-        with errors_of_writing(job.out):
+        with write_errors(job.out):
             write_commit(job.work, commit)
         report(Progress(commit=commit))
 

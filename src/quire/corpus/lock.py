@@ -1,4 +1,4 @@
-"""One writer for one output. A dead writer's lock is no lock: the kernel lets go of it."""
+"""Locks: one writer per output. The kernel releases the lock of a process that dies."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from quire.errors import OutputError
 from quire.storage import AnyPath, RemotePath
 
 _SECONDS_TO_WAIT = 300.0
-"""For workers of a writer that is no more."""
+"""For workers of a writer that died."""
 
 
 @contextmanager
 def writer_lock(folder: AnyPath, out: AnyPath) -> Iterator[None]:
-    """Nobody else writes to the output while the block runs; the folder is gone behind it if empty.
+    """Hold the lock of the output; afterwards the folder is removed if it is empty.
 
-    Workers of a writer that was killed are waited for: they see its death at once, on a cluster
-    within a minute or so, and must not leave a file behind that nobody takes away. A store has no
-    locks.
+    This waits for the workers of a killed writer: they notice its death at once, on a cluster
+    within about a minute, and must not leave files that nobody removes. A store has no locks.
     """
     if isinstance(folder, RemotePath):
         yield
@@ -31,7 +30,7 @@ def writer_lock(folder: AnyPath, out: AnyPath) -> Iterator[None]:
     try:
         _wait_for_workers(folder / "workers", out)
     except BaseException:
-        os.close(descriptor)  # the files stay: what is waited for still holds one
+        os.close(descriptor)  # the files stay, as a worker still holds a lock
         raise
     try:
         yield
@@ -46,7 +45,7 @@ def writer_lock(folder: AnyPath, out: AnyPath) -> Iterator[None]:
 
 @contextmanager
 def worker_lock(folder: AnyPath) -> Iterator[None]:
-    """Held by every worker process as long as it may write."""
+    """Held by every worker process while it may write."""
     if isinstance(folder, RemotePath):
         yield
         return
@@ -69,7 +68,7 @@ def _wait_for_workers(path: Path, out: AnyPath) -> None:
                 if time.monotonic() > deadline:
                     raise OutputError(
                         f"workers of an earlier run still write to {out}, {_SECONDS_TO_WAIT:g} s "
-                        "after it ended; end them (on a cluster: its tasks), then resume"
+                        "after it ended; stop them (on a cluster: its tasks), then resume"
                     ) from None
                 time.sleep(0.05)
             else:
@@ -83,7 +82,7 @@ def _locked(path: Path, out: AnyPath) -> int:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:  # a writer that just ended took the folder away
+        except FileNotFoundError:  # a writer that just ended removed the folder
             continue
         except OSError as error:
             raise OutputError(f"{out} cannot be written: {error.strerror}") from error
@@ -96,7 +95,7 @@ def _locked(path: Path, out: AnyPath) -> int:
             ) from None
         if _is_still(path, descriptor):
             return descriptor
-        os.close(descriptor)  # it was taken away between opening and locking it
+        os.close(descriptor)  # it was removed between opening and locking it
 
 
 def _is_still(path: Path, descriptor: int) -> bool:

@@ -1,4 +1,4 @@
-"""The folder that is written: who may write there, what is left over, what is whole."""
+"""The output folder: exclusive access, leftovers of killed writers, completeness."""
 
 from __future__ import annotations
 
@@ -17,110 +17,110 @@ from quire.storage import AnyPath, Named, RemotePath, as_path, sweep_scratch
 PLANS = "plans"
 """The folder of the plans of an index-only output."""
 WORK = ".quire"
-"""A folder inside the output that is there only as long as it is not whole."""
+"""A folder inside the output that exists only until it is complete."""
 RUN = "run.json"
 DATA = "data"
-"""The folder of the shards: it holds nothing else, so that whatever reads folders can open it."""
+"""The folder of the shards; it holds nothing else, so any Parquet reader can open it."""
 
 
 @contextmanager
 def opened_output(out: AnyPath, *, resume: bool) -> Iterator[AnyPath]:
-    """The work folder of an output that is ours to write until the block ends.
+    """The work folder of an output that no other process writes until the block ends.
 
-    In a store there is no lock, and none is needed: what is committed twice has the same bytes, and
-    another run under other terms is refused by the terms that stand there.
+    In a store there is no lock, and none is needed: shards that are committed twice have the same
+    bytes, and a run with other options is refused because of the header that is there.
     """
     if isinstance(out, RemotePath):
-        with errors_of_writing(out):
+        with write_errors(out):
             sweep_scratch()
             _require_free(out, sorted(path.name for path in out.iterdir()), resume)
             sweep(out)
         yield out / WORK
         return
-    with errors_of_writing(out):
+    with write_errors(out):
         is_new = not out.exists()
         there = [] if is_new else sorted(path.name for path in out.iterdir())
         _require_free(out, there, resume)
         make_folder(out)
         _require_writable(out)
     try:
-        with _taken(out):
+        with _locked(out):
             yield out / WORK
     finally:
-        with errors_of_writing(out):
-            # Another's folder stays: where a disk is mounted, it could not be taken away either.
+        with write_errors(out):
+            # A folder that was there before is kept: it may be a mount point.
             if is_new and out.exists() and not any(out.iterdir()):
                 out.rmdir()
 
 
 @contextmanager
-def _taken(out: Path) -> Iterator[None]:
-    """The block alone may write to the output, which holds no temporary file before and behind it.
+def _locked(out: Path) -> Iterator[None]:
+    """Hold the lock of the output, and remove temporary files before and after the block.
 
-    The errors of the block itself, which reads inputs too, are not taken for those of the output.
+    Errors of the block, which also reads inputs, are not reported as errors of the output.
     """
-    with errors_of_writing(out), ExitStack() as locks:
+    with write_errors(out), ExitStack() as locks:
         locks.enter_context(writer_lock(out / WORK, out))
         sweep(out)
         held = locks.pop_all()
     try:
         yield
     finally:
-        with errors_of_writing(out), held:
-            sweep(out)  # workers that were stopped leave what they were writing
+        with write_errors(out), held:
+            sweep(out)  # workers that were stopped leave temporary files
 
 
 @contextmanager
-def errors_of_writing(out: AnyPath) -> Iterator[None]:
-    """Errors of the disk, or of the store, as errors that say what to do."""
+def write_errors(out: AnyPath) -> Iterator[None]:
+    """Turn errors of the disk or the store into an `OutputError` that says what to do."""
     try:
         yield
     except StorageError as error:
         problem, _, remedy = str(error).partition("\n")
         raise OutputError(
-            f"{problem}; what is committed stays\n{remedy}; to continue, resume"
+            f"{problem}; committed shards are kept\n{remedy}; then resume"
         ) from error.__cause__
     except OSError as error:
         raise OutputError(
-            f"{out} cannot be written: {error.strerror or error}; what is committed stays: mend "
-            "the cause, then resume"
+            f"{out} cannot be written: {error.strerror or error}; committed shards are kept: "
+            "fix the cause, then resume"
         ) from error
 
 
 def require_apart(named: Sequence[Named], out: AnyPath) -> None:
-    """Raise if the output lies inside an input: it would be its own input on the next run."""
+    """Raise if the output is inside an input: the next run would read it."""
     for one in named:
         folder = as_path(one)
-        if lies_inside(out, folder):
-            raise InvalidOption(f"the output {out} lies inside the input {folder}; move it out")
+        if is_inside(out, folder):
+            raise InvalidOption(f"the output {out} is inside the input {folder}; choose another")
 
 
-def lies_inside(path: AnyPath, folder: AnyPath) -> bool:
-    """Whether a path leads into a folder, by whatever way."""
+def is_inside(path: AnyPath, folder: AnyPath) -> bool:
+    """Whether a path is inside a folder, after resolving links."""
     if isinstance(path, RemotePath) or isinstance(folder, RemotePath):
         return f"{path}/".startswith(f"{folder}/")
     return folder.is_dir() and path.resolve().is_relative_to(folder.resolve())
 
 
 def require_no_shards(out: AnyPath) -> None:
-    """Raise if shards stand in an output of which nothing says how it was begun."""
+    """Raise if there are shards but no record of the run that wrote them."""
     data = out / DATA
     there = sorted(path.name for path in data.iterdir()) if data.is_dir() else []
     if there:
         raise OutputError(
             f"{data} holds files ({', '.join(there[:3])}) but {WORK}/{RUN}, which says how they "
-            "were packed, is gone; choose a new output"
+            "were packed, is missing; choose a new output"
         )
 
 
-def leave_no_beginning(out: AnyPath) -> None:
-    """Take away a run that ended before its first shard: other options may begin in its place.
+def discard_empty_run(out: AnyPath) -> None:
+    """Remove a run that ended before its first shard, so that other options can be used.
 
-    In a store others may have begun the same, and it stays.
+    In a store another process may have begun the same run, so it is kept.
     """
     if isinstance(out, RemotePath):
         return
-    with suppress(OSError):  # what ended the run is what is told
+    with suppress(OSError):  # the error that ended the run is reported instead
         if any((out / DATA).glob("[!.]*")):
             return
         sweep(out)
@@ -129,7 +129,7 @@ def leave_no_beginning(out: AnyPath) -> None:
 
 
 def clear_work(work: AnyPath) -> None:
-    """Take away what only an unfinished output needs."""
+    """Remove what only an unfinished output needs."""
     if isinstance(work, RemotePath):
         work.remove_folder()
         return
@@ -141,14 +141,14 @@ def _require_free(out: AnyPath, there: list[str], resume: bool) -> None:
     if not there:
         return
     if not resume:
-        unfinished = WORK in there or MANIFEST not in there
-        state = "holds something" if unfinished else "holds a packed dataset"
+        is_finished = MANIFEST in there and WORK not in there
+        state = "already holds a packed dataset" if is_finished else "is not empty"
         raise OutputError(
-            f"{out} {state} already; continue an unfinished run with resume, or choose a new output"
+            f"{out} {state}; continue an unfinished run with resume, or choose a new output"
         )
     if MANIFEST not in there and WORK not in there:
         raise OutputError(
-            f"{out} holds files ({', '.join(there[:3])}) but no run of quire's to resume; choose "
+            f"{out} holds files ({', '.join(there[:3])}) but no run of quire to resume; choose "
             "a new output"
         )
 
@@ -158,23 +158,23 @@ def _require_writable(out: Path) -> None:
         raise OutputError(f"{out} is read-only for this user; choose another output")
 
 
-def require_whole(out: AnyPath, manifest: Mapping[str, Any]) -> None:
-    """Raise if a file that the manifest names is gone or has another size; none is read."""
+def require_complete(out: AnyPath, manifest: Mapping[str, Any]) -> None:
+    """Raise if a file of the manifest is missing or has another size; no file is read."""
     plans = manifest.get("plans", [])
     there = _sizes(out / DATA) | (_sizes(out / PLANS) if plans else {})
     for entry in (*manifest["shards"], *plans):
         found = there.get(entry["file"].rpartition("/")[2])
         if found != entry["bytes"]:
-            state = "is gone" if found is None else f"has {found} bytes"
+            state = "is missing" if found is None else f"has {found} bytes"
             raise OutputError(
                 f"{out} was complete, but {entry['file']} {state} and the manifest says "
-                f"{entry['bytes']} bytes; put it back, or remove the output and pack again"
+                f"{entry['bytes']} bytes; restore it, or remove the output and pack again"
             )
     bad = manifest.get("bad_records", {})
     if "file" in bad and not (out / bad["file"]).is_file():
         raise OutputError(
-            f"{out} was complete, but {bad['file']}, which lists {bad['count']} records that were "
-            "left out, is gone; put it back, or remove the output and pack again"
+            f"{out} was complete, but {bad['file']}, the list of skipped records, is "
+            "missing; restore it, or remove the output and pack again"
         )
 
 
@@ -185,7 +185,7 @@ def _sizes(folder: AnyPath) -> dict[str, int]:
 
 
 def sweep(out: AnyPath) -> None:
-    """Take away temporary files that a killed writer left; the lock says that it is dead.
+    """Remove temporary files of killed writers; call it only while holding the lock.
 
     In object stores there are none.
     """
@@ -197,7 +197,7 @@ def sweep(out: AnyPath) -> None:
 
 
 def sweep_plans(out: AnyPath, manifest: Mapping[str, Any]) -> None:
-    """Take away plans that a killed writer had not put into the manifest yet."""
+    """Remove plans that a killed writer had not added to the manifest."""
     known = {entry["file"] for entry in manifest["plans"]}
     for path in (out / PLANS).glob("*.arrow"):
         if f"{PLANS}/{path.name}" not in known:

@@ -10,7 +10,7 @@ from quire.corpus.index import DocumentIndex, plan_name, write_plan
 from quire.corpus.lock import writer_lock
 from quire.corpus.manifest import differences
 from quire.corpus.options import ROW_OPTIONS, CorpusOptions
-from quire.corpus.output import WORK, errors_of_writing, sweep, sweep_plans
+from quire.corpus.output import WORK, sweep, sweep_plans, write_errors
 from quire.corpus.result import PackResult
 from quire.errors import InvalidOption, OutputError, unknown_name
 from quire.packed.manifest import MANIFEST, is_indexed, read_manifest, write_manifest
@@ -43,7 +43,7 @@ def replan(
     """
     out = as_path(path)
     _indexed_manifest(out)  # before a lock is made in a folder that is none of ours
-    with errors_of_writing(out), writer_lock(out / WORK, out):
+    with write_errors(out), writer_lock(out / WORK, out):
         sweep(out)
         manifest = _indexed_manifest(out)
         sweep_plans(out, manifest)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from quire.corpus.commits import Commit, finished, read_commits, require_standing
+from quire.corpus.commits import Commit, finished, read_commits, require_present
 from quire.corpus.encoding import make_encoder
 from quire.corpus.engines import Engine, choose_engine
 from quire.corpus.index import DocumentIndex, plan_name, write_plan
@@ -25,13 +25,13 @@ from quire.corpus.output import (
     DATA,
     RUN,
     clear_work,
-    errors_of_writing,
-    leave_no_beginning,
+    discard_empty_run,
     opened_output,
     require_apart,
+    require_complete,
     require_no_shards,
-    require_whole,
     sweep_plans,
+    write_errors,
 )
 from quire.corpus.partitions import Partition, make_partitions
 from quire.corpus.preparation import prepare
@@ -149,12 +149,12 @@ class _Run:
         job.require_possible()
         try:
             with engine.started():
-                with errors_of_writing(self.out):
+                with write_errors(self.out):
                     self._begin(job, header)
                 self._pack(job, engine, on_start)
         except BaseException:
             if self._has_begun:  # by now its workers are gone
-                leave_no_beginning(self.out)
+                discard_empty_run(self.out)
             raise
         return self._seal(work, job, header)
 
@@ -201,8 +201,8 @@ class _Run:
     def _already_complete(self, work: AnyPath, header: dict[str, Any]) -> PackResult:
         manifest = read_manifest(self.out)
         require_same(self.out, {key: manifest.get(key) for key in header}, header)
-        with errors_of_writing(self.out):
-            require_whole(self.out, manifest)
+        with write_errors(self.out):
+            require_complete(self.out, manifest)
             clear_work(work)
             if self._options.index_only:
                 sweep_plans(self.out, manifest)
@@ -245,9 +245,9 @@ class _Run:
 
     def _seal(self, work: AnyPath, job: PartitionJob, header: dict[str, Any]) -> PackResult:
         commits = self._ordered()
-        with errors_of_writing(self.out):
+        with write_errors(self.out):
             self._require_still_ours(work, header)
-            require_standing(commits, self.out)
+            require_present(commits, self.out)
             bad = write_bad_records(self.out, commits, job.files)
             manifest = self._manifest(job, header, bad) | chat_template_of(job.tokenizer)
             manifest = write_manifest(self.out / MANIFEST, manifest)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from quire.corpus.commits import Commit, finished, read_commits, require_standing
+from quire.corpus.commits import Commit, finished, read_commits, require_present
 from quire.corpus.inputs import find_inputs
 from quire.corpus.manifest import make_manifest, write_bad_records
 from quire.corpus.output import WORK
@@ -64,7 +64,7 @@ def _commits(folder: Path) -> Subject:
     def use(commits: list[Commit]) -> None:
         assert len({commit.name for commit in commits}) == len(commits)
         finished(commits)
-        require_standing(commits, out)
+        require_present(commits, out)
         bad = write_bad_records(out, commits, files)
         json.dumps(make_manifest({}, commits, bad))
 

@@ -19,7 +19,7 @@ from multiprocessing.reduction import ForkingPickler
 from quire.corpus.engines.failures import portable_error
 from quire.corpus.job import PartitionJob, Progress, Report
 from quire.corpus.lock import worker_lock
-from quire.corpus.output import errors_of_writing
+from quire.corpus.output import write_errors
 from quire.corpus.partitions import Partition
 from quire.errors import InvalidOption, QuireError, WorkerError
 from quire.options import require_integer
@@ -185,7 +185,7 @@ def _work(connection: Connection, threads: int) -> None:
         return
     with ExitStack() as held:
         try:
-            with errors_of_writing(job.out):
+            with write_errors(job.out):
                 held.enter_context(worker_lock(job.work))
         except QuireError as error:
             connection.send(error)
