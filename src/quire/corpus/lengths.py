@@ -20,7 +20,6 @@ from quire.corpus.job import Progress, too_many_bad
 from quire.corpus.options import CorpusOptions
 from quire.corpus.partitions import make_partitions
 from quire.corpus.preparation import prepare
-from quire.corpus.tokenizer import tokenizer_fingerprint
 from quire.dataset.supervision import TrainedRuns
 from quire.documents import Documents
 from quire.files import leftovers_swept, whole_file
@@ -31,6 +30,7 @@ from quire.plan import PlanOptions
 from quire.plan.planner import Supervised
 from quire.seals import FORMAT_VERSION
 from quire.text import TokenizerLike
+from quire.text.fingerprint import tokenizer_fingerprint
 
 _NOT_DECISIVE = (
     *("max_length", "strategy", "overlong", "stride", "min_len", "min_fragment"),

@@ -36,7 +36,7 @@ from quire.corpus.output import (
 from quire.corpus.partitions import Partition, make_partitions
 from quire.corpus.preparation import prepare
 from quire.corpus.result import PackResult
-from quire.corpus.tokenizer import chat_template_of, tokenizer_fingerprint
+from quire.corpus.tokenizer import chat_template_of
 from quire.errors import InvalidOption, WorkerError, unknown_name
 from quire.formats.files import as_list
 from quire.formats.token_columns import require_column_names
@@ -47,6 +47,7 @@ from quire.plan.strategies import registered_strategy
 from quire.seals import checksum
 from quire.storage import AnyPath, Named, RemotePath, as_path
 from quire.text import TokenizerLike
+from quire.text.fingerprint import tokenizer_fingerprint
 
 
 @dataclass(frozen=True, kw_only=True)
