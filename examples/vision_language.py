@@ -17,8 +17,7 @@ from transformers import (
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from quire.verify import check_isolation
-from quire.verify.options import IsolationOptions
+from quire.verify import IsolationOptions, check_isolation
 from quire.vision import FusionDataset, VisionPackingOptions, configure_training
 
 torch.set_num_threads(1)  # the model is too small to be shared out

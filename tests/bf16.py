@@ -12,7 +12,7 @@ from importlib import metadata
 
 import pytest
 
-from quire.verify.bfloat16 import VARIABLE, cap_instruction_set
+from quire.verify.isolation.bfloat16 import VARIABLE, cap_instruction_set
 
 ANSWER = "QUIRE_TESTS_BF16"
 """Empty if bf16 works, else why its tests are skipped."""

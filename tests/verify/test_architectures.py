@@ -10,7 +10,7 @@ from tests.verify.models import model, vision_model
 from tools.architectures import SETTINGS
 from tools.isolation_table import PAGE, examine
 
-from quire.verify.model_config import sliding_windows, text_config, uses_cache
+from quire.verify.isolation.model import sliding_windows, text_config, uses_cache
 
 QUICK = [("bloom", "eager"), ("falcon", "sdpa")]
 OTHERS = [

@@ -13,7 +13,8 @@ from tools.architectures import build
 
 from quire.collate import DataCollatorForCausalLM
 from quire.errors import InvalidOption, ModelError
-from quire.verify import attention_choice, check_isolation
+from quire.verify import check_isolation
+from quire.verify.isolation import attention_choice
 
 other_model = functools.cache(build)
 
@@ -80,7 +81,7 @@ def test_a_model_that_mixes_windows_gets_a_mask_for_each_type_of_layer():
             lambda: other_model("bloom", "eager", torch.float32),
             "in BloomForCausalLM with eager attention: attention='tr",
         ),
-        (lambda: model("mamba", "eager"), r"is not isolated \(leak: .*MambaMixer carry a state"),
+        (lambda: model("mamba", "eager"), r"is not isolated \(leak: .*MambaMixer carries a state"),
     ],
     ids=["bloom", "mamba"],
 )
@@ -165,5 +166,5 @@ def test_a_model_that_cannot_be_called_is_refused_with_the_remedy():
         given = OwnModel()
     with pytest.raises(ModelError, match=r"on the meta device.*when they are loaded"):
         collator(given)
-    with pytest.raises(ModelError, match=r"which token ids Linear knows .*leave model out"):
+    with pytest.raises(ModelError, match=r"the vocabulary of Linear is given by neither.*leave model out"):
         collator(torch.nn.Linear(2, 2))

@@ -11,7 +11,8 @@ from tests.verify.models import collate, model, rows
 
 from quire.cli.verify_model import verify_model
 from quire.errors import ModelError
-from quire.verify import bfloat16, check_isolation
+from quire.verify import check_isolation
+from quire.verify.isolation import bfloat16
 
 KILLED = -signal.SIGILL
 

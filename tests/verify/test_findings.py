@@ -20,8 +20,8 @@ from tests.verify.models import (
 )
 
 from quire.verify import check_isolation
-from quire.verify.groups import halvings
-from quire.verify.report import Document
+from quire.verify.isolation.effects import halvings
+from quire.verify.isolation.report import Document
 
 SEGMENTS = boundaries().segment_ids()
 

@@ -89,7 +89,7 @@ def test_a_state_space_model_without_seq_idx_leaks_and_is_told_to_take_it():
     report = check_isolation(RunningSSM(), batch)
     assert report.verdict == "leak"
     assert report.diagnosis.confirmed
-    assert report.diagnosis.cause == "RunningSSM carry a state across documents and got no seq_idx"
+    assert report.diagnosis.cause == "RunningSSM carries a state across documents and got no seq_idx"
     assert "attention='segments'" in report.diagnosis.remedy
 
 
@@ -228,7 +228,7 @@ def test_a_batch_that_cannot_be_judged_is_refused(batch, error, message):
 
 @pytest.mark.parametrize(
     ("starts", "message"),
-    [([[0, 3]], "for 1 rows but the batch has 2"), ([[0, 19], [0]], "19"), ([[1], [0]], "row 0")],
+    [([[0, 3]], "for 1 row but the batch has 2"), ([[0, 19], [0]], "19"), ([[1], [0]], "row 0")],
 )
 def test_document_starts_that_do_not_fit_are_refused(starts, message):
     with pytest.raises(InvalidBoundaries, match=message):

@@ -12,10 +12,9 @@ from tests.verify.callables import WIDTH, Averager
 from tests.verify.models import boundaries, model, segment_batch
 
 from quire.verify import IsolationOptions, check_isolation
-from quire.verify.control import halves
-from quire.verify.options import CallOptions, ProbeOptions
-from quire.verify.probe import check_call
-from quire.verify.report import Document, IsolationReport
+from quire.verify.isolation.causal_lm import CallOptions, check_call
+from quire.verify.isolation.control import halves
+from quire.verify.isolation.report import Document, IsolationReport
 
 SEGMENTS = boundaries().segment_ids()
 LEAKING = CallOptions(with_attention_mask=True)
@@ -62,14 +61,14 @@ def batch_of(lengths: list[list[int]]) -> dict:
 
 
 def test_the_call_leaks_where_the_weights_let_it_be_seen():
-    report = check_call(model("llama"), LEAKING, ProbeOptions())
+    report = check_call(model("llama"), LEAKING)
     assert (report.verdict, report.dependence) == ("leak", "shown")
 
 
 @pytest.mark.parametrize("part", ["lm_head", "o_proj", "v_proj"])
 @pytest.mark.parametrize("call", [CallOptions(), LEAKING], ids=["apart", "leaking"])
 def test_weights_of_zero_prove_nothing_about_any_call(part, call):
-    report = check_call(zeroed(part), call, ProbeOptions())
+    report = check_call(zeroed(part), call)
     assert (report.verdict, report.isolated) == ("unproven", False)
     assert (report.dependence, report.pairs) == ("none", ())
     assert "does not depend on earlier tokens at all" in report.diagnosis.cause
@@ -78,9 +77,9 @@ def test_weights_of_zero_prove_nothing_about_any_call(part, call):
 
 
 def test_one_layer_of_two_that_looks_back_is_enough():
-    report = check_call(zeroed("layers.0.self_attn.o_proj"), CallOptions(), ProbeOptions())
+    report = check_call(zeroed("layers.0.self_attn.o_proj"), CallOptions())
     assert (report.verdict, report.dependence) == ("isolated", "shown")
-    leak = check_call(zeroed("layers.0.self_attn.o_proj"), LEAKING, ProbeOptions())
+    leak = check_call(zeroed("layers.0.self_attn.o_proj"), LEAKING)
     assert leak.verdict == "leak"
 
 

@@ -154,7 +154,7 @@ def test_absolute_positions_that_do_not_restart_alter_documents_that_a_mask_keep
     report = check_isolation(model("gpt2"), batch, segment_ids=SEGMENTS)
     assert (report.verdict, report.pairs) == ("altered", ())
     assert report.disagreements[0].form == "position_ids"
-    assert "row 0 token 7 has position 7 but stands 0 after" in report.disagreements[0].message
+    assert "row 0 token 7 has position 7 but is 0 after" in report.disagreements[0].message
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ def test_a_dense_mask_is_refused_before_flex_attention_aborts_the_process():
 def test_a_state_space_model_whose_kernels_ignore_seq_idx_is_refused(name, attention):
     report = check_isolation(model(name, "eager"), collate(rows(), attention=attention))
     assert report.verdict == "leak"
-    assert "Mixer carry a state across documents" in report.diagnosis.cause
+    assert "Mixer carries a state across documents" in report.diagnosis.cause
     assert "ignore seq_idx" in report.diagnosis.cause
     assert "one document in a row" in report.diagnosis.remedy
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from quire.cli.verify_model import verify_model
 from quire.errors import InvalidOption, ModelError
-from quire.verify.loading import load_causal_lm
+from quire.verify.isolation.causal_lm import load_causal_lm
 
 SEED_OF_SINGLE_TOKENS = 142
 """With it, both documents of a row of two have one token."""

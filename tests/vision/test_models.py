@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from quire.collate import MropeOptions, VisionPaddedCollator, VisionPaddingFreeCollator
-from quire.verify import check_isolation
-from quire.verify.options import IsolationOptions
+from quire.verify import IsolationOptions, check_isolation
 from tests.vision.language_models import FAMILIES, model, samples, tokenizer
 
 BACKENDS = ("sdpa", "eager")

@@ -23,8 +23,7 @@ from transformers import Trainer, TrainerControl, TrainerState, TrainingArgument
 
 from quire.collate import MropeOptions, VisionPaddingFreeCollator
 from quire.errors import InvalidOption, InvalidState
-from quire.verify import check_isolation
-from quire.verify.options import IsolationOptions
+from quire.verify import IsolationOptions, check_isolation
 from quire.vision import (
     FusionDataset,
     PackedVLDataset,

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from quire.errors import missing_dependency
-from quire.verify.options import CallOptions, ProbeOptions
+from quire.printable import counted
 
 if TYPE_CHECKING:
-    from quire.verify.report import IsolationReport
+    from quire.verify.isolation.report import IsolationReport
+
+MOST_ROWS = 12
+"""Pairs that are shown; the JSON form holds all of them."""
 
 
 def verify_model(
@@ -25,11 +30,11 @@ def verify_model(
         ),
     ] = "transformers",
     with_attention_mask: Annotated[
-        bool, typer.Option("--with-attention-mask", help="Also pass ones for all tokens.")
+        bool, typer.Option("--with-attention-mask", help="Also pass an attention_mask of ones.")
     ] = False,
     use_cache: Annotated[
         bool | None,
-        typer.Option(help="Pass use_cache; by default what the collator emits."),
+        typer.Option(help="Pass use_cache; by default as the collator does."),
     ] = None,
     dtype: Annotated[str, typer.Option(help="auto (as stored), float32, bfloat16, …")] = "auto",
     attn_implementation: Annotated[
@@ -40,41 +45,66 @@ def verify_model(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random tokens.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
-    """Prove that a transformers model does not mix packed documents, under the call that you make.
+    """Prove that a transformers model does not mix packed documents, for the call that you make.
 
-    Exit code 0: isolated. 1: it is not, or it could not be proven. 2: the check could not be made.
+    Exit code 0: isolated. 1: not isolated, or not proven. 2: the check could not be made.
 
-    The model is examined in training mode. The weights must be trained or random: no leak can be
+    The model is checked in training mode. The weights must be trained or random: no leak can be
     seen in a model whose head is all zeros.
 
     Example: quire verify-model ./my-model --with-attention-mask
     """
-    call = CallOptions(
+    try:
+        from quire.verify.isolation.causal_lm import CallOptions, check_call, load_causal_lm
+    except ModuleNotFoundError as missing:
+        raise missing_dependency(str(missing.name), "quire verify-model", "torch,hf") from None
+    options = CallOptions(
         attention=None if attention == "none" else attention,
         with_attention_mask=with_attention_mask,
         use_cache=use_cache,
+        num_rows=rows,
+        documents_per_row=documents,
+        seed=seed,
     )
-    probe = ProbeOptions(num_rows=rows, documents_per_row=documents, seed=seed)
-    report = _check(path, dtype, attn_implementation, call, probe)
+    report = check_call(load_causal_lm(path, dtype, attn_implementation), options)
     if as_json:
         typer.echo(report.to_json())
     else:
-        _print(report)
+        print_report(report, Console())
     raise typer.Exit(0 if report.isolated else 1)
 
 
-def _check(
-    path: Path, dtype: str, attn_implementation: str | None, call: CallOptions, probe: ProbeOptions
-) -> IsolationReport:
-    try:
-        from quire.verify.loading import load_causal_lm
-        from quire.verify.probe import check_call
-    except ModuleNotFoundError as missing:
-        raise missing_dependency(str(missing.name), "quire verify-model", "torch,hf") from None
-    return check_call(load_causal_lm(path, dtype, attn_implementation), call, probe)
+def print_report(report: IsolationReport, console: Console) -> None:
+    """Write the verdict, the evidence, and what to do."""
+    style = "bold green" if report.isolated else "bold red"
+    console.print(Text.assemble((report.verdict, style), f": {report.meaning}"))
+    mode = "training" if report.training else "evaluation"
+    console.print(
+        f"{counted(report.num_documents, 'document')}, {counted(report.num_pairs, 'pair')}, "
+        f"{report.dtype}, {mode} mode, rounding up to {report.tolerance:.2g}",
+        style="dim",
+        highlight=False,
+    )
+    if report.pairs:
+        console.print(_table(report))
+    for found in report.altered[:MOST_ROWS]:
+        console.print(Text(f"{found.document} differs from itself alone by {found.difference:.3g}"))
+    for part in report.disagreements:
+        console.print(Text(f"{part.form} {part.message}"))
+    for name, reason in report.skipped.items():
+        console.print(Text(f"not checked, {name}: {reason}", style="yellow"))
+    if report.diagnosis:
+        tried = " (tried: it helps)" if report.diagnosis.confirmed else ""
+        console.print(Text.assemble(("cause: ", "bold"), report.diagnosis.cause))
+        console.print(Text.assemble(("remedy: ", "bold"), report.diagnosis.remedy, tried))
 
 
-def _print(report: IsolationReport) -> None:
-    from quire.verify.display import print_report
-
-    print_report(report, Console())
+def _table(report: IsolationReport) -> Table:
+    table = Table("changed", "affected", "difference", "gradient", "kind")
+    for pair in sorted(report.pairs, key=lambda pair: -pair.difference)[:MOST_ROWS]:
+        gradient = "-" if pair.gradient is None else f"{pair.gradient:.3g}"
+        cells = (pair.source.name, pair.target.name, f"{pair.difference:.3g}", gradient, pair.kind)
+        table.add_row(*cells)
+    if len(report.pairs) > MOST_ROWS:
+        table.caption = f"{len(report.pairs) - MOST_ROWS} more, all in --json"
+    return table

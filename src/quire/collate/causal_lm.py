@@ -134,7 +134,7 @@ class DataCollatorForCausalLM:
             )
 
     def _choose_attention(self, model: object) -> None:
-        from quire.verify.attention_choice import choose_attention
+        from quire.verify.isolation.attention_choice import choose_attention
 
         chosen = choose_attention(model, self.attention, self.windows, self.mask_dtype)
         object.__setattr__(self, "attention", chosen.attention)

@@ -1,22 +1,21 @@
-"""Proofs about packed data: that documents stay apart inside a model."""
+"""Checks of packed data: `output` and `inputs` for packed datasets, `isolation` for models."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quire.verify.options import IsolationOptions
-from quire.verify.report import IsolationReport
+from quire.verify.isolation.report import IsolationOptions, IsolationReport
 
 if TYPE_CHECKING:
-    from quire.verify.isolation import check_isolation
+    from quire.verify.isolation.check import check_isolation
 
 __all__ = ["IsolationOptions", "IsolationReport", "check_isolation"]
 
 
 def __getattr__(name: str) -> object:
-    # The proof needs torch and what else lives here does not, so it is loaded when asked for.
+    # The check needs torch and the rest does not, so it is imported on first use.
     if name != "check_isolation":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from quire.verify.isolation import check_isolation
+    from quire.verify.isolation.check import check_isolation
 
     return check_isolation

@@ -1,4 +1,4 @@
-"""The form of a batch that keeps documents apart in a given model, proven on that model."""
+"""Choose the form of a batch that keeps documents apart in a given model, by proof."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ import torch
 from quire.collate.attention import MASK_DTYPES
 from quire.errors import InvalidOption, ModelError
 from quire.masks.dense import Windows
-from quire.verify.calls import make_call
-from quire.verify.causes import recurrent_layers
-from quire.verify.isolation import check_isolation
-from quire.verify.model_config import (
+from quire.verify.isolation.check import check_isolation, collate
+from quire.verify.isolation.diagnosis import recurrent_layers
+from quire.verify.isolation.model import (
     LAYER_TYPES,
     attention_backend,
+    is_training,
     longest_window,
     sliding_windows,
     text_config,
 )
-from quire.verify.model_state import is_training
-from quire.verify.rows import collate
+from quire.verify.isolation.model_call import ModelCall
 
 LONGEST_PROOF = 256
-"""A document longer than the model's window is tried up to this window."""
+"""The largest sliding window for which a document longer than the window is tried."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,11 +55,10 @@ def choose_attention(
 ) -> AttentionChoice:
     """The first form that `check_isolation` finds isolated in this model, as it is now.
 
-    The default `attention` stands for all forms, in a fixed order: what transformers does by
-    itself, a mask of the model's backend with the model's sliding windows, bounds for flash
-    kernels, segment ids for state-space layers. Any other is the only one that is tried. Raises
-    ModelError if none is isolated. The answer is kept for each model, and asked again if its
-    backend, dtype or mode changes.
+    The default `attention` tries all forms, in a fixed order: what transformers does by itself, a
+    mask for the model's backend with the model's sliding windows, bounds for flash kernels, segment
+    ids for state-space layers. Any other value is the only form that is tried. Raises ModelError if
+    none is isolated. The result is cached for each model, until its backend, dtype or mode changes.
     """
     if not isinstance(model, torch.nn.Module):
         raise InvalidOption(
@@ -79,12 +77,12 @@ def choose_attention(
 
 
 def _callable_here(model: torch.nn.Module) -> torch.nn.Module:
-    """The model without what spreads it over devices, if it can be called."""
+    """The model without its data-parallel wrapper; ModelError if it cannot be called."""
     while isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
         model = model.module
     if any(parameter.is_meta for parameter in model.parameters()):
         raise ModelError(
-            "the model's weights are on the meta device, so that it cannot be called; make the "
+            "the model's weights are on the meta device, so it cannot be called; make the "
             "collator when they are loaded, or leave model out"
         )
     return model
@@ -125,7 +123,7 @@ def _first_isolated(
 def _failure(
     model: torch.nn.Module, rows: list[dict[str, object]], choice: AttentionChoice
 ) -> str | None:
-    """Why this form will not do; None if it is isolated."""
+    """Why this form does not work; None if it is isolated."""
     device = next(model.parameters()).device
     segments = collate(rows, "segments")["segment_ids"]
     made = collate(rows, choice.attention, choice.windows, choice.mask_dtype)
@@ -141,7 +139,7 @@ def _failure(
 
 
 def _rows(model: torch.nn.Module) -> list[dict[str, object]]:
-    """Two rows of random tokens; one document is longer than a window that is not too large."""
+    """Two rows of random tokens; one document is longer than the window, unless that is large."""
     window = longest_window(sliding_windows(model)) or 0
     long = window + 5 if window <= LONGEST_PROOF else 9
     num_ids, generator = _num_ids(model), np.random.default_rng(0)
@@ -155,17 +153,17 @@ def _rows(model: torch.nn.Module) -> list[dict[str, object]]:
 def _num_ids(model: torch.nn.Module) -> int:
     size = getattr(text_config(model), "vocab_size", None)
     if size is None:
-        size = getattr(make_call(model).embedding, "num_embeddings", None)
+        size = getattr(ModelCall.of(model).embedding, "num_embeddings", None)
     if not isinstance(size, int):
         raise ModelError(
-            f"which token ids {type(model).__name__} knows is in neither config.vocab_size nor an "
-            "embedding, so no batch can be tried; leave model out, and give a batch of your own "
+            f"the vocabulary of {type(model).__name__} is given by neither config.vocab_size nor "
+            "an embedding, so no batch can be tried; leave model out, and pass a batch of your own "
             "to quire.verify.check_isolation"
         )
     return size
 
 
-def _to(device: torch.device, value: Any) -> Any:  # noqa: ANN401 (a batch, or a part of one)
+def _to(device: torch.device, value: Any) -> Any:  # noqa: ANN401 (a batch, or part of one)
     if isinstance(value, Mapping):
         return {name: _to(device, item) for name, item in value.items()}
     return value.to(device) if isinstance(value, torch.Tensor) else value
@@ -176,6 +174,6 @@ def _dtypes(model: torch.nn.Module) -> frozenset[str]:
 
 
 def _mask_dtype(model: torch.nn.Module) -> str:
-    """The dtype of the model's first weights, if it is a float of a dense mask."""
+    """The dtype of the model's first weights, if a dense mask can have it."""
     name = str(next(model.parameters()).dtype).removeprefix("torch.")
     return name if name in MASK_DTYPES else "float32"

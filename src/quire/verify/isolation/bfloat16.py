@@ -1,11 +1,11 @@
 """Whether bfloat16 arithmetic works on this machine, tried in a child process.
 
 A virtual machine can advertise AMX without granting it. torch's bf16 linear layer then ends the
-process with SIGILL, which no `except` catches. Capping oneDNN's instruction set helps, but oneDNN
+process with SIGILL, which no `except` can catch. Capping oneDNN's instruction set helps, but oneDNN
 reads the variable once, so it must be set before the process computes anything.
 
-This is the only module of quire that starts a program: this Python, isolated (`-I`), on the fixed
-text `PROBE`. The text takes no argument and reads no file of the user's.
+This is the only module of quire that starts a program: this Python, isolated (`-I`), with the fixed
+source `PROBE`, which takes no arguments and reads none of the user's files.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ WINDOWS_ILLEGAL_INSTRUCTION = 0xC000001D
 def bf16_crashes(cap: str | None = None) -> bool:
     """Whether a process that computes in bfloat16 is killed here, with this cap if one is given.
 
-    Costs one import of torch (seconds) the first time. A probe that fails in another way, because
-    torch is missing, say, is not a crash.
+    Costs one import of torch (seconds) the first time. A probe that fails in another way, for
+    example because torch is missing, is not a crash.
     """
     environment = dict(os.environ)
     if cap is not None:
@@ -46,9 +46,9 @@ def bf16_crashes(cap: str | None = None) -> bool:
 
 
 def cap_instruction_set() -> str | None:
-    """Set the cap in this process's environment if bf16 crashes without it; what remains wrong.
+    """Set the cap in this process's environment if bf16 crashes without it; None if bf16 works now.
 
-    Call it before torch is imported. Returns None if bf16 works now, else the reason.
+    Call it before torch is imported. Returns the reason if bf16 still does not work.
     """
     if not bf16_crashes():
         return None
@@ -59,20 +59,20 @@ def cap_instruction_set() -> str | None:
 
 
 def require_bf16(model: object) -> None:
-    """Raise ModelError if the model holds bfloat16 weights on a processor that crashes on them."""
-    if not _computes_bf16_on_processor(model) or not _has_amx() or not bf16_crashes():
+    """Raise ModelError if the model has bfloat16 weights on a CPU that crashes on them."""
+    if not _has_bf16_on_cpu(model) or not _has_amx() or not bf16_crashes():
         return
     remedy = f"set {VARIABLE}={CAP} in the environment before Python starts, or check in float32"
     if bf16_crashes(CAP):
         remedy = f"check in float32, or on another machine ({VARIABLE}={CAP} does not help here)"
     raise ModelError(
         "bfloat16 arithmetic ends the process on this machine (tried in a child process: its CPU "
-        f"advertises instructions that it does not grant); {remedy}"
+        f"advertises instructions that it does not allow); {remedy}"
     )
 
 
 def _exit_status(environment: dict[str, str]) -> int:
-    """The exit status of the probe; a signal is a negative one. Tests replace this function."""
+    """The exit status of the probe, negative for a signal. Tests replace this function."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-c", PROBE],
@@ -88,7 +88,7 @@ def _exit_status(environment: dict[str, str]) -> int:
     return done.returncode
 
 
-def _computes_bf16_on_processor(model: object) -> bool:
+def _has_bf16_on_cpu(model: object) -> bool:
     parameters = getattr(model, "parameters", None)
     if not callable(parameters):
         return False
@@ -99,8 +99,8 @@ def _computes_bf16_on_processor(model: object) -> bool:
 
 
 def _has_amx() -> bool:
-    """Whether the CPU says that it has AMX; True where torch cannot tell."""
+    """Whether the CPU says that it has AMX; True if torch cannot tell."""
     import torch
 
-    ask: Callable[[], bool] | None = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return ask is None or bool(ask())
+    is_supported: Callable[[], bool] | None = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return is_supported is None or bool(is_supported())

@@ -1,0 +1,86 @@
+"""Load a transformers model, and check it on rows of random tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from quire.errors import ModelError, missing_dependency, unknown_name
+from quire.verify.isolation.check import check_isolation, collate
+from quire.verify.isolation.report import IsolationReport
+
+DTYPES = ("auto", "float64", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallOptions:
+    """The batch of random tokens, and how the model is called with it."""
+
+    attention: str | None = "transformers"
+    """The collator's option of the same name."""
+    with_attention_mask: bool = False
+    """Whether an `attention_mask` of ones is passed, too."""
+    use_cache: bool | None = None
+    """None: what the collator emits."""
+    num_rows: int = 2
+    documents_per_row: int = 4
+    seed: int = 0
+
+
+def load_causal_lm(
+    path: Path, dtype: str = "auto", attn_implementation: str | None = None
+) -> torch.nn.Module:
+    """The model of a folder, in training mode; nothing is downloaded, and none of its code runs."""
+    if dtype not in DTYPES:
+        raise unknown_name("dtype", dtype, DTYPES)
+    if not (path / "config.json").is_file():
+        raise ModelError(
+            f"{path} holds no config.json; give the folder of a transformers model "
+            "(save_pretrained writes one)"
+        )
+    try:
+        from transformers import AutoModelForCausalLM
+    except ImportError:
+        raise missing_dependency("transformers", "loading a model", "hf") from None
+    try:
+        model: torch.nn.Module = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=dtype,
+            attn_implementation=attn_implementation,
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        backend = "" if attn_implementation is None else f" with {attn_implementation=}"
+        remedy = "check its files, or name an attn_implementation that the model has"
+        raise ModelError(f"{path} cannot be loaded{backend}: {reason}; {remedy}") from error
+    return model.train()
+
+
+def check_call(model: torch.nn.Module, options: CallOptions) -> IsolationReport:
+    """The isolation report of a transformers model for a call with packed rows."""
+    table: Any = model.get_input_embeddings()  # type: ignore[operator]
+    rows = packed_rows(table.num_embeddings, options)
+    segments = collate(rows, "segments")["segment_ids"]
+    batch = collate(rows, options.attention)
+    if options.with_attention_mask:
+        batch["attention_mask"] = (segments > 0).long()
+    if options.use_cache is not None:
+        batch["use_cache"] = options.use_cache
+    return check_isolation(model, batch, segment_ids=segments)
+
+
+def packed_rows(vocab_size: int, options: CallOptions) -> list[dict[str, object]]:
+    """Rows of random tokens, in documents of 1 to 16 tokens."""
+    generator = np.random.default_rng(options.seed)
+    rows: list[dict[str, object]] = []
+    for _ in range(options.num_rows):
+        lengths = generator.integers(1, 17, options.documents_per_row)
+        tokens = generator.integers(0, vocab_size, lengths.sum())
+        rows.append({"input_ids": tokens, "document_starts": np.cumsum(lengths) - lengths})
+    return rows

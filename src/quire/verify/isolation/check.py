@@ -1,0 +1,304 @@
+"""`check_isolation`: whether the documents of a packed batch see each other inside a model.
+
+Five questions are asked about the exact call that the user makes:
+
+1. does the batch agree with itself about where documents start?
+2. does changing one document change the logits of another, in any bit?
+3. does any gradient go from one document's logits to another's embeddings?
+4. does each document have the logits that it has alone, up to rounding?
+5. does a later token of a document depend on an earlier one, so that a leak could have been seen?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from quire.collate import DataCollatorForCausalLM
+from quire.errors import InvalidOption, ModelError
+from quire.masks.dense import Windows
+from quire.printable import counted
+from quire.verify.isolation.bfloat16 import require_bf16
+from quire.verify.isolation.consistency import disagreements
+from quire.verify.isolation.control import NO_GRADIENT, Control, explain, without_gradients
+from quire.verify.isolation.diagnosis import diagnose
+from quire.verify.isolation.documents import Batch, BatchDocuments, as_numpy, find_documents
+from quire.verify.isolation.effects import Effects, Experiment
+from quire.verify.isolation.model import (
+    Model,
+    attention_backend,
+    batch_in_float32,
+    in_evaluation_mode,
+    in_float32,
+    is_half,
+    is_training,
+    restored,
+)
+from quire.verify.isolation.model_call import ModelCall, without_labels
+from quire.verify.isolation.report import (
+    Altered,
+    Dependence,
+    Diagnosis,
+    Disagreement,
+    IsolationOptions,
+    IsolationReport,
+    Pair,
+    Verdict,
+)
+
+Found = TypeVar("Found")
+
+
+def check_isolation(
+    model: Model,
+    batch_or_rows: Batch | Sequence[Mapping[str, object]],
+    *,
+    document_starts: Sequence[npt.ArrayLike] | None = None,
+    segment_ids: npt.ArrayLike | None = None,
+    embedding: torch.nn.Module | None = None,
+    options: IsolationOptions | None = None,
+) -> IsolationReport:
+    """The report on `model(**batch)`: isolated or not, which documents, by how much, and why.
+
+    The model is any callable that takes the batch as keywords and returns logits, or an object with
+    `.logits`. Rows (`input_ids` with `document_starts`) are collated by `DataCollatorForCausalLM`
+    first. If a batch does not say where documents start, or says it wrongly, pass `document_starts`
+    or `segment_ids`. `embedding` is the module at whose output gradients are taken; in transformers
+    models it is found.
+
+    The model is checked in its current mode, with dropout off: in training mode, whatever depends
+    on the whole batch (BatchNorm, for example) shows up. A model whose tokens do not attend to
+    earlier ones, as with a head of zeros, is `unproven` under any call. For n documents, an
+    isolated call costs one forward pass for each document alone, and 2 · log2(n) forward and
+    backward passes of the batch; in training mode, 8 · log2(n) forward passes.
+    """
+    if not isinstance(batch_or_rows, Mapping):
+        segment_ids = collate(batch_or_rows, "segments")["segment_ids"]
+        batch_or_rows = collate(batch_or_rows, "transformers")
+    batch = dict(batch_or_rows)
+    documents = find_documents(batch, document_starts, segment_ids)
+    options = options or IsolationOptions()
+    _require_packing(documents)
+    _require_changes(batch, documents, options.keep_token_ids)
+    _refuse_dense_mask_for_flex(model, batch)
+    require_bf16(model)
+    batch = without_labels(model, batch)
+    call = ModelCall.of(model, embedding)
+    with restored(model), call.sampled_vocabulary(batch):
+        experiment = Experiment.of(call, batch, documents, options)
+        findings = _find(experiment)
+        diagnosis = _diagnose(findings, experiment)
+    return IsolationReport(
+        verdict=findings.verdict,
+        num_documents=len(documents.documents),
+        num_pairs=len(documents.documents) * (len(documents.documents + documents.padding) - 1),
+        dtype=str(experiment.base.dtype).removeprefix("torch."),
+        tolerance=experiment.tolerance,
+        pairs=findings.pairs,
+        altered=findings.altered,
+        disagreements=findings.disagreements,
+        skipped=findings.skipped,
+        diagnosis=diagnosis,
+        dependence=findings.dependence,
+        training=is_training(model),
+        num_logits=experiment.base.shape[2:].numel(),
+    )
+
+
+class _NoSpecialTokens:
+    """A tokenizer without special tokens: rows bring their boundaries, and padding is 0."""
+
+    pad_token_id: int | None = None
+    eos_token_id: int | None = None
+    bos_token_id: int | None = None
+
+
+def collate(
+    rows: Sequence[Mapping[str, object]],
+    attention: str | None,
+    windows: Windows = None,
+    mask_dtype: str = "float32",
+) -> dict[str, Any]:
+    """The batch of torch tensors that `DataCollatorForCausalLM` makes of these rows."""
+    collator = DataCollatorForCausalLM(
+        _NoSpecialTokens(), attention=attention, windows=windows, mask_dtype=mask_dtype
+    )
+    return dict(collator(rows))
+
+
+def _require_packing(documents: BatchDocuments) -> None:
+    if not any(document.number > 1 for document in documents.documents):
+        raise InvalidOption(
+            f"the batch holds {counted(len(documents.documents), 'document')}, at most one in a "
+            "row, so there is nothing to isolate; pass a packed batch, or document_starts if its "
+            "positions do not restart"
+        )
+
+
+def _require_changes(batch: Batch, documents: BatchDocuments, keep: tuple[int, ...]) -> None:
+    """A document that cannot be changed would pass for one without any effect."""
+    kept = np.isin(as_numpy(batch["input_ids"]), keep)
+    for document in documents.documents:
+        if kept[document.row, document.start : document.stop].all():
+            raise InvalidOption(
+                f"keep_token_ids hold every token of {document}, so it cannot be changed and "
+                "no effect can be seen; leave one out, or pass other documents"
+            )
+
+
+def _refuse_dense_mask_for_flex(model: Model, batch: Batch) -> None:
+    mask = batch.get("attention_mask")
+    is_dense = isinstance(mask, torch.Tensor) and mask.ndim == 4
+    if is_dense and attention_backend(model) == "flex_attention":
+        # torch does not raise here: it aborts the process.
+        raise ModelError(
+            "flex attention cannot take a 4-D mask tensor; collate with attention='flex' "
+            "(a BlockMask) or 'transformers'"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Findings:
+    """The answers to the five questions."""
+
+    pairs: tuple[Pair, ...]
+    dependence: Dependence
+    altered: tuple[Altered, ...]
+    disagreements: tuple[Disagreement, ...]
+    skipped: dict[str, str]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of what was found."""
+        kinds = {pair.kind for pair in self.pairs}
+        if "leak" in kinds:
+            return "leak"
+        if self.dependence != "shown":  # before "altered", which says that no document sees another
+            return "unproven"
+        if self.altered:
+            return "altered"
+        if self.disagreements:
+            return "disagreement"
+        if "unproven" in kinds:
+            return "unproven"
+        return "noise" if kinds else "isolated"
+
+
+def _find(experiment: Experiment, *, detailed: bool = True) -> _Findings:
+    """The findings about a call; without details, a leak is not traced to single documents."""
+    skipped: dict[str, str] = {}
+    pairs, dependence = _compare(experiment, skipped, detailed=detailed)
+    precise = _or_skip("float32", skipped, lambda: _in_high_precision(experiment, pairs, skipped))
+    if precise is None:  # 16 bits that cannot be widened
+        precise = without_gradients(pairs), _altered(experiment, skipped)
+    return _Findings(
+        pairs=tuple(precise[0]),
+        dependence=dependence,
+        altered=tuple(precise[1]),
+        disagreements=disagreements(experiment.batch, experiment.documents),
+        skipped=skipped,
+    )
+
+
+def _compare(
+    experiment: Experiment, skipped: dict[str, str], *, detailed: bool
+) -> tuple[list[Pair], Dependence]:
+    """The pairs that are not independent, and whether documents depend on their own past."""
+    documents, control = experiment.documents, Control.of(experiment)
+    # Bits are compared first: gradients and other shapes make torch.compile build new kernels,
+    # which round differently.
+    differences = experiment.differences(documents.documents + documents.padding, detailed=detailed)
+    own_difference = control.difference(isolated=not differences)
+    gradients: Effects | None = None
+    if experiment.options.gradients:
+        gradients = _or_skip("gradients", skipped, lambda: experiment.gradients(detailed=detailed))
+    else:
+        skipped["gradients"] = "switched off (options.gradients=False)"
+    pairs = experiment.pairs(differences, gradients)
+    own_gradient = control.gradient() if gradients is not None and control.halves else None
+    if own_gradient == 0.0:
+        skipped["gradients"] = NO_GRADIENT
+        pairs = without_gradients(pairs)
+    return pairs, control.dependence(own_difference, own_gradient)
+
+
+def _in_high_precision(
+    experiment: Experiment, pairs: Sequence[Pair], skipped: dict[str, str]
+) -> tuple[list[Pair], list[Altered]]:
+    """The pairs and the altered documents, in float32 for a 16-bit model.
+
+    Rounding shrinks with higher precision, and a leak does not.
+    """
+    model = experiment.call.model
+    if not is_half(model, experiment.base):
+        return list(pairs), _altered(experiment, skipped)
+    with in_float32(model):
+        precise = _repeated(experiment, batch_in_float32(experiment.batch))
+        sources = sorted({pair.source for pair in pairs if pair.kind == "noise"})
+        found = precise.differences(sources, detailed=len(sources) > 1) if sources else {}
+        judged = [_judge(pair, found, precise.tolerance) for pair in pairs]
+        return judged, _altered(precise, skipped)
+
+
+def _judge(pair: Pair, differences: Effects, tolerance: float) -> Pair:
+    if pair.kind != "noise":
+        return pair
+    difference = differences.get((pair.source, pair.target), 0.0)
+    kind = "leak" if difference > tolerance else pair.kind
+    return replace(pair, kind=kind, float32_difference=difference)
+
+
+def _altered(experiment: Experiment, skipped: dict[str, str]) -> list[Altered]:
+    """Documents with other logits alone, without what training mode does to a batch."""
+    training = is_training(experiment.call.model)
+    with in_evaluation_mode(experiment.call.model) if training else nullcontext():
+        same = _repeated(experiment, experiment.batch) if training else experiment
+        return _or_skip("alone", skipped, same.altered) or []
+
+
+def _repeated(experiment: Experiment, batch: Batch) -> Experiment:
+    return Experiment.of(experiment.call, batch, experiment.documents, experiment.options)
+
+
+def _or_skip(name: str, skipped: dict[str, str], check: Callable[[], Found]) -> Found | None:
+    try:
+        return check()
+    except ModelError as error:
+        skipped[name] = str(error)
+        return None
+
+
+def _diagnose(findings: _Findings, experiment: Experiment) -> Diagnosis | None:
+    verdict = findings.verdict
+
+    def is_isolated(batch: Batch) -> bool:
+        # By the whole check: a change that moves the problem to another document, or turns a leak
+        # into an altered document, is not a remedy.
+        found = _find(_repeated(experiment, batch), detailed=False)
+        return found.verdict in ("isolated", "noise")
+
+    if verdict in ("leak", "altered"):
+        model, documents = experiment.call.model, experiment.documents
+        return diagnose(model, experiment.batch, documents, is_isolated)
+    if verdict == "disagreement":
+        cause = "; ".join(f"{found.form}: {found.message}" for found in findings.disagreements)
+        remedy = "let one collator make all parts of the batch, and slice none of them afterwards"
+        return Diagnosis(cause=cause, remedy=remedy)
+    if verdict == "unproven" and findings.dependence != "shown":
+        return explain(findings.dependence)
+    if verdict in ("noise", "unproven"):
+        remedy = "none is needed for training; for equal bits, experts_implementation='batched_mm'"
+        if verdict == "unproven":
+            remedy = "check again with sdpa or eager attention in float32, which has gradients"
+        return Diagnosis(
+            cause="a kernel whose rounding depends on all tokens of the batch, such as grouped "
+            "experts",
+            remedy=remedy,
+        )
+    return None
