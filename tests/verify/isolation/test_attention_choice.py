@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 import torch
-from tests.verify.models import Tokenizer, model, rows
+from tests.verify.isolation.models import Tokenizer, model, rows
 from tools.architectures import build
 
 from quire.collate import DataCollatorForCausalLM
@@ -166,5 +166,7 @@ def test_a_model_that_cannot_be_called_is_refused_with_the_remedy():
         given = OwnModel()
     with pytest.raises(ModelError, match=r"on the meta device.*when they are loaded"):
         collator(given)
-    with pytest.raises(ModelError, match=r"the vocabulary of Linear is given by neither.*leave model out"):
+    with pytest.raises(
+        ModelError, match=r"the vocabulary of Linear is given by neither.*leave model out"
+    ):
         collator(torch.nn.Linear(2, 2))

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from tests.verify.callables import Averager, RunningSSM
-from tests.verify.models import boundaries, collate, model, rows, segment_batch
+from tests.verify.isolation.callables import Averager, RunningSSM
+from tests.verify.isolation.models import boundaries, collate, model, rows, segment_batch
 
 from quire.errors import InvalidBoundaries, InvalidOption, ModelError
 from quire.verify import IsolationOptions, check_isolation
@@ -89,7 +89,9 @@ def test_a_state_space_model_without_seq_idx_leaks_and_is_told_to_take_it():
     report = check_isolation(RunningSSM(), batch)
     assert report.verdict == "leak"
     assert report.diagnosis.confirmed
-    assert report.diagnosis.cause == "RunningSSM carries a state across documents and got no seq_idx"
+    assert (
+        report.diagnosis.cause == "RunningSSM carries a state across documents and got no seq_idx"
+    )
     assert "attention='segments'" in report.diagnosis.remedy
 
 

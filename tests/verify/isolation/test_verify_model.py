@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 import typer
-from tests.verify.models import model
+from tests.verify.isolation.models import model
 from typer.testing import CliRunner
 
 from quire.cli.verify_model import verify_model

@@ -8,8 +8,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from tests.verify.callables import WIDTH, Averager
-from tests.verify.models import boundaries, model, segment_batch
+from tests.verify.isolation.callables import WIDTH, Averager
+from tests.verify.isolation.models import boundaries, model, segment_batch
 
 from quire.verify import IsolationOptions, check_isolation
 from quire.verify.isolation.causal_lm import CallOptions, check_call

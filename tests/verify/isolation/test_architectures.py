@@ -6,7 +6,7 @@ import logging
 
 import pytest
 import torch
-from tests.verify.models import model, vision_model
+from tests.verify.isolation.models import model, vision_model
 from tools.architectures import SETTINGS
 from tools.isolation_table import PAGE, examine
 

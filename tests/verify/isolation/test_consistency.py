@@ -69,7 +69,11 @@ def mask_without(row, query, key):
         ("position_ids", np.zeros((5, 2, 6), dtype=int), r"shape \(5, 2, 6\)"),
         ("segment_ids", np.array([[1] * 6, [1] * 6]), "row 0 token 3 starts at token 0, but"),
         ("seq_idx", np.array([[0, 0, 0, 1, 1, 2], [0] * 6]), "row 1 token 2 starts at token 0"),
-        ("cu_seq_lens_q", np.array([0, 3, 5, 6, 8, 9, 13]), "do not increase from 0 to the 12 tokens"),
+        (
+            "cu_seq_lens_q",
+            np.array([0, 3, 5, 6, 8, 9, 13]),
+            "do not increase from 0 to the 12 tokens",
+        ),
         ("cu_seq_lens_k", np.array([0, 3, 5, 9, 12]), "row 1 token 0 starts in the row before"),
         ("max_length_q", 2, "2 is less than the 3 tokens"),
         ("attention_mask", np.array([[1, 1, 0, 1, 1, 0], [1] * 6]), "hides row 0 token 2"),

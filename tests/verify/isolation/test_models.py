@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.verify.models import ATTENTION_MODELS, boundaries, collate, model, rows, vision_model
+from tests.verify.isolation.models import (
+    ATTENTION_MODELS,
+    boundaries,
+    collate,
+    model,
+    rows,
+    vision_model,
+)
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from quire.errors import ModelError

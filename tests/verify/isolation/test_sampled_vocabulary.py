@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import transformers
-from tests.verify.callables import Averager
-from tests.verify.models import GROUPED, collate, rows, segment_batch, without_use_cache
+from tests.verify.isolation.callables import Averager
+from tests.verify.isolation.models import GROUPED, collate, rows, segment_batch, without_use_cache
 
 from quire.errors import ModelError
 from quire.verify import check_isolation

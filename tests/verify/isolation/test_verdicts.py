@@ -8,8 +8,8 @@ import math
 
 import pytest
 import torch
-from tests.verify.callables import Averager, BatchMixer
-from tests.verify.models import (
+from tests.verify.isolation.callables import Averager, BatchMixer
+from tests.verify.isolation.models import (
     boundaries,
     collate,
     model,

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 import torch
-from tests.verify.models import collate, model, rows
+from tests.verify.isolation.models import collate, model, rows
 
 from quire.cli.verify_model import verify_model
 from quire.errors import ModelError
