@@ -110,7 +110,7 @@ def group_rows(
     if one and len(sizes) <= FEW:
         return best_fit_few(sizes[:, 0].tolist(), budgets.tokens, cap)
     if one:
-        options = PlanOptions(capacity=budgets.tokens, max_documents_per_row=cap)
+        options = PlanOptions(max_length=budgets.tokens, max_documents_per_row=cap)
         rows = best_fit(sizes[:, 0], budgets.tokens, options)
     else:
         rows = _vector_rows(sizes, budgets, num_documents, search_steps * len(sizes))
