@@ -176,7 +176,7 @@ def test_no_field_of_a_sample_takes_the_place_of_what_keeps_samples_apart(name):
     expected = collator([[good, good]])[name]
     assert np.array_equal(collator([[good, good | {name: None}]])[name], expected)
     if name != "attention_mask":  # of ones it says nothing
-        with pytest.raises(InvalidRow, match=f"sample 1 brings {name}"):
+        with pytest.raises(InvalidRow, match=f"sample 1 has {name}"):
             collator([[good, good | {name: [1]}]])
 
 
@@ -301,12 +301,12 @@ def test_one_collator_lays_packs_end_to_end_and_pads_samples(flat, padded):
     samples = [{"input_ids": [1, 2]}, {"input_ids": [3]}]
     assert collator([samples])["input_ids"].shape == (1, 3)
     assert collator(samples)["input_ids"].shape == (2, 2)
-    assert collator([[]]) == {}  # stands for a pack that a resumed Trainer discards
+    assert collator([[]]) == {}  # replaces a pack that a resumed Trainer discards
     with pytest.raises(InvalidRow, match="row 0 has no input_ids"):
         collator([{}])
-    with pytest.raises(InvalidRow, match="feature 1 is a pack and feature 0 a sample"):
+    with pytest.raises(InvalidRow, match="feature 1 is a pack and feature 0 is a sample"):
         collator([samples[0], samples])
-    with pytest.raises(InvalidRow, match="feature 1 is a pack and feature 0 a sample"):
+    with pytest.raises(InvalidRow, match="feature 1 is a pack and feature 0 is a sample"):
         flat([samples[0], samples])
 
 
@@ -326,23 +326,23 @@ BAD = {
     ),
     "placeholders without image (fault 19)": (
         {"input_ids": [IMAGE, 2], "labels": [1, 2]},
-        r"sample 1 has a stretch of 1 image placeholders, but .* no grid is left",
+        r"sample 1 has a run of 1 image placeholders, but .* no grid is left",
     ),
     "a cut image span (fault 19)": (
         with_image(labels=[1, 2, 3]) | {"input_ids": [IMAGE] * 3},
-        r"sample 1 has a stretch of 3 image placeholders, but the next image needs 4",
+        r"sample 1 has a run of 3 image placeholders, but the next image needs 4",
     ),
     "patches without grids": (
         {"input_ids": [1], "labels": [1], "pixel_values": np.ones((16, 3))},
-        r"sample 1: pixel_values have 16 patches but image_grid_thw describe 0",
+        r"sample 1: pixel_values have 16 patches but image_grid_thw describes 0",
     ),
     "grids of another image": (
         with_image(1, labels=[0] * 5) | {"image_grid_thw": [[1, 4, 2]]},
-        r"sample 1: pixel_values have 16 patches but image_grid_thw describe 8",
+        r"sample 1: pixel_values have 16 patches but image_grid_thw describes 8",
     ),
     "a flat grid": (
         with_image(1, labels=[0] * 5) | {"image_grid_thw": [1, 4, 4]},
-        r"sample 1: image_grid_thw have shape \(3,\)",
+        r"sample 1: image_grid_thw has shape \(3,\)",
     ),
     "a ragged grid": (
         with_image(1, labels=[0] * 5) | {"image_grid_thw": [[1, 4], [1]]},
@@ -351,11 +351,11 @@ BAD = {
     "a grid that cannot be merged": (
         with_image(labels=[0] * 2)
         | {"input_ids": [1, IMAGE], "image_grid_thw": [[1, 3, 2]], "pixel_values": np.ones((6, 3))},
-        r"sample 1 has a grid \[1, 3, 2\] whose height and width are no multiples of spatial_merge",
+        r"sample 1 has a grid \[1, 3, 2\] whose height and width are not multiples of spatial",
     ),
     "types with a point": (
         {"input_ids": [1, 2], "labels": [1, 2], "mm_token_type_ids": [0.0, 0.7]},
-        r"sample 1: mm_token_type_ids have dtype float\d\d, but are integers",
+        r"sample 1: mm_token_type_ids have dtype float\d\d but must be integers",
     ),
     "types of another length": (
         with_image(1, labels=[0] * 5, mm_token_type_ids=[1, 1, 1, 1]),
@@ -367,31 +367,31 @@ BAD = {
     ),
     "an unknown type": (
         {"input_ids": [1, 2], "labels": [1, 2], "mm_token_type_ids": [0, 3]},
-        r"sample 1: mm_token_type_ids hold 3",
+        r"sample 1: mm_token_type_ids contain 3",
     ),
     "own positions": (
         {"input_ids": [1, 2], "labels": [1, 2], "position_ids": [0, 1]},
-        r"sample 1 brings position_ids",
+        r"sample 1 has position_ids",
     ),
     "several documents": (
         {"input_ids": [1, 2], "labels": [1, 2], "document_starts": [0, 1]},
-        r"sample 1 holds 2 documents, as its document_starts say",
+        r"sample 1 holds 2 documents according to its document_starts",
     ),
     "several documents as trl says it": (
         {"input_ids": [1, 2], "labels": [1, 2], "seq_lengths": [1, 1]},
-        r"sample 1 holds 2 documents, as its seq_lengths say",
+        r"sample 1 holds 2 documents according to its seq_lengths",
     ),
     "seconds without videos": (
         {"input_ids": [1], "labels": [1], "second_per_grid_ts": [1.0]},
         r"sample 1 has 1 second_per_grid_ts but 0 videos",
     ),
-    "seconds that are no list": (
+    "seconds that are not a list": (
         with_video(1, labels=[0] * 3, second_per_grid_ts=1.5),
-        r"sample 1: second_per_grid_ts is 1\.5, one value",
+        r"sample 1: second_per_grid_ts is 1\.5, a single value",
     ),
-    "patches that are no list": (
+    "patches that are not a list": (
         {"input_ids": [1], "labels": [1], "pixel_values": 4},
-        r"sample 1: pixel_values is 4, one value",
+        r"sample 1: pixel_values is 4, a single value",
     ),
     "padding": (
         {"input_ids": [1, 0], "labels": [1, 0], "attention_mask": [1, 0]},

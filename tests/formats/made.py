@@ -60,8 +60,8 @@ def vision():
 
 def checkpoint(folder):
     """A callback of packed training, and what a Trainer gives it at step 3."""
+    from quire.vision.adapters import TrainingPacks
     from quire.vision.callback import PackingCallback
-    from quire.vision.training_packs import TrainingPacks
 
     callback = PackingCallback(TrainingPacks(vision()["known"]))
     arguments = SimpleNamespace(

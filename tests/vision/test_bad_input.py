@@ -42,23 +42,23 @@ BAD = {
     "has length 2 but 3 input_ids": {"input_ids": [1, 2, 3], "length": 2},
     "has length 9 but 3 input_ids": {"input_ids": [1, 2, 3], "length": 9},
     "has length 5 but 3 input_ids": {"input_ids": [1, 2, 3], "lengths": [3, 2]},
-    "has lengths -1 but that must be": {"lengths": [4, -1]},
-    "has length -1 but that must be": {"length": -1},
-    "has length 2.5 but that must be": {"length": 2.5},
-    "has length True but that must be": {"length": True},
-    "has length 9223372036854775808 but that must be": {"length": 2**63},
-    "has length '3' but that must be": {"length": "3"},
-    "has input_ids 5 but that must be a list": {"input_ids": 5},
-    "has labels 4 but that must be a list": {"input_ids": [1, 2, 3], "labels": 4},
+    "has lengths -1 but must be": {"lengths": [4, -1]},
+    "has length -1 but must be": {"length": -1},
+    "has length 2.5 but must be": {"length": 2.5},
+    "has length True but must be": {"length": True},
+    "has length 9223372036854775808 but must be": {"length": 2**63},
+    "has length '3' but must be": {"length": "3"},
+    "has input_ids 5 but must be a list": {"input_ids": 5},
+    "has labels 4 but must be a list": {"input_ids": [1, 2, 3], "labels": 4},
     r"has input_ids of shape \(1, 4\)": {"input_ids": [[1, 2, 3, 4]]},
     "has image_grid_thw that cannot be read": {"length": 2, "image_grid_thw": [[1, 2], [1, 2, 2]]},
     r"has image_grid_thw of shape \(\)": {"length": 2, "image_grid_thw": 4},
     "has image_grid_thw with -1 but": {"length": 2, "image_grid_thw": [[-1, 2, 2]]},
-    "has image_grid_thw of .* patches, more than can be": {
+    "has image_grid_thw of .* patches, more than is possible": {
         "length": 2,
         "image_grid_thw": [[2**40, 2**40, 2]],
     },
-    "has pixel_values 4 but that must be a list": {"length": 2, "pixel_values": 4},
+    "has pixel_values 4 but must be a list": {"length": 2, "pixel_values": 4},
     "has mm_token_type_ids that cannot be read": {
         "length": 2,
         "mm_token_type_ids": [[0], [1, 2]],
@@ -90,7 +90,7 @@ def test_a_malformed_sample_within_the_budget_is_counted_logged_and_left_out(pro
     with caplog.at_level(logging.WARNING, "quire.vision"):
         assert numbers(dataset) == [[0, 2]]
     assert dataset.telemetry().ledger.documents.dropped == {"bad_record": 1}
-    assert [record.message for record in caplog.records if "left out sample 1" in record.message]
+    assert [record.message for record in caplog.records if "skipped sample 1" in record.message]
 
 
 @pytest.mark.parametrize("length", [2, 9])
@@ -115,7 +115,7 @@ def test_a_measure_may_count_tokens_that_the_model_adds():
 
 def test_one_more_than_the_budget_is_an_error():
     dataset = packed([{}, {}, sample(2, 5)], max_bad_records=1)
-    with pytest.raises(InvalidDocument, match=r"sample 1 .*after 1 bad samples were left out"):
+    with pytest.raises(InvalidDocument, match=r"sample 1 .*after 1 bad samples were skipped"):
         list(dataset)
 
 
@@ -176,7 +176,7 @@ def test_a_pack_that_loses_its_only_sample_is_an_error_where_packs_are_promised(
     items = [picture(0, placeholders=3)]
     dataset = packed(items, list, image_token_id=IMAGE, max_bad_records=5)
     assert len(dataset) == 1
-    with pytest.raises(InvalidDocument, match="as many packs must come as were planned"):
+    with pytest.raises(InvalidDocument, match="the number of packs must be as planned"):
         list(dataset)
 
 
@@ -201,7 +201,7 @@ def test_options_out_of_range_or_unknown_are_errors(options, message):
 
 def test_the_endless_length_of_a_tokenizer_without_a_limit_is_refused():
     endless = int(1e30)
-    message = "is 1000000000000000019884624838656 but at most .* is possible; set packing_length"
+    message = "is 1000000000000000019884624838656 but can be at most .*; set packing_length"
     for given in (
         {"template": SimpleNamespace(max_length=endless)},
         {"packing_length": endless},
@@ -215,7 +215,7 @@ def test_lengths_that_are_no_lengths_are_errors():
     for lengths, message in (
         ({"tokens": [-1], "images": [0]}, "document 0 has length -1"),
         ({"tokens": [1.5], "images": [0]}, "but a length is an integer"),
-        ({"tokens": [1], "images": [1, 2]}, "disagree on the number of samples"),
+        ({"tokens": [1], "images": [1, 2]}, "have different numbers of samples"),
     ):
         with pytest.raises(InvalidLengths, match=message):
             list(packed(samples([1]), lengths=lengths, packing_max_images=3))

@@ -109,10 +109,10 @@ def test_set_epoch_reaches_the_datasets_below_first():
         ({}, None, "must map names to datasets"),
         ([1], None, "must map names to datasets"),
         ({"": [1]}, None, "non-empty strings"),
-        ({"a": [1]}, {"a": 0}, "leave no sample at all"),
+        ({"a": [1]}, {"a": 0}, "leave no samples"),
         ({"a": [1]}, [1.0], r"ratios is \[1\.0\] but must map"),
-        ({"a": [1]}, {"a": 1e15}, "which makes more than 4294967296 samples of 1"),
-        ({"a": [1]}, {"a": 10**400}, "which makes more than 4294967296 samples of 1"),
+        ({"a": [1]}, {"a": 1e15}, "which gives more than 4294967296 samples from 1"),
+        ({"a": [1]}, {"a": 10**400}, "which gives more than 4294967296 samples from 1"),
         ({"a": {"train": [1]}}, None, "dataset 'a' is dict but needs"),
         ({"a": InOrder([1])}, None, "dataset 'a' is InOrder but needs __len__"),
     ],
@@ -127,7 +127,7 @@ def test_a_fusion_that_was_moved_to_another_epoch_behind_its_packs_is_an_error()
     packed = PackedVLDataset(fused, packing_length=10)
     packs = numbers(packed)
     fused.set_epoch(5)
-    with pytest.raises(InvalidOption, match="stands at epoch 5 but its packs at 0; call set_epoch"):
+    with pytest.raises(InvalidOption, match="is at epoch 5 but its packs are at 0; call set_epoch"):
         iter(packed)
     again = PackedVLDataset(fused, packing_length=10)
     assert again.epoch == 5

@@ -18,7 +18,7 @@ from tests.vision.inputs import numbers, samples, through_bytes
 
 ERRORS = st.lists(st.sampled_from(PASSING), min_size=1, max_size=2)
 PACKAGE = Path(quire.vision.__file__).parent
-NAMES = ("wrapper", "streamed", "stands", "planned", "reading", "delivery", "accounts")
+NAMES = ("dataset", "iterator", "source", "counters")
 REMEMBERING = {str(PACKAGE / f"{name}.py") for name in NAMES}
 """Where something is remembered, so that it could be remembered by half."""
 

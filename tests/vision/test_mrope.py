@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.collate import MropeOptions
-from quire.collate.vision_mrope import Grids, mrope_position_ids
+from quire.collate.vision.mrope import Grids, mrope_position_ids
 from quire.errors import InvalidOption, InvalidRow
 from tests.vision.language_models import FAMILIES, model
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from quire.errors import InvalidOption
 from quire.vision import FusionDataset, PackedVLDataset
-from quire.vision.training_packs import TrainingPacks
+from quire.vision.adapters import TrainingPacks
 
 SIZES = [(n * 37) % 61 + 3 for n in range(90)]
 
@@ -103,7 +103,7 @@ def test_no_rank_drops_a_pack_in_an_epoch_that_is_longer_than_planned(
     except InvalidOption:
         assume(False)  # without packing_drop_last a rank may have too few samples
     for rank in ranks:
-        TrainingPacks(rank, world).even_out(num_epochs)
+        TrainingPacks(rank, world).equalize_epochs(num_epochs)
     evened = [counts(rank, num_epochs) for rank in ranks]
     number = evened[0][0]
     assert {n for each in evened for n in each} == {number}

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from quire.errors import InvalidOption
 from quire.ledger import Ledger
 from quire.vision import PackedVLDataset
-from quire.vision.carry_over import Group
-from quire.vision.ranks import Share, split_to
+from quire.vision.grouping import Group
+from quire.vision.plan import split_groups
+from quire.vision.workers import Share
 from tests.vision.inputs import ByNumber, InOrder, numbers, samples
 
 WORLDS = range(1, 9)
@@ -117,7 +118,7 @@ def test_splitting_keeps_every_sample_and_makes_as_many_groups_as_asked_for(list
         for a, b in pairwise(ends)
     ]
     for wanted in range(len(groups), len(tokens) + 1):
-        split = split_to(groups, wanted, tokens)
+        split = split_groups(groups, wanted, tokens)
         assert len(split) == wanted
         assert [p for group in split for p in group.positions] == list(range(len(tokens)))
         assert all(g.tokens == tokens[list(g.positions)].sum() for g in split)
@@ -181,5 +182,5 @@ def test_known_lengths_of_a_stream_that_deals_itself_are_refused_in_workers():
     stream = datasets.Dataset.from_list(samples([5] * 8)).to_iterable_dataset(num_shards=2)
     dataset = PackedVLDataset(stream, packing_length=9, packing_drop_last=False, lengths=[5] * 8)
     assert len(list(dataset)) == 8
-    with pytest.raises(InvalidOption, match="deals itself to 2 workers"):
+    with pytest.raises(InvalidOption, match="splits itself among 2 workers"):
         list(data.DataLoader(dataset, batch_size=None, num_workers=2))

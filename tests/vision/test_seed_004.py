@@ -108,7 +108,7 @@ def test_single_long_sample(kind, caplog):
     assert len(packs) == 1
     assert packs[0][0] is long
     assert long == before
-    assert any("sample 0 is a pack of its own: its length of 120" in m for m in caplog.messages)
+    assert any("sample 0 gets a pack of its own: its length of 120" in m for m in caplog.messages)
     assert dataset.telemetry().num_single_long == 1
 
 

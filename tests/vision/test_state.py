@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from quire.errors import InvalidDocument, InvalidState, SourceChanged
 from quire.vision import FusionDataset, PackedVLDataset
-from quire.vision.state import sealed
+from quire.vision.state import SEAL
 from tests.vision.inputs import KINDS, ByNumber, InOrder, Reordered, numbers, samples, through_bytes
 
 LENGTHS = [(37 * n) % 90 + 1 for n in range(90)]
@@ -38,7 +38,7 @@ def after(dataset, num_packs):
 def resealed(state, **changes):
     """A state that was tampered with by somebody who knows the checksum."""
     plain = {key: value for key, value in state.items() if key != "checksum"}
-    return sealed({**plain, **changes})
+    return SEAL.sealed({**plain, **changes})
 
 
 def test_the_continuation_is_exact_at_every_pack(kind):

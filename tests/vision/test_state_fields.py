@@ -5,36 +5,32 @@ from __future__ import annotations
 import pytest
 
 from quire.errors import InvalidState
-from quire.vision.state import (
-    opened,
-    read_count,
-    read_rows,
-    require_same_terms,
-    sealed,
-)
+from quire.vision.state import SEAL, opened, read_count, read_rows, require_same_terms
 
 BODY = {"epoch": 1, "terms": {}, "share": [0, 1], "place": {}, "account": [], "packs": {}}
 
 
 def test_a_state_opens_as_it_was_sealed():
-    assert opened(sealed(BODY)) == sealed(BODY)
-    assert (sealed(BODY)["format"], sealed(BODY)["version"]) == ("quire.vision", 3)
+    assert opened(SEAL.sealed(BODY)) == SEAL.sealed(BODY)
+    assert (SEAL.sealed(BODY)["format"], SEAL.sealed(BODY)["version"]) == ("quire.vision", 3)
 
 
 def test_a_state_of_version_1_was_grouped_by_the_buffer():
-    older = sealed({"version": 1, **BODY, "terms": {"packing_length": 8}})
+    older = SEAL.sealed({"version": 1, **BODY, "terms": {"packing_length": 8}})
     terms = {"packing_length": 8, "packing_scope": "buffer", "seed": None, "plan": None}
-    assert opened(older) == sealed({**BODY, "terms": terms})
-    assert opened(sealed({"version": 1, **BODY, "terms": 3})) == sealed({**BODY, "terms": 3})
+    assert opened(older) == SEAL.sealed({**BODY, "terms": terms})
+    assert opened(SEAL.sealed({"version": 1, **BODY, "terms": 3})) == SEAL.sealed(
+        {**BODY, "terms": 3}
+    )
 
 
 def test_a_state_with_other_fields_is_refused():
     with pytest.raises(InvalidState) as raised:
-        opened(sealed({"epoch": 1}))
+        opened(SEAL.sealed({"epoch": 1}))
     assert str(raised.value) == (
         "the state has the fields ['checksum', 'epoch', 'format', 'version'] but must have "
         "['account', 'checksum', 'epoch', 'format', 'packs', 'place', 'share', 'terms', "
-        "'version']; use a state as state_dict() gave it"
+        "'version']; use a state as state_dict() returned it"
     )
 
 
@@ -44,7 +40,7 @@ def test_terms_that_differ_are_all_named():
         require_same_terms({"b": 1, "a": "x", "c": 3}, {"a": "y", "c": 3})
     assert str(raised.value) == (
         "a is 'x' in the state and 'y' here; b is 1 in the state and None here: continue with the "
-        "same dataset, options and ranks, or start an epoch anew"
+        "same dataset, options and ranks, or start the epoch over"
     )
 
 
@@ -76,7 +72,7 @@ def test_terms_that_differ_are_all_named():
         ),
         (
             lambda: read_rows("account", [[1, 2], [3]], 2),
-            "the state's account has a row [3] but rows have 2",
+            "the state's account has a row [3] but a row has 2 values",
         ),
     ],
 )

@@ -30,8 +30,8 @@ from quire.vision import (
     VisionPackingOptions,
     configure_training,
 )
+from quire.vision.adapters import TrainingPacks
 from quire.vision.callback import STATE_NAME
-from quire.vision.training_packs import TrainingPacks
 from tests.vision.language_models import PICTURES, encode, model, tokenizer
 
 FAMILY = "qwen3_vl"
@@ -123,7 +123,7 @@ def test_a_batch_size_above_one_becomes_one_with_a_warning_and_steps_stay_as_lar
         made = configure_training(given, OPTIONS, train_dataset=fusion(), model=model(FAMILY))
     assert made.args.per_device_train_batch_size == 1
     assert made.args.gradient_accumulation_steps == 12
-    assert "but it was 4: it is 1 now, and gradient_accumulation_steps are 12" in caplog.text
+    assert "but it was 4: it is now 1, and gradient_accumulation_steps is 12" in caplog.text
     assert (given.per_device_train_batch_size, given.gradient_accumulation_steps) == (4, 3)
 
 
@@ -171,7 +171,7 @@ def test_workers_that_persist_are_turned_off_because_they_never_learn_of_an_epoc
 
 def test_several_devices_in_one_process_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingArguments, "train_batch_size", 2)
-    with pytest.raises(InvalidOption, match="start one process for each"):
+    with pytest.raises(InvalidOption, match="start one process per device"):
         training(tmp_path)
 
 
@@ -225,7 +225,7 @@ def test_packed_evaluation_has_the_template_s_length_too(tmp_path):
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_samples_of_which_no_pack_can_be_made_are_refused(tmp_path, number):
-    with pytest.raises(InvalidOption, match=f"no pack can be made of {number} samples"):
+    with pytest.raises(InvalidOption, match=f"no pack can be made from {number} samples"):
         training(tmp_path, encoded("charts", 24)[:number])
 
 
@@ -635,7 +635,7 @@ def rank_packs(world_size, rank, **others):
         fusion(), OPTIONS, rank=rank, world_size=world_size, **others
     )
     packs = TrainingPacks(packed, world_size)
-    packs.even_out(3)
+    packs.equalize_epochs(3)
     return packs
 
 

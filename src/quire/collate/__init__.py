@@ -1,20 +1,23 @@
-"""Rows in, a batch out that a model takes as it is.
+"""Collate packed rows into batches for ``model(**batch)``.
 
-`DataCollatorForCausalLM` stacks rows into `[B, T]`; `PaddingFreeCollator` lays them end to end as
-`[1, N]`. Both read `input_ids`, and where a row has them `labels`, `document_starts` (or TRL's
+`DataCollatorForCausalLM` stacks rows into `[B, T]`; `PaddingFreeCollator` concatenates them into
+`[1, N]`. Both read `input_ids` and, if present, `labels`, `document_starts` (or TRL's
 `seq_lengths`, or `position_ids`) and a loss mask. transformers' Trainer drops columns that the
-model does not name: give it `remove_unused_columns=False`, or `document_starts` never arrive.
+model's signature does not name: set `remove_unused_columns=False`, or `document_starts` is lost.
 
-Vision-language samples have collators of their own: `VisionPaddingFreeCollator` lays packs end to
-end, `VisionPaddedCollator` pads samples, and `VisionCollator` does either, by what comes.
+Vision-language samples have their own collators: `VisionPaddingFreeCollator` concatenates packs,
+`VisionPaddedCollator` pads samples, and `VisionCollator` chooses between them.
 """
 
 from quire.collate.causal_lm import DataCollatorForCausalLM
 from quire.collate.padding_free import PaddingFreeCollator
 from quire.collate.positions import get_pos_ids_for_packed_sequence
-from quire.collate.vision import VisionPaddingFreeCollator
-from quire.collate.vision_mrope import MropeOptions
-from quire.collate.vision_padded import VisionCollator, VisionPaddedCollator
+from quire.collate.vision import (
+    MropeOptions,
+    VisionCollator,
+    VisionPaddedCollator,
+    VisionPaddingFreeCollator,
+)
 
 __all__ = [
     "DataCollatorForCausalLM",

@@ -1,8 +1,8 @@
-"""Vision-language samples, packed: lists of already encoded samples that fill a pack together.
+"""Pack vision-language samples: lists of encoded samples that fill a pack together.
 
-Samples go through `FusionDataset` (several datasets in their ratios) and `PackedVLDataset` (packs),
-to a collator of `quire.collate`; `configure_training` makes all of it for a transformers Trainer.
-Nothing here needs torch before it is used with torch.
+Samples go through `FusionDataset` (several datasets in given ratios) and `PackedVLDataset` (packs)
+to a collator of `quire.collate`; `configure_training` sets all of it up for a transformers Trainer.
+Packing itself does not need torch.
 """
 
 from importlib import import_module
@@ -13,26 +13,26 @@ from quire.vision.options import VisionConfig, VisionPackingOptions
 
 if TYPE_CHECKING:
     from quire.vision.callback import PackingCallback
+    from quire.vision.dataset import PackedVLDataset
     from quire.vision.fusion import FusionDataset
-    from quire.vision.matching import calculate_matched_group
+    from quire.vision.grouping import calculate_matched_group
     from quire.vision.telemetry import PackingTelemetry, aggregate_metrics
     from quire.vision.templates import evaluation_template, prepare_template
     from quire.vision.training import VisionTraining, configure_training
-    from quire.vision.wrapper import PackedVLDataset
 
 _LAZY = {
     "FusionDataset": "quire.vision.fusion",
-    "PackedVLDataset": "quire.vision.wrapper",
+    "PackedVLDataset": "quire.vision.dataset",
     "PackingCallback": "quire.vision.callback",
     "PackingTelemetry": "quire.vision.telemetry",
     "VisionTraining": "quire.vision.training",
     "aggregate_metrics": "quire.vision.telemetry",
-    "calculate_matched_group": "quire.vision.matching",
+    "calculate_matched_group": "quire.vision.grouping",
     "configure_training": "quire.vision.training",
     "evaluation_template": "quire.vision.templates",
     "prepare_template": "quire.vision.templates",
 }
-"""Names and their modules, which are imported when they are first asked for."""
+"""Names and their modules, which are imported on first access."""
 
 _OPTIONAL = ("safetensors", "torch", "transformers")
 

@@ -1,4 +1,4 @@
-"""`FusionDataset`: several datasets in their ratios, in the order of a seed and an epoch."""
+"""`FusionDataset`: mix several datasets in given ratios, reshuffled every epoch."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from quire.options import require_integer
 from quire.plan.build import permutation
 from quire.plan.lengths import IntArray
 from quire.vision.lengths import KnownLengths, known_sizes
-from quire.vision.reading import has_positions
 from quire.vision.samples import SampleReader
+from quire.vision.source import has_random_access
 
 Ints = npt.NDArray[np.int64]
 _MOST_SAMPLES = 2**32
-"""More in an epoch cannot be meant; numbers are held for all of them."""
+"""More samples in an epoch must be a mistake; an index is held for each of them."""
 
 
 class FusionDataset:
-    """Samples of several datasets by number; each gives ``round(len · ratio)`` of them an epoch.
+    """Samples of several datasets; an epoch has ``round(len · ratio)`` samples of each.
 
-    None comes twice before all of its dataset came once; what a ratio above 1 asks for beyond that
-    is drawn at random. Another epoch has other samples in another order. Samples are not changed:
-    `source_of` says where one is from.
+    No sample repeats before its whole dataset was used; what a ratio above 1 needs beyond that is
+    drawn at random. Every epoch has different samples in a different order. Samples are not
+    changed: `source_of` returns the dataset that one comes from.
 
     >>> fused = FusionDataset({"a": list("abcd"), "b": list("xy")}, {"a": 0.5, "b": 2.0})
     >>> fused.quotas, len(fused)
@@ -62,7 +62,7 @@ class FusionDataset:
 
     @property
     def quotas(self) -> dict[str, int]:
-        """Samples that each dataset gives to an epoch."""
+        """Samples per epoch, by dataset."""
         return {
             name: round(len(dataset) * self.ratios[name])
             for name, dataset in self._datasets.items()
@@ -70,7 +70,7 @@ class FusionDataset:
 
     @property
     def fingerprint(self) -> str:
-        """What tells this fusion from another; its datasets by size and their own fingerprint."""
+        """A digest of seed, ratios, and the sizes and fingerprints of the datasets."""
         pools = [
             [name, len(data), self.ratios[name], str(getattr(data, "fingerprint", ""))]
             for name, data in self._datasets.items()
@@ -79,7 +79,7 @@ class FusionDataset:
         return hashlib.sha256(plain.encode()).hexdigest()[:32]
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the datasets below, then draw the epoch's samples and their order."""
+        """Forward the epoch to the datasets, then draw its samples and their order."""
         self.epoch = require_integer("epoch", epoch, 0)
         for dataset in self._datasets.values():
             if hasattr(dataset, "set_epoch"):
@@ -101,16 +101,16 @@ class FusionDataset:
         return self._datasets[name][index]
 
     def source_of(self, position: int) -> str:
-        """The name of the dataset that this sample comes from."""
+        """The name of the dataset that the sample at this position comes from."""
         return self.names[int(self._sources[position])]
 
     def locate(self, position: int) -> tuple[str, int]:
-        """The name of a sample's dataset, and its number there."""
-        place = range(len(self))[position]
-        return self.source_of(place), int(self._indices[place])
+        """The name of a sample's dataset, and its index there."""
+        index = range(len(self))[position]
+        return self.source_of(index), int(self._indices[index])
 
     def fused_sizes(self, reader: SampleReader) -> IntArray | None:
-        """The sizes of all samples in this epoch's order, if every dataset's are known."""
+        """Sizes of all samples in this epoch's order, if those of every dataset are known."""
         fused = np.zeros((len(self), len(reader.names)), dtype=np.int64)
         for number, (name, dataset) in enumerate(self._datasets.items()):
             sizes = known_sizes(dataset, self._lengths.get(name), reader)
@@ -126,7 +126,7 @@ class FusionDataset:
 
 
 def _draw(pool: int, quota: int, seed: int) -> Ints:
-    """Numbers below ``pool``: each once in random order, then, beyond the pool, at random."""
+    """Indices below ``pool``: each once in random order, the rest drawn at random."""
     once = permutation(pool, seed)[:quota].astype(np.int64)
     again = np.random.PCG64(seed ^ 1).random_raw(quota - len(once)) % np.uint64(max(1, pool))
     return np.concatenate([once, again.astype(np.int64)])
@@ -137,13 +137,13 @@ def _checked_datasets(datasets: object) -> dict[str, Any]:
         raise InvalidOption(f"datasets is {datasets!r:.60} but must map names to datasets")
     for name, dataset in datasets.items():
         if not isinstance(name, str) or not name:
-            raise InvalidOption(f"datasets has a name {name!r} but names are non-empty strings")
-        if not has_positions(dataset) or isinstance(dataset, Mapping):
+            raise InvalidOption(f"datasets has the name {name!r} but names are non-empty strings")
+        if not has_random_access(dataset) or isinstance(dataset, Mapping):
             raise InvalidOption(
-                f"dataset {name!r} is {type(dataset).__name__} but needs __len__ and __getitem__, "
-                "as its quota is a part of its length"
+                f"dataset {name!r} is {type(dataset).__name__} but needs __len__ and __getitem__ "
+                "because its quota is a fraction of its length"
             )
-    return dict(sorted(datasets.items()))  # the order in which they are named decides nothing
+    return dict(sorted(datasets.items()))  # the order of names must not matter
 
 
 def _checked_ratios(
@@ -157,7 +157,7 @@ def _checked_ratios(
             raise unknown_name("dataset in ratios", name, datasets)
     for name in datasets:
         if name not in given:
-            raise InvalidOption(f"dataset {name!r} has no ratio; give one, 0 to leave it out")
+            raise InvalidOption(f"dataset {name!r} has no ratio; give one, or 0 to leave it out")
         value = given[name]
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value < math.inf:
@@ -166,9 +166,9 @@ def _checked_ratios(
             )
         if len(datasets[name]) * value > _MOST_SAMPLES:
             raise InvalidOption(
-                f"the ratio of dataset {name!r} is {value!r:.60}, which makes more than "
-                f"{_MOST_SAMPLES} samples of {len(datasets[name])}; lower it, or train more epochs"
+                f"the ratio of dataset {name!r} is {value!r:.60}, which gives more than "
+                f"{_MOST_SAMPLES} samples from {len(datasets[name])}; lower it or train longer"
             )
     if not sum(round(len(data) * given[name]) for name, data in datasets.items()):
-        raise InvalidOption(f"the ratios {given} leave no sample at all; raise one of them")
+        raise InvalidOption(f"the ratios {given} leave no samples; raise one of them")
     return {name: float(given[name]) for name in datasets}

@@ -1,4 +1,4 @@
-"""The sizes of all samples, where they are known before any is read."""
+"""Sizes of all samples, if they are known before any sample is read."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 
 from quire.errors import InvalidDocument, InvalidLengths, InvalidOption, unknown_name
 from quire.plan.lengths import IntArray, Lengths, as_lengths
-from quire.vision.reading import has_positions
 from quire.vision.samples import LENGTH_FIELDS, MEDIA, SampleReader
+from quire.vision.source import has_random_access
 
 KnownLengths: TypeAlias = "Lengths | Mapping[str, Lengths]"
-"""Tokens of every sample, or also its ``images`` and ``patches``, by name."""
+"""Tokens of every sample, or a dict of ``tokens``, ``images`` and ``patches``."""
 
 
 def known_sizes(dataset: Any, given: KnownLengths | None, reader: SampleReader) -> IntArray | None:  # noqa: ANN401
-    """A row for every sample and a column for all that is measured; None where it is not known."""
+    """One row per sample and one column per measure; None if they are not known."""
     if given is not None:
         return _matched(dataset, _given_sizes(given, reader.names))
     if hasattr(dataset, "fused_sizes"):
@@ -26,13 +26,13 @@ def known_sizes(dataset: Any, given: KnownLengths | None, reader: SampleReader) 
         return sizes
     if isinstance(dataset, list | tuple):
         return _sizes_in_memory(dataset, reader)
-    if reader.measure is not None or not has_positions(dataset):
+    if reader.measure is not None or not has_random_access(dataset):
         return None
     return _sizes_of_columns(dataset, getattr(dataset, "column_names", None), reader)
 
 
 def _sizes_of_columns(dataset: Any, names: object, reader: SampleReader) -> IntArray | None:  # noqa: ANN401
-    """Sizes from lengths and grids, if grids tell of all images; pixels are large, and not read."""
+    """Sizes from lengths and grids, if all images have grids; pixels are large and not read."""
     known = [name for name in LENGTH_FIELDS if isinstance(names, Sequence) and name in names]
     if not isinstance(names, Sequence) or not known:
         return None
@@ -48,7 +48,7 @@ def _sizes_of_columns(dataset: Any, names: object, reader: SampleReader) -> IntA
 
 
 def sizes_hash(sizes: IntArray) -> str:
-    """What tells these sizes from others."""
+    """A digest of the sizes."""
     return hashlib.sha256(np.ascontiguousarray(sizes, dtype="<i8").tobytes()).hexdigest()[:32]
 
 
@@ -61,28 +61,28 @@ def _given_sizes(given: KnownLengths, names: tuple[str, ...]) -> IntArray:
         if name not in columns:
             budget = "packing_length" if name == "tokens" else f"packing_max_{name}"
             raise InvalidOption(
-                f"lengths hold no {name} but {budget} limits them; give "
-                f"lengths={{'tokens': ..., {name!r}: ...}}, or no lengths at all"
+                f"lengths has no {name!r} but {budget} limits them; give "
+                f"lengths={{'tokens': ..., {name!r}: ...}}, or omit lengths"
             )
     arrays = [as_lengths(_summed(columns[name])).astype(np.int64) for name in names]
     if len({len(array) for array in arrays}) > 1:
         counts = {name: len(array) for name, array in zip(names, arrays, strict=True)}
-        raise InvalidLengths(f"lengths disagree on the number of samples: {counts}")
+        raise InvalidLengths(f"lengths have different numbers of samples: {counts}")
     return np.column_stack(arrays)
 
 
 def _summed(lengths: Any) -> Any:  # noqa: ANN401 - whatever `as_lengths` takes, or lists of parts
-    """One length for each sample: ms-swift gives a list of the lengths of its parts."""
+    """One length per sample: ms-swift lists the lengths of a sample's parts."""
     if not isinstance(lengths, Sequence):
         return lengths  # an array
-    plain = list(lengths)  # a column of `datasets` reads its rows one by one
+    plain = list(lengths)  # a `datasets` column would read its rows one by one
     if not any(isinstance(parts, list | tuple) for parts in plain):
         return plain
     return [sum(parts) if isinstance(parts, list | tuple) else parts for parts in plain]
 
 
 def _matched(dataset: Any, sizes: IntArray) -> IntArray:  # noqa: ANN401
-    if has_positions(dataset) and len(dataset) != len(sizes):
+    if has_random_access(dataset) and len(dataset) != len(sizes):
         raise InvalidLengths(
             f"there are {len(sizes)} lengths but {len(dataset)} samples; give one length for each"
         )
@@ -90,7 +90,7 @@ def _matched(dataset: Any, sizes: IntArray) -> IntArray:  # noqa: ANN401
 
 
 def _sizes_in_memory(samples: Sequence[Any], reader: SampleReader) -> IntArray | None:
-    """Sizes of samples that all say their length; a malformed one is met when it is read."""
+    """Sizes of samples that all have a length; a malformed one is reported when it is read."""
     if not all(
         isinstance(sample, Mapping) and any(name in sample for name in LENGTH_FIELDS)
         for sample in samples

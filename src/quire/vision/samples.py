@@ -1,4 +1,4 @@
-"""What an encoded sample measures, and whether it contradicts itself; it is never changed."""
+"""Measure encoded samples and check that their fields agree; samples are never changed."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ import numpy.typing as npt
 from quire.errors import InvalidDocument, InvalidOption
 from quire.options import require_integer
 from quire.plan.lengths import MOST_TOKENS
-from quire.vision.refusals import raise_if_bad_sample
+from quire.vision.source import raise_if_bad_sample
 
 Sample: TypeAlias = Mapping[str, Any]
 Measure: TypeAlias = Callable[[Any], Mapping[str, int]]
-"""Says of a sample how many ``tokens``, ``images`` or ``patches`` it has, or some of them."""
+"""Returns how many ``tokens``, ``images`` or ``patches`` a sample has, or some of them."""
 
 LENGTH_FIELDS = ("length", "lengths")
-"""Where a sample says how many tokens it has; ms-swift's ``lengths`` are those of its parts."""
+"""Fields with a sample's number of tokens; ms-swift's ``lengths`` lists those of its parts."""
 MEDIA = (("image", "pixel_values"), ("video", "pixel_values_videos"))
-"""Kinds, each with the field of its pixels; ``<kind>_grid_thw`` says how they are laid out."""
-_FIELDS = (
+"""Kinds, each with the field of its pixels; ``<kind>_grid_thw`` describes their layout."""
+_MEDIA_FIELDS = (
     "image_grid_thw",
     "pixel_values",
     "video_grid_thw",
     "pixel_values_videos",
     "mm_token_type_ids",
 )
-"""A sample that has none of them is text."""
+"""A sample without any of these is only text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleReader:
-    """Measures samples; what a template knows of placeholders is compared with the images."""
+    """Measures samples, and compares placeholder tokens with images if their ids are known."""
 
     names: tuple[str, ...] = ("tokens",)
-    """What is measured, in this order."""
+    """What to measure, in this order."""
     measure: Measure | None = None
     image_token_id: int | None = None
     video_token_id: int | None = None
     merge_size: int = 2
-    """A placeholder stands for a square of so many patches a side."""
+    """One placeholder represents a square of ``merge_size`` × ``merge_size`` patches."""
 
     def sizes(self, sample: object) -> tuple[int, ...]:
-        """The sizes of a sound sample; an `InvalidDocument` says what is wrong with another."""
+        """The sizes of a sample; raises `InvalidDocument` if it is malformed."""
         mapping, given = require_mapping(sample), self._own_measures(sample)
         sizes = self._sizes(mapping, given)
-        # A caller's own measure may count tokens that a model adds for images.
+        # The caller's own measure may count tokens that a model adds for images.
         self._check(mapping, trusts_length="tokens" in given)
         return sizes
 
     def measured(self, sample: object) -> tuple[int, ...]:
-        """The sizes of a sample that may still contradict itself."""
+        """The sizes of a sample, without checking that its fields agree."""
         return self._sizes(require_mapping(sample), self._own_measures(sample))
 
     def _own_measures(self, sample: object) -> dict[str, int]:
-        return {} if self.measure is None else checked_measures(_asked(self.measure, sample))
+        return {} if self.measure is None else _checked_measures(_measured(self.measure, sample))
 
     def _sizes(self, sample: Sample, given: Mapping[str, int]) -> tuple[int, ...]:
         return tuple([given[n] if n in given else _COUNT[n](sample) for n in self.names])
@@ -67,9 +67,9 @@ class SampleReader:
     def _check(self, sample: Sample, *, trusts_length: bool) -> None:
         if sample.get("input_ids") is not None:
             _check_tokens(sample, trusts_length=trusts_length)
-        looks_for_none = self.image_token_id is None and self.video_token_id is None
-        if looks_for_none and all(sample.get(name) is None for name in _FIELDS):
-            return  # text alone, as most samples may be
+        no_ids = self.image_token_id is None and self.video_token_id is None
+        if no_ids and all(sample.get(name) is None for name in _MEDIA_FIELDS):
+            return  # only text, as most samples may be
         for kind, pixels in MEDIA:
             self._check_media(sample, kind, pixels)
 
@@ -80,15 +80,15 @@ class SampleReader:
                 f"has {rows} rows of {pixels} but {patches} patches in {kind}_grid_thw"
             )
         if patches is None and rows is not None:
-            return  # how many placeholders images without a grid need is not known
-        held, meant = self._placeholders(sample, kind), (patches or 0) // self.merge_size**2
-        if held is not None and held != meant:
+            return  # without a grid, the number of placeholders is not known
+        found, needed = self._placeholders(sample, kind), (patches or 0) // self.merge_size**2
+        if found is not None and found != needed:
             raise InvalidDocument(
-                f"has {held} {kind} placeholders in input_ids but its {kind}s need {meant}"
+                f"has {found} {kind} placeholders in input_ids but its {kind}s need {needed}"
             )
 
     def _placeholders(self, sample: Sample, kind: str) -> int | None:
-        """How many tokens stand for parts of an image; None where that cannot be known."""
+        """How many tokens are placeholders of this kind; None if that cannot be known."""
         token_id = self.image_token_id if kind == "image" else self.video_token_id
         if token_id is not None and sample.get("input_ids") is not None:
             return _count(sample, "input_ids", token_id)
@@ -109,14 +109,14 @@ def _check_tokens(sample: Sample, *, trusts_length: bool) -> None:
 
 
 def require_mapping(sample: object) -> Sample:
-    """The sample, if it has named fields."""
+    """The sample, if it has named fields; otherwise an error."""
     if type(sample) is not dict and not isinstance(sample, Mapping) and not hasattr(sample, "keys"):
         raise InvalidDocument(f"is {type(sample).__name__} but must map names to values")
     return sample  # type: ignore[return-value]
 
 
 def length_of(sample: Sample) -> int:
-    """The ``length`` of a sample, or else how many ``input_ids`` it has.
+    """The ``length`` of a sample, or else the number of its ``input_ids``.
 
     >>> length_of({"input_ids": [5, 6, 7]}), length_of({"length": 4})
     (3, 4)
@@ -131,8 +131,16 @@ def length_of(sample: Sample) -> int:
     raise InvalidDocument(f"has neither length nor input_ids, only {names}")
 
 
+def length_or_zero(sample: Any) -> int:  # noqa: ANN401 - possibly malformed
+    """The length of a sample that may be malformed."""
+    try:
+        return length_of(sample)
+    except (InvalidDocument, AttributeError):
+        return 0
+
+
 def _given_length(sample: Sample) -> int | None:
-    """What the sample says of its length: ``length``, or ms-swift's ``lengths`` of its parts."""
+    """The field ``length``, or the sum of ms-swift's ``lengths``; None without either."""
     if sample.get("length") is not None:
         return _integer("length", sample["length"])
     parts = sample.get("lengths")
@@ -142,7 +150,7 @@ def _given_length(sample: Sample) -> int | None:
 
 
 def count_images(sample: Sample) -> int:
-    """Images and videos of a sample: rows of its grids, or else of images that are not cut up."""
+    """Images and videos of a sample: rows of its grids, or else whole images in its pixels."""
     total = 0
     for kind, pixels in MEDIA:
         grids, rows = _num_rows(sample, f"{kind}_grid_thw"), _num_rows(sample, pixels)
@@ -154,7 +162,7 @@ def count_images(sample: Sample) -> int:
 
 
 def count_patches(sample: Sample) -> int:
-    """Vision patches of a sample: rows of its pixels, or else what its grids say.
+    """Vision patches of a sample: rows of its pixels, or else the product of its grids.
 
     >>> count_patches({"image_grid_thw": [[1, 4, 6], [1, 2, 2]]})
     28
@@ -173,8 +181,8 @@ _COUNT: dict[str, Callable[[Sample], int]] = {
 }
 
 
-def _asked(measure: Measure, sample: object) -> object:
-    """What the caller's function says, which may open an image to know."""
+def _measured(measure: Measure, sample: object) -> object:
+    """The result of the caller's function, which may have to open an image."""
     try:
         return measure(sample)
     except Exception as error:
@@ -182,8 +190,8 @@ def _asked(measure: Measure, sample: object) -> object:
         raise
 
 
-def checked_measures(measures: object) -> dict[str, int]:
-    """What a caller's own function measured, if those are counts."""
+def _checked_measures(measures: object) -> dict[str, int]:
+    """What the caller's function returned, if those are counts."""
     if not isinstance(measures, Mapping) or not set(measures) <= set(_COUNT):
         raise InvalidOption(
             f"measure returned {measures!r} but must map some of {', '.join(_COUNT)} to counts"
@@ -198,12 +206,12 @@ def _patches_of_grid(sample: Sample, name: str) -> int | None:
     if array.size == 0:
         return 0
     if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
-        raise InvalidDocument(f"has {name} of shape {array.shape} but it holds integer t, h, w")
+        raise InvalidDocument(f"has {name} of shape {array.shape} but must hold integers t, h, w")
     if array.min() < 0:
-        raise InvalidDocument(f"has {name} with {array.min()} but t, h, w are counts")
-    patches: int = sum(math.prod(grid) for grid in array.tolist())  # numpy's product would wrap
+        raise InvalidDocument(f"has {name} with {array.min()} but t, h, w must not be negative")
+    patches: int = sum(math.prod(grid) for grid in array.tolist())  # numpy's product would overflow
     if patches > MOST_TOKENS:
-        raise InvalidDocument(f"has {name} of {patches} patches, more than can be")
+        raise InvalidDocument(f"has {name} of {patches} patches, more than is possible")
     return patches
 
 
@@ -217,12 +225,12 @@ def _array(sample: Sample, name: str) -> npt.NDArray[Any]:
     except (TypeError, ValueError, RuntimeError) as error:  # ragged, or on a device
         raise InvalidDocument(f"has {name} that cannot be read: {error}") from error
     except Exception as error:
-        raise_if_bad_sample(error)  # an image that is decoded only when it is looked at
+        raise_if_bad_sample(error)  # an image that is decoded only when accessed
         raise
 
 
 def _num_rows(sample: Sample, name: str) -> int | None:
-    """How many things a field lists; None where it is missing."""
+    """The length of a field; None if it is missing."""
     values = sample.get(name)
     return None if values is None else _length(name, values)
 
@@ -231,7 +239,7 @@ def _length(name: str, values: Any) -> int:  # noqa: ANN401 - list, array or ten
     try:
         return len(values)
     except TypeError:
-        raise InvalidDocument(f"has {name} {values!r:.60} but that must be a list") from None
+        raise InvalidDocument(f"has {name} {values!r:.60} but must be a list") from None
 
 
 def _flat_length(name: str, values: Any) -> int:  # noqa: ANN401 - list, array or tensor
@@ -240,7 +248,7 @@ def _flat_length(name: str, values: Any) -> int:  # noqa: ANN401 - list, array o
     if shape is None and number and isinstance(values[0], Sequence):
         shape = (number, len(values[0]))
     if shape is not None and len(shape) != 1:
-        raise InvalidDocument(f"has {name} of shape {tuple(shape)} but they must be flat")
+        raise InvalidDocument(f"has {name} of shape {tuple(shape)} but must be one-dimensional")
     return number
 
 
@@ -250,5 +258,5 @@ def _integer(name: str, value: Any) -> int:  # noqa: ANN401 - int, numpy integer
     except TypeError:
         number = -1
     if not 0 <= number <= MOST_TOKENS or isinstance(value, bool):
-        raise InvalidDocument(f"has {name} {value!r} but that must be an integer >= 0")
+        raise InvalidDocument(f"has {name} {value!r} but must be an integer >= 0")
     return number

@@ -1,4 +1,4 @@
-"""Saved states of packed datasets: JSON, versioned, with a checksum; read without trust."""
+"""Saved states of packed datasets: JSON, versioned, with a checksum, and validated when read."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Any, TypeAlias
 from quire.errors import InvalidState
 from quire.seals import Migrations, Seal
 
-FORMAT = "quire.vision"
 State: TypeAlias = dict[str, Any]
 _FIELDS = frozenset(
     {"format", "version", "epoch", "terms", "share", "place", "account", "packs", "checksum"}
 )
 
 
-def _with_scope(body: dict[str, Any]) -> dict[str, Any]:
-    """A body of version 1 with what version 2 adds: the scope was always the buffer."""
+def _add_scope(body: dict[str, Any]) -> dict[str, Any]:
+    """A body of version 1 with the fields of version 2: version 1 always packed by the buffer."""
     terms = body.get("terms")
     if not isinstance(terms, Mapping):
         return body
@@ -24,50 +23,52 @@ def _with_scope(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "terms": {**terms, **added}}
 
 
-MIGRATIONS: Migrations = {1: _with_scope}
-"""Of the dataset's states and of the checkpoints of training alike: both hold its terms."""
-_SEAL = Seal(format=FORMAT, owner="a packed dataset", migrations=MIGRATIONS)
-
-
-def sealed(body: Mapping[str, Any]) -> State:
-    """The state with its format, version and checksum."""
-    return _SEAL.sealed(body)
+MIGRATIONS: Migrations = {1: _add_scope}
+"""For the states of datasets and for checkpoints of training: both contain the terms."""
+SEAL = Seal(format="quire.vision", owner="a packed dataset", migrations=MIGRATIONS)
 
 
 def opened(state: object) -> State:
-    """The state, if it is whole, in the form of this version."""
-    fields = _SEAL.opened(state)
+    """The state in the form of this version, if it is intact."""
+    fields = SEAL.opened(state)
     if set(fields) != _FIELDS:
         raise InvalidState(
             f"the state has the fields {sorted(fields)} but must have {sorted(_FIELDS)}; use a "
-            "state as state_dict() gave it"
+            "state as state_dict() returned it"
         )
     return fields
 
 
-def require_same_terms(saved: object, here: Mapping[str, Any]) -> None:
-    """Nothing, if the state was made under the terms that hold here; else what differs."""
+def require_same_terms(saved: object, current: Mapping[str, Any]) -> None:
+    """Raise, naming every difference, unless the state was made under the current terms."""
     if not isinstance(saved, Mapping):
         raise InvalidState(f"the state's terms are {type(saved).__name__} but must be a dict")
     differing = [
-        f"{name} is {saved.get(name)!r} in the state and {here.get(name)!r} here"
-        for name in sorted({*saved, *here})
-        if saved.get(name) != here.get(name)
+        f"{name} is {saved.get(name)!r} in the state and {current.get(name)!r} here"
+        for name in sorted({*saved, *current})
+        if saved.get(name) != current.get(name)
     ]
     if differing:
         raise InvalidState(
             f"{'; '.join(differing)}: continue with the same dataset, options and ranks, or start "
-            "an epoch anew"
+            "the epoch over"
         )
 
 
 def read_count(what: str, value: object, most: int | None = None) -> int:
     """The value, if it is an integer from 0 to ``most``."""
-    sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-    if not sound or (most is not None and value > most):  # type: ignore[operator]
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    if not is_count or (most is not None and value > most):  # type: ignore[operator]
         limit = "" if most is None else f" and <= {most}"
         raise InvalidState(f"the state's {what} is {value!r} but must be an integer >= 0{limit}")
     return value  # type: ignore[return-value]
+
+
+def read_flag(what: str, value: object) -> bool:
+    """The value, if it is true or false."""
+    if not isinstance(value, bool):
+        raise InvalidState(f"the state's {what} is {value!r:.60} but must be true or false")
+    return value
 
 
 def read_rows(what: str, rows: object, width: int | None = None) -> list[list[Any]]:
@@ -76,5 +77,7 @@ def read_rows(what: str, rows: object, width: int | None = None) -> list[list[An
         raise InvalidState(f"the state's {what} must be a list of lists, not {rows!r:.60}")
     for row in rows:
         if width is not None and len(row) != width:
-            raise InvalidState(f"the state's {what} has a row {row!r:.60} but rows have {width}")
+            raise InvalidState(
+                f"the state's {what} has a row {row!r:.60} but a row has {width} values"
+            )
     return rows

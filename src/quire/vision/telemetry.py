@@ -1,21 +1,18 @@
-"""How full packs were, which of them held one long sample, and what was left out."""
+"""Fill ratios of an epoch's packs, as a record, as metrics and as a log line."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from copy import copy
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from quire.ledger import Ledger
-from quire.vision.state import read_count, read_rows
 
 NUM_BINS = 20
-_OF_A_TRAINER = frozenset(
+_TRAINER_METRICS = frozenset(
     {
         "loss",
         "token_acc",
@@ -36,7 +33,7 @@ _OF_A_TRAINER = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackingTelemetry:
-    """An epoch, or the part of it that was delivered, on one rank.
+    """The packs that one rank delivered in an epoch, or in the part of it so far.
 
     Fill ratios are tokens over ``packing_length``; a pack of one long sample counts as full.
     """
@@ -53,17 +50,41 @@ class PackingTelemetry:
     """Packs by fill ratio, in twenty equal steps from 0 to 1."""
     num_single_long: int
     num_skipped: int
-    """Samples as long as a pack, or longer, that were left out."""
+    """Samples skipped because they are as long as a pack or longer."""
     ledger: Ledger
+
+    @classmethod
+    def of_packs(
+        cls, packs: Mapping[int, int], *, packing_length: int, ledger: Ledger, **others: int
+    ) -> PackingTelemetry:
+        """The telemetry of ``packs``, which maps numbers of tokens to numbers of packs."""
+        sizes = np.array(sorted(packs), dtype=np.int64)
+        counts = np.array([packs[size] for size in sizes.tolist()], dtype=np.int64)
+        ratios = sizes / packing_length
+        num_packs = int(counts.sum())
+        bins = np.minimum(sizes * NUM_BINS // packing_length, NUM_BINS - 1)
+        return cls(
+            packing_length=packing_length,
+            num_packs=num_packs,
+            num_samples=ledger.documents.emitted,
+            fill_mean=float((ratios * counts).sum() / max(1, num_packs)),
+            fill_p5=_percentile(ratios, counts, 0.05),
+            fill_p50=_percentile(ratios, counts, 0.5),
+            fill_p95=_percentile(ratios, counts, 0.95),
+            histogram=tuple(np.bincount(bins, counts, NUM_BINS).astype(int).tolist()),
+            num_skipped=ledger.documents.dropped["skipped_oversized"],
+            ledger=ledger,
+            **others,
+        )
 
     @property
     def single_long_percent(self) -> float:
-        """Of all packs, those that were skipped included."""
+        """Percentage of all packs, counting each skipped sample as a pack."""
         return self._percent(self.num_single_long)
 
     @property
     def skipped_percent(self) -> float:
-        """Of all packs, those that were skipped included."""
+        """Percentage of all packs, counting each skipped sample as a pack."""
         return self._percent(self.num_skipped)
 
     def _percent(self, number: int) -> float:
@@ -80,29 +101,25 @@ class PackingTelemetry:
         }
 
     def metrics(self, prefix: str = "packing/") -> dict[str, float]:
-        """Flat numbers over all data, for a trainer's log; none of a single source."""
-        documents = self.ledger.documents
-        names = ("num_packs", "num_samples", "fill_mean", "fill_p5", "fill_p50", "fill_p95")
-        numbers = {name: float(getattr(self, name)) for name in names}
-        numbers |= {
-            "num_single_long": float(self.num_single_long),
-            "num_skipped": float(self.num_skipped),
-            "single_long_percent": self.single_long_percent,
-            "skipped_percent": self.skipped_percent,
-            "num_dropped_samples": float(documents.num_dropped),
-        }
-        return {f"{prefix}{name}": number for name, number in numbers.items()}
+        """Flat numbers over all datasets, for a trainer's log."""
+        names = (
+            *("num_packs", "num_samples", "fill_mean", "fill_p5", "fill_p50", "fill_p95"),
+            *("num_single_long", "num_skipped", "single_long_percent", "skipped_percent"),
+        )
+        metrics = {f"{prefix}{name}": float(getattr(self, name)) for name in names}
+        return metrics | {f"{prefix}num_dropped_samples": float(self.ledger.documents.num_dropped)}
 
     def line(self) -> str:
         """One line for the log."""
         documents, tokens = self.ledger.documents, self.ledger.tokens
         dropped = ", ".join(
-            f"{reason} {number} samples ({tokens.dropped[reason]} tokens)"
+            f"{reason} {_plural(number, 'sample')} ({_plural(tokens.dropped[reason], 'token')})"
             for reason, number in sorted(documents.dropped.items())
         )
         return (
-            f"packing, epoch {self.epoch}: {self.num_packs} packs of {self.packing_length} tokens "
-            f"from {self.num_samples} samples; fill ratio mean {self.fill_mean:.3f}, "
+            f"packing, epoch {self.epoch}: {_plural(self.num_packs, 'pack')} of "
+            f"{self.packing_length} tokens from {_plural(self.num_samples, 'sample')}; "
+            f"fill ratio mean {self.fill_mean:.3f}, "
             f"p5 {self.fill_p5:.3f}, p50 {self.fill_p50:.3f}, p95 {self.fill_p95:.3f}; "
             f"single-long {self.num_single_long} ({self.single_long_percent:.1f} %), "
             f"skipped {self.num_skipped} ({self.skipped_percent:.1f} %); "
@@ -110,70 +127,13 @@ class PackingTelemetry:
         )
 
 
-class PackRecorder:
-    """Counts packs as they are delivered; exact, and no larger than a pack has tokens."""
-
-    def __init__(self, packing_length: int) -> None:
-        self._packing_length = packing_length
-        self._fills: Counter[int] = Counter()
-        self._num_samples = 0
-        self._num_single_long = 0
-
-    def copy(self) -> PackRecorder:
-        """A recorder that goes on from the same counts."""
-        other = copy(self)
-        other._fills = self._fills.copy()
-        return other
-
-    def add(self, tokens: int, num_samples: int, *, single_long: bool) -> None:
-        """Count one pack."""
-        self._fills[min(tokens, self._packing_length)] += 1
-        self._num_samples += num_samples
-        self._num_single_long += single_long
-
-    def telemetry(self, epoch: int, ledger: Ledger) -> PackingTelemetry:
-        """What was counted so far."""
-        sizes = np.array(sorted(self._fills), dtype=np.int64)
-        counts = np.array([self._fills[size] for size in sizes.tolist()], dtype=np.int64)
-        ratios = sizes / self._packing_length
-        num_packs = int(counts.sum())
-        bins = np.minimum(sizes * NUM_BINS // self._packing_length, NUM_BINS - 1)
-        p5, p50, p95 = (_percentile(ratios, counts, share) for share in (0.05, 0.5, 0.95))
-        return PackingTelemetry(
-            epoch=epoch,
-            packing_length=self._packing_length,
-            num_packs=num_packs,
-            num_samples=self._num_samples,
-            fill_mean=float((ratios * counts).sum() / max(1, num_packs)),
-            fill_p5=p5,
-            fill_p50=p50,
-            fill_p95=p95,
-            histogram=tuple(np.bincount(bins, counts, NUM_BINS).astype(int).tolist()),
-            num_single_long=self._num_single_long,
-            num_skipped=ledger.documents.dropped["skipped_oversized"],
-            ledger=ledger,
-        )
-
-    def to_state(self) -> dict[str, Any]:
-        """Plain counts."""
-        fills = [[size, number] for size, number in sorted(self._fills.items())]
-        return {"fills": fills, "samples": self._num_samples, "single_long": self._num_single_long}
-
-    def restore(self, plain: Mapping[str, Any]) -> None:
-        """Go on from counts that `to_state` gave."""
-        for size, number in read_rows("fills", plain.get("fills"), 2):
-            length = read_count("fill", size, self._packing_length)
-            self._fills[length] = read_count("packs", number)
-        self._num_samples = read_count("samples", plain.get("samples"))
-        self._num_single_long = read_count("single-long packs", plain.get("single_long"))
-
-
 def aggregate_metrics(
     metrics: Mapping[str, float], sources: Iterable[str] = ()
 ) -> dict[str, float]:
-    """The metrics without those of single datasets: a pack mixes them, so their numbers would lie.
+    """The metrics without those of single datasets, which are meaningless when a pack mixes them.
 
-    What a Trainer itself reports is over all data, whatever datasets are called.
+    Metrics that the Trainer itself reports cover all data, so they are kept regardless of what
+    datasets are called.
 
     >>> aggregate_metrics({"loss": 1.0, "loss_charts": 2.0, "charts/token_acc": 0.5}, ["charts"])
     {'loss': 1.0}
@@ -185,7 +145,7 @@ def aggregate_metrics(
     return {
         name: value
         for name, value in metrics.items()
-        if name in _OF_A_TRAINER or name.startswith("packing/") or not of_source.search(name)
+        if name in _TRAINER_METRICS or name.startswith("packing/") or not of_source.search(name)
     }
 
 
@@ -195,3 +155,7 @@ def _percentile(ratios: np.ndarray, counts: np.ndarray, share: float) -> float:
         return 0.0
     reached = np.cumsum(counts) >= share * counts.sum()
     return float(ratios[int(reached.argmax())])
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""What a template is told: that training is packed, and evaluation is not."""
+"""Attributes of a template (ms-swift's, or similar objects) that packing sets and reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def evaluation_template(template: Template) -> Template:
 
 
 def token_id(template: object, name: str, given: int | None = None) -> int | None:
-    """A placeholder's id: as given, or from the template or its processor if either knows it."""
+    """The id of a placeholder: as given, or from the template or its processor."""
     if given is not None:
         return require_integer(name, given, 0)
     for owner in (template, getattr(template, "processor", None)):
@@ -45,7 +45,7 @@ def token_id(template: object, name: str, given: int | None = None) -> int | Non
 
 
 def merge_size(template: object) -> int:
-    """How many patches a side one placeholder stands for; 2, as in all Qwen-VL models so far."""
+    """Patches per side that one placeholder represents; 2, as in all Qwen-VL models so far."""
     processor = getattr(template, "processor", None)
     found = getattr(getattr(processor, "image_processor", None), "merge_size", None)
     return found if isinstance(found, int) and found > 0 else 2

@@ -1,4 +1,4 @@
-"""Packed training with a transformers Trainer: its arguments, datasets, collator and callback."""
+"""`configure_training`: arguments, datasets, collator and callback for a transformers Trainer."""
 
 from __future__ import annotations
 
@@ -20,55 +20,54 @@ from quire.collate import (
     VisionPaddingFreeCollator,
 )
 from quire.collate.special_tokens import SpecialTokens
-from quire.collate.vision import rules
-from quire.collate.vision_positions import VisionModel
+from quire.collate.vision import VisionModel, resolve_mrope
 from quire.errors import InvalidOption
+from quire.vision.adapters import TrainingPacks
 from quire.vision.callback import PackingCallback
+from quire.vision.dataset import PackedVLDataset
 from quire.vision.lengths import KnownLengths
 from quire.vision.options import VisionPackingOptions
 from quire.vision.templates import evaluation_template
-from quire.vision.training_packs import TrainingPacks, is_sized
-from quire.vision.wrapper import PackedVLDataset
 
 logger = logging.getLogger("quire.vision")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class VisionTraining:
-    """What a Trainer is made of; the arguments are a copy of those that were given."""
+    """The parts of a Trainer; ``args`` is a copy of the arguments given."""
 
     args: TrainingArguments
     train_dataset: Any
-    """`TrainingPacks`, or without packing the dataset as it was."""
+    """`TrainingPacks`, or without packing the dataset as given."""
     eval_dataset: Any
     data_collator: VisionCollator
     callbacks: list[PackingCallback]
     eval_template: Any = None
-    """A copy of the template that neither packs nor is free of padding."""
+    """A copy of the template with packing and padding-free batches turned off."""
 
     def trainer_arguments(self) -> dict[str, Any]:
-        """Keywords of `Trainer`, to which model and others are added."""
+        """Keywords of `Trainer`; add the model and others."""
         names = ("args", "train_dataset", "eval_dataset", "data_collator", "callbacks")
         return {name: getattr(self, name) for name in names}
 
     def make_trainer(self, kind: type[Trainer] = Trainer, **others: Any) -> Trainer:  # noqa: ANN401
-        """A Trainer whose packing callback comes first, so that reporters get what it logs."""
+        """A Trainer whose packing callback runs first, so that reporters receive what it logs."""
         own = [*self.callbacks, *others.pop("callbacks", [])]
         trainer = kind(**(self.trainer_arguments() | {"callbacks": own} | others))
         for callback in self.callbacks:
             callbacks = trainer.callback_handler.callbacks
             callbacks.insert(0, callbacks.pop(callbacks.index(callback)))
             callback.log = trainer.log
-            _tell_where_from(trainer, callback)
+            _record_checkpoint(trainer, callback)
         return trainer
 
 
-def _tell_where_from(trainer: Trainer, callback: PackingCallback) -> None:
-    """Let the callback know which checkpoint is resumed: a Trainer tells its callbacks the step."""
+def _record_checkpoint(trainer: Trainer, callback: PackingCallback) -> None:
+    """Tell the callback which checkpoint is resumed; a Trainer tells it only the step."""
     train = trainer.train
 
     @functools.wraps(train)
-    def told(
+    def recording(
         resume_from_checkpoint: str | bool | None = None,
         *others: Any,  # noqa: ANN401
         **named: Any,  # noqa: ANN401
@@ -77,7 +76,7 @@ def _tell_where_from(trainer: Trainer, callback: PackingCallback) -> None:
         callback.resumed_from = None if isinstance(given, bool | None) else Path(given)
         return train(given, *others, **named)
 
-    trainer.train = told  # type: ignore[method-assign, assignment]
+    trainer.train = recording  # type: ignore[method-assign, assignment]
 
 
 def configure_training(
@@ -93,14 +92,14 @@ def configure_training(
     lengths: KnownLengths | None = None,
     attention: str = "transformers",
 ) -> VisionTraining:
-    """Everything for a Trainer that packs its training samples and pads those of evaluation.
+    """Everything for a Trainer that packs training samples and pads evaluation samples.
 
-    Datasets give encoded samples; `FusionDataset` mixes several. With ``options.packing`` the
-    batch size becomes 1 and gradient accumulation grows by as much; both start from what the
-    options say, else the arguments. With ``eval_packing`` evaluation is packed, too. Positions
-    follow ``mrope``, else the config of ``model``.
+    Datasets yield encoded samples; `FusionDataset` mixes several. With ``options.packing`` the
+    batch size becomes 1 and gradient accumulation is multiplied by the old one; both start from
+    the options if they set them, else from ``args``. With ``eval_packing`` evaluation is packed
+    too. Positions follow ``mrope``, else the config of ``model``.
     """
-    known = rules(mrope, model)
+    known = resolve_mrope(mrope, model)
     collator = VisionCollator(
         VisionPaddingFreeCollator(known, attention=attention),
         VisionPaddedCollator(tokenizer, known),
@@ -113,7 +112,7 @@ def configure_training(
         others["callbacks"] = [PackingCallback(train_dataset)]
     if options.packing:
         _set_batch_size(args)
-        _even_out(train_dataset, args)
+        _equalize_epochs(train_dataset, args)
     if options.eval_packing and eval_dataset is not None:
         resolved = replace(options, packing_length=options.pack_length(template))
         eval_dataset = _packed_evaluation(eval_dataset, resolved, args, known)
@@ -128,19 +127,19 @@ def configure_training(
 
 
 def _copied(args: TrainingArguments, options: VisionPackingOptions) -> TrainingArguments:
-    """The arguments, with the options' batch size and what samples and ranks of their own need."""
+    """A copy of the arguments with the options' batch size, which keeps all columns."""
     args = copy.copy(args)
     for name in ("per_device_train_batch_size", "gradient_accumulation_steps"):
         if (wanted := getattr(options, name)) is not None:
             _require_settable(args, name, wanted)
             setattr(args, name, wanted)
     args.accelerator_config = copy.copy(args.accelerator_config)
-    args.remove_unused_columns = False  # images are in columns that no model's signature names
+    args.remove_unused_columns = False  # images are in columns that no signature names
     return args
 
 
 def _require_settable(args: TrainingArguments, name: str, wanted: int) -> None:
-    """Raise if the arguments have another value than the options, and not by default."""
+    """Raise if the arguments were given another value than the options."""
     unset = next(part.default for part in fields(args) if part.name == name)
     given = getattr(args, name)
     if given not in (unset, wanted) or (args.deepspeed and given != wanted):
@@ -171,11 +170,11 @@ def _pack(
 
 
 def _require_rank_of(packed: PackedVLDataset, args: TrainingArguments) -> PackedVLDataset:
-    """The packs, if they are those of this process."""
+    """The packs, if they belong to this process; otherwise an error."""
     if packed.rank != (args.process_index, args.world_size):
         raise InvalidOption(
             f"the packed dataset is of rank {packed.rank[0]} of {packed.rank[1]} but this process "
-            f"is rank {args.process_index} of {args.world_size}; give the samples, or that rank"
+            f"is rank {args.process_index} of {args.world_size}; pass the samples, or that rank"
         )
     return packed
 
@@ -186,7 +185,7 @@ def _packed_evaluation(
     args: TrainingArguments,
     mrope: MropeOptions,
 ) -> TrainingPacks | dict[str, TrainingPacks]:
-    """The held-out samples in packs, all of them; of several datasets, each by itself."""
+    """All evaluation samples in packs; several datasets are packed separately."""
     if isinstance(dataset, Mapping):
         each = dataset.items()
         return {name: _packed_evaluation(one, options, args, mrope) for name, one in each}  # type: ignore[misc]
@@ -197,52 +196,52 @@ def _packed_evaluation(
 
 
 def _set_batch_size(args: TrainingArguments) -> None:
-    """One pack for each forward pass, and as many for each step as there were samples."""
+    """One pack per forward pass, and as many per step as there were samples."""
     given = args.per_device_train_batch_size
     if given > 1:
         if args.deepspeed:
             raise InvalidOption(
-                f"per_device_train_batch_size is {given} and DeepSpeed has read it already; set it "
+                f"per_device_train_batch_size is {given} and DeepSpeed has already read it; set it "
                 f"to 1 and multiply gradient_accumulation_steps by {given}"
             )
         args.per_device_train_batch_size = 1
         args.gradient_accumulation_steps *= given
         logger.warning(
-            "packing needs per_device_train_batch_size 1, but it was %d: it is 1 now, and "
-            "gradient_accumulation_steps are %d, so that a step has as many packs",
+            "packing needs per_device_train_batch_size 1, but it was %d: it is now 1, and "
+            "gradient_accumulation_steps is %d, so the effective batch size is the same",
             *(given, args.gradient_accumulation_steps),
         )
     if args.train_batch_size != 1:
         raise InvalidOption(
-            f"{args.n_gpu} devices in one process would share a pack; start one process for each "
+            f"{args.n_gpu} devices in one process would share a pack; start one process per device "
             "(torchrun --nproc-per-node)"
         )
     if args.dataloader_persistent_workers:
         args.dataloader_persistent_workers = False
         logger.warning(
-            "persistent workers would skip the packs of a resumed epoch again: they are turned off"
+            "turned off persistent workers: they would skip the packs of a resumed epoch again"
         )
     _read_own_packs(args)
 
 
 def _read_own_packs(args: TrainingArguments) -> None:
-    """Keep accelerate from giving one rank's packs to all."""
+    """Keep accelerate from sending one rank's packs to all ranks."""
     accelerator: Any = args.accelerator_config
     accelerator.dispatch_batches = False
     accelerator.split_batches = False
 
 
-def _even_out(packs: TrainingPacks | None, args: TrainingArguments) -> None:
-    """As many packs in every epoch, where they are known; else a Trainer must be told its end."""
+def _equalize_epochs(packs: TrainingPacks | None, args: TrainingArguments) -> None:
+    """Give all epochs the same number of packs, if it is known; else require ``max_steps``."""
     if packs is None:
         return
-    if is_sized(packs.packed):
-        packs.even_out(_num_epochs(packs, args))
+    if packs.is_sized:
+        packs.equalize_epochs(_num_epochs(packs, args))
         _require_packs(packs.packed)
     elif args.max_steps <= 0:
         raise InvalidOption(
             f"max_steps is {args.max_steps} and the number of packs is not known, so a Trainer "
-            f"cannot know when to end; set max_steps, or give {packs.packed.lengths_needed}"
+            f"cannot know when to stop; set max_steps, or give {packs.packed.lengths_needed}"
         )
 
 
@@ -250,7 +249,7 @@ def _require_packs(packed: PackedVLDataset) -> None:
     planned = packed.planned_telemetry()
     if planned is not None and not planned.num_packs:
         raise InvalidOption(
-            f"no pack can be made of {planned.ledger.documents.input} samples (dropped: "
+            f"no pack can be made from {planned.ledger.documents.input} samples (dropped: "
             f"{dict(planned.ledger.documents.dropped)}), so there is nothing to train on; set "
             "packing_drop_last to false, lower packing_length, or give more samples"
         )
@@ -260,6 +259,5 @@ def _num_epochs(packs: TrainingPacks, args: TrainingArguments) -> int:
     if args.max_steps <= 0:
         return math.ceil(args.num_train_epochs)
     steps = math.ceil(len(packs.packed) / args.gradient_accumulation_steps)
-    return math.ceil(
-        args.max_steps / max(1, steps)
-    )  # or fewer, once all are as long as the longest
+    # Possibly fewer, once all epochs are as long as the longest one.
+    return math.ceil(args.max_steps / max(1, steps))

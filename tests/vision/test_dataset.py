@@ -191,7 +191,7 @@ def test_a_column_of_lengths_is_used():
 
 def test_without_lengths_there_is_a_hint_and_no_len():
     dataset = packed(ByNumber(samples([40] * 100)), packing_buffer=10)
-    with pytest.raises(TypeError, match=r"give lengths=.*or ask length_hint"):
+    with pytest.raises(TypeError, match=r"give lengths=.*or call length_hint"):
         len(dataset)
     assert dataset.length_hint() is None
     packs = iter(dataset)
@@ -205,7 +205,7 @@ def test_lengths_of_another_number_are_refused():
         list(packed(ByNumber(samples([1, 2, 3])), lengths=[1, 2]))
     with pytest.raises(InvalidLengths, match="ends before sample 2 but there are 3 lengths"):
         list(packed(InOrder(samples([50, 50])), lengths=[50, 50, 30], packing_drop_last=False))
-    with pytest.raises(InvalidLengths, match="there are 2 lengths but the dataset goes on"):
+    with pytest.raises(InvalidLengths, match="are 2 lengths but the dataset has more samples"):
         list(packed(InOrder(samples([50, 50, 30])), lengths=[50, 50]))
 
 
@@ -275,7 +275,7 @@ def test_lengths_by_name_plan_several_budgets():
 
 
 def test_a_budget_whose_sizes_are_not_among_the_lengths_is_an_error():
-    with pytest.raises(InvalidOption, match="lengths hold no images but packing_max_images"):
+    with pytest.raises(InvalidOption, match="lengths has no 'images' but packing_max_images"):
         list(packed(samples([10]), packing_max_images=2, lengths=[10]))
 
 

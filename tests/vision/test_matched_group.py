@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from quire.errors import InvalidLengths, InvalidOption
 from quire.vision import calculate_matched_group
-from quire.vision.budgets import Budgets
-from quire.vision.matching import MATCHING_VERSION, group_rows
+from quire.vision.grouping import GROUPING_VERSION, group_samples
+from quire.vision.options import PackRules
 from tests.vision.inputs import best_fit_decreasing
 
 GOLDEN = list(zip("abcdef", [30, 30, 20, 60, 50, 10], strict=True))
@@ -108,15 +108,15 @@ def test_lengths_that_are_no_integers_are_errors():
 def test_a_change_of_the_groups_must_change_the_version():
     """The groups of these lengths are version 1's; whoever changes them raises the version."""
     lengths = np.array([37 * n % 397 + 1 for n in range(60)])
-    groups = group_rows(lengths.reshape(-1, 1), Budgets(tokens=1000))
-    assert MATCHING_VERSION == 1
+    groups = group_samples(lengths.reshape(-1, 1), PackRules(max_length=1000))
+    assert GROUPING_VERSION == 1
     assert (groups[0], groups[-1], len(groups)) == ([32, 21, 49], [34, 44, 1, 22, 11], 12)
 
 
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(50, 120))
-def test_groups_are_the_textbooks(lengths, max_length):
-    groups, _ = calculate_matched_group(list(enumerate(lengths)), max_length)
-    assert [[n for n, _ in group] for group in groups] == best_fit_decreasing(lengths, max_length)
+def test_groups_are_the_textbooks(lengths, capacity):
+    groups, _ = calculate_matched_group(list(enumerate(lengths)), capacity)
+    assert [[n for n, _ in group] for group in groups] == best_fit_decreasing(lengths, capacity)
 
 
 @settings(max_examples=60)
@@ -125,15 +125,17 @@ def test_groups_are_the_textbooks(lengths, max_length):
     st.integers(1, 6) | st.none(),
 )
 def test_no_group_exceeds_any_of_its_budgets(items, most_documents):
-    budgets = Budgets(tokens=60, images=5, patches=12, documents=most_documents)
+    rules = PackRules(
+        max_length=60, max_images=5, max_patches=12, max_documents_per_row=most_documents
+    )
     sizes = np.array(items, dtype=np.int64).reshape(-1, 3)
-    groups = group_rows(sizes, budgets)
+    groups = group_samples(sizes, rules)
     assert sorted(item for group in groups for item in group) == list(range(len(items)))
     for group in groups:
-        assert (sizes[group].sum(axis=0) <= budgets.limits).all()
+        assert (sizes[group].sum(axis=0) <= rules.limits).all()
         assert len(group) <= (most_documents or len(items))
 
 
 def test_a_cap_on_samples_alone_is_kept():
-    groups = group_rows(np.full((10, 1), 1), Budgets(tokens=100, documents=3))
+    groups = group_samples(np.full((10, 1), 1), PackRules(max_length=100, max_documents_per_row=3))
     assert [len(group) for group in groups] == [3, 3, 3, 1]

@@ -111,13 +111,13 @@ def test_an_image_that_pillow_refuses_is_quarantined_within_the_budget(way, prob
     assert ledger.documents.dropped == {"bad_record": 1}
     assert ledger.tokens.dropped["bad_record"] == (4 if options else 0)  # what is known of it
     (line,) = caplog.messages
-    assert line.startswith("left out sample 1: it has an image that cannot be read: ")
+    assert line.startswith("skipped sample 1: it has an image that cannot be read: ")
 
 
 def test_one_refused_image_more_than_the_budget_is_an_error():
     """Fault 54."""
     dataset = packed(Decoding(items(b"", image_bytes(), b"", b"")), max_bad_records=2)
-    with pytest.raises(InvalidDocument, match=r"sample 3 .*after 2 bad samples were left out"):
+    with pytest.raises(InvalidDocument, match=r"sample 3 .*after 2 bad samples were skipped"):
         list(dataset)
 
 
@@ -126,7 +126,7 @@ def test_every_sample_that_is_left_out_is_logged_however_many_there_are(caplog):
     dataset = packed(Decoding(items(*[b""] * 50, image_bytes())), max_bad_records=50)
     with caplog.at_level(logging.WARNING, "quire.vision"):
         assert numbers(dataset) == [[50]]
-    left_out = [f"left out sample {n}: " for n in range(50)]
+    left_out = [f"skipped sample {n}: " for n in range(50)]
     assert [line[: len(head)] for line, head in zip(caplog.messages, left_out, strict=True)] == (
         left_out
     )
@@ -136,7 +136,7 @@ def test_a_generator_that_an_image_ended_is_an_error_and_no_short_epoch():
     """Fault 54: what stands behind would be lost without a word."""
     given = items(image_bytes(), b"", image_bytes(), image_bytes())
     for options in ({}, KNOWN):
-        with pytest.raises(SourceError, match=r"sample 1 has an image .*generator; give a dataset"):
+        with pytest.raises(SourceError, match=r"sample 1 has an image .*generator; use a dataset"):
             list(packed(Generated(given), max_bad_records=9, **options))
 
 
@@ -267,7 +267,7 @@ def test_what_is_no_word_about_the_image_stays_an_error_and_says_at_which_sample
     dataset = FailingInTurn() if in_order else Failing(items(b"", b""))
     with pytest.raises(kind) as raised:
         list(packed(dataset, max_bad_records=9))
-    assert raised.value.__notes__ == ["while sample 1 was read"]
+    assert raised.value.__notes__ == ["while reading sample 1"]
 
 
 def test_packing_imports_no_decoder():

@@ -8,10 +8,7 @@ from typing import ClassVar
 import pytest
 
 from quire.errors import InvalidDocument, SourceChanged
-from quire.vision.budgets import Budgets
-from quire.vision.carry_over import CarryOver
-from quire.vision.delivery import Delivery
-from quire.vision.stands import Stand
+from quire.vision.grouping import PackBuffer
 from tests.vision.failing import GOING_ON, LENGTHS, WAYS, FailsOnce, Generated, packed, retried
 from tests.vision.inputs import ByNumber, numbers, samples, through_bytes
 
@@ -87,15 +84,15 @@ def test_a_bad_sample_before_an_error_in_the_same_pack_is_counted_once(way, go_o
 @pytest.mark.parametrize("method", ["take_groups", "finish"])
 def test_ctrl_c_while_a_full_buffer_is_grouped_loses_nothing(method, go_on, monkeypatch):
     expected = numbers(packed(ByNumber(samples(LENGTHS))))
-    group, interrupts = getattr(CarryOver, method), [1, 0, 1, 0, 0, 1]
+    group, interrupts = getattr(PackBuffer, method), [1, 0, 1, 0, 0, 1]
 
-    def interrupted(carry, **options):
-        groups = group(carry, **options)
+    def interrupted(buffer):
+        groups = group(buffer)
         if interrupts and interrupts.pop(0):
             raise KeyboardInterrupt
         return groups
 
-    monkeypatch.setattr(CarryOver, method, interrupted)
+    monkeypatch.setattr(PackBuffer, method, interrupted)
     source = ByNumber(samples(LENGTHS))
     assert go_on(lambda: packed(source))[0] == expected
 
@@ -173,14 +170,3 @@ def test_samples_that_were_delivered_are_let_go(known):
     for _pack in packed(Made(), known):
         most = max(most, sum(ref() is not None for ref in Made.refs))
     assert most <= 40
-
-
-def test_a_sample_that_was_appended_by_a_step_that_never_counted_is_not_there():
-    carry = CarryOver(Budgets(tokens=80), 0.65, 8)
-    books = Delivery(Budgets(tokens=80))
-    stand = Stand(delivery=books, carry=carry, held={}, appended=[])
-    for position in range(3):
-        stand.with_sample(position, ("lost", (9,)), books)
-        stand = stand.with_sample(position, ("kept", (5,)), books)
-    assert stand.new == [(position, ("kept", (5,))) for position in range(3)]
-    assert stand.num_read == 3

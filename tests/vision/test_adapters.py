@@ -118,7 +118,7 @@ def test_a_bad_sample_is_left_out_of_its_pack_and_counted_once(caplog):
     packs = packed(items, packing_drop_last=False, max_bad_records=1).map_style()
     with caplog.at_level(logging.WARNING, "quire.vision"):
         assert [numbers([packs[0]]) for _ in range(3)] == [[[0, 1]]] * 3
-    assert len([line for line in caplog.messages if "left out sample 2" in line]) == 1
+    assert len([line for line in caplog.messages if "skipped sample 2" in line]) == 1
     with pytest.raises(InvalidDocument, match="sample 2 has 20 input_ids and 1 labels"):
         packed(items, packing_drop_last=False).map_style()[0]
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from quire.errors import InvalidOption, InvalidState
 from quire.ledger import Ledger
 from quire.vision import FusionDataset, PackedVLDataset, VisionPackingOptions
-from quire.vision.budgets import Budgets
-from quire.vision.ranks import Share
-from quire.vision.schedule import plan_epoch
-from quire.vision.scope import WholeEpoch
-from quire.vision.training_packs import TrainingPacks
+from quire.vision.adapters import TrainingPacks
+from quire.vision.options import PackRules
+from quire.vision.plan import WholeEpoch, plan_epoch
+from quire.vision.workers import Share
 from tests.lengths import documents
 from tests.vision.inputs import ByNumber, InOrder, numbers, through_bytes
 
@@ -111,15 +110,15 @@ def test_unknown_sizes_and_samples_that_come_in_order_are_grouped_by_the_buffer(
 
 
 def test_more_samples_than_are_worth_it_are_grouped_by_the_buffer(monkeypatch):
-    monkeypatch.setattr("quire.vision.scope.MOST_SAMPLES", 89)
+    monkeypatch.setattr("quire.vision.plan.MOST_SAMPLES", 89)
     assert scope_of(packed()) == "buffer"
     assert scope_of(packed(packing_scope="epoch")) == "epoch"
 
 
 def test_a_whole_epoch_that_cannot_be_planned_is_refused_with_the_remedy():
-    with pytest.raises(InvalidOption, match=r"lengths are not known; give .*'image_grid_thw', or"):
+    with pytest.raises(InvalidOption, match=r"lengths are not known; use .*'image_grid_thw', or"):
         list(packed(ByNumber(samples()), packing_scope="epoch"))
-    with pytest.raises(InvalidOption, match="the dataset is read in order; give a dataset with"):
+    with pytest.raises(InvalidOption, match="the dataset is read in order; use a dataset with"):
         list(packed(InOrder(samples()), lengths=GIVEN, packing_scope="epoch"))
 
 
@@ -212,12 +211,11 @@ def test_an_oversized_sample_is_a_pack_of_its_own_and_discards_nothing():
 
 def test_windows_carry_what_they_leave_underfilled_into_the_next():
     columns = np.column_stack([LENGTHS, IMAGES])
-    options = VisionPackingOptions(packing_drop_last=False)
-    budgets = Budgets(tokens=80, images=5)
+    rules = PackRules(max_length=80, max_images=5, drop_last=False)
     counts = []
     for window in (1 << 15, 32, 16):
         whole = WholeEpoch(seed=0, epoch=0, window=window)
-        schedule = plan_epoch(columns, Share(), options, budgets, whole).schedule()
+        schedule = plan_epoch(columns, Share(), rules, whole).schedule()
         assert sorted(p for pack in schedule.packs for p in pack.positions) == list(range(90))
         counts.append(len(schedule.packs))
     assert counts == sorted(counts)
@@ -231,14 +229,14 @@ def test_an_epoch_is_planned_once_however_often_it_is_asked_for(monkeypatch):
         planned.append(terms[-1].epoch)
         return plan_epoch(*terms)
 
-    monkeypatch.setattr("quire.vision.epochs.plan_epoch", counted)
+    monkeypatch.setattr("quire.vision.epoch.plan_epoch", counted)
     packs = TrainingPacks(packed(FusionDataset({"a": samples()}, seed=1)))
-    packs.even_out(3)
+    packs.equalize_epochs(3)
     for epoch in (0, 1, 2, 0):
         packs.set_epoch(epoch)
         assert len(list(packs)) == len(packs)
     assert planned == [2, 1, 0]
-    monkeypatch.setattr("quire.vision.plans.MOST_SAMPLES", 89)  # room for the latest alone
+    monkeypatch.setattr("quire.vision.plan.MOST_CACHED", 89)  # room for only the latest
     few = packed()
     for epoch in (0, 1, 1, 0):
         few.set_epoch(epoch)
@@ -323,7 +321,7 @@ def test_a_plan_that_would_be_another_one_is_refused(monkeypatch):
     """As where scipy is missing now: other packs stand behind the same place."""
     state = after(packed(), 2)
     monkeypatch.setattr(
-        "quire.vision.matching.pack_vectors", lambda sizes, *_, **__: np.arange(len(sizes))
+        "quire.vision.grouping.pack_vectors", lambda sizes, *_, **__: np.arange(len(sizes))
     )
     with pytest.raises(InvalidState, match="plan is "):
         packed().load_state_dict(state)
