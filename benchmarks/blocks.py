@@ -134,7 +134,7 @@ def add(
         "yes" if options.overflow else "no",
         options.packing_strategy,
         f"{plan.num_rows:,}",
-        percent(int(plan.row_lengths.sum()) / (plan.num_rows * plan.capacity), 2),
+        percent(int(plan.row_lengths.sum()) / (plan.num_rows * plan.max_length), 2),
         # Rows that hold more tokens are not saved rows.
         "" if options.overflow else percent(saved, 1),
         percent(ledger.tokens.num_dropped / ledger.tokens.input, 1),

@@ -84,11 +84,11 @@ def _resident() -> int:
     return pages * 4096
 
 
-def draw_lengths(kind: str, num_documents: int, capacity: int, seed: int = 0) -> np.ndarray:
-    """Document lengths like those of a kind of corpus, at least 1, not cut at the capacity."""
+def draw_lengths(kind: str, num_documents: int, max_length: int, seed: int = 0) -> np.ndarray:
+    """Document lengths like those of a kind of corpus, at least 1, not cut at the max_length."""
     rng = np.random.default_rng(seed)
     if kind == "uniform":
-        return rng.integers(1, capacity + 1, num_documents)
+        return rng.integers(1, max_length + 1, num_documents)
     mean, sigma = {"web": (6.345, 1.092), "chat": (7.0, 0.42), "instructions": (4.7, 0.85)}[kind]
     return np.maximum(1, rng.lognormal(mean, sigma, num_documents).astype(np.int64))
 

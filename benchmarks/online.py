@@ -1,6 +1,6 @@
 """`OnlinePacker` sees a stream through a buffer of some documents; `best_fit` sees everything; the
 peer is a first-fit window: first-fit-decreasing over the same number of documents at a time, as
-packers of streams do. Lengths over the capacity are cut to it. A share of full places counts all
+packers of streams do. Lengths over the max_length are cut to it. A share of full places counts all
 rows that left while documents came, not the last flush, so that it is that of a long stream; the
 columns for `best_fit` and the window count all of their rows. 40,000 documents where it is not
 said otherwise, 200,000 at 131,072.
@@ -32,12 +32,12 @@ def run() -> list[Table]:
 def utilization() -> Table:
     table = Table(
         "Full places",
-        ["capacity", "lengths", *[f"buffer {n}" for n in BUFFERS], "best_fit", *_window_names()],
+        ["max_length", "lengths", *[f"buffer {n}" for n in BUFFERS], "best_fit", *_window_names()],
     )
-    for capacity in (2048, 4096, 8192):
+    for max_length in (2048, 4096, 8192):
         for kind in KINDS:
-            lengths = clipped(kind, 40_000, capacity)
-            table.add(f"{capacity:,}", kind, *_compared(lengths, capacity, BUFFERS))
+            lengths = clipped(kind, 40_000, max_length)
+            table.add(f"{max_length:,}", kind, *_compared(lengths, max_length, BUFFERS))
     return table
 
 
@@ -63,12 +63,12 @@ def near_half() -> Table:
 def long_rows() -> Table:
     table = Table(
         "Full places of long rows, which small buffers would starve",
-        ["capacity", "lengths", *[f"buffer {n}" for n in BUFFERS], "best_fit", *_window_names()],
+        ["max_length", "lengths", *[f"buffer {n}" for n in BUFFERS], "best_fit", *_window_names()],
     )
-    for capacity, count in ((32_768, 40_000), (131_072, 200_000)):
+    for max_length, count in ((32_768, 40_000), (131_072, 200_000)):
         for kind in ("instructions", "web"):
-            lengths = clipped(kind, count, capacity)
-            table.add(f"{capacity:,}", kind, *_compared(lengths, capacity, BUFFERS))
+            lengths = clipped(kind, count, max_length)
+            table.add(f"{max_length:,}", kind, *_compared(lengths, max_length, BUFFERS))
     return table
 
 
@@ -89,38 +89,40 @@ def capped() -> Table:
 def speed() -> Table:
     table = Table(
         "Microseconds per document",
-        ["capacity", "lengths", *[f"buffer {n}" for n in BUFFERS]],
+        ["max_length", "lengths", *[f"buffer {n}" for n in BUFFERS]],
     )
-    for capacity in (2048, 4096, 8192, 131_072):
+    for max_length in (2048, 4096, 8192, 131_072):
         for kind in KINDS:
-            lengths = clipped(kind, 12_000, capacity)
-            table.add(f"{capacity:,}", kind, *[_micros(lengths, capacity, n) for n in BUFFERS])
+            lengths = clipped(kind, 12_000, max_length)
+            table.add(f"{max_length:,}", kind, *[_micros(lengths, max_length, n) for n in BUFFERS])
     return table
 
 
-def worst_cases(capacity: int = 8191) -> Table:
+def worst_cases(max_length: int = 8191) -> Table:
     table = Table(
-        f"Microseconds per document on hard lengths, rows of {capacity:,}",
+        f"Microseconds per document on hard lengths, rows of {max_length:,}",
         ["lengths", *[f"buffer {n}" for n in BUFFERS]],
     )
-    for name, lengths in hard_lengths(capacity).items():
-        table.add(name, *[_micros(lengths, capacity, n) for n in BUFFERS])
+    for name, lengths in hard_lengths(max_length).items():
+        table.add(name, *[_micros(lengths, max_length, n) for n in BUFFERS])
     return table
 
 
-def hard_lengths(capacity: int, count: int = 8000) -> dict[str, np.ndarray]:
+def hard_lengths(max_length: int, count: int = 8000) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(2)
-    quarter, third, half = capacity // 4, capacity // 3, capacity // 2
+    quarter, third, half = max_length // 4, max_length // 3, max_length // 2
     hard = {
         "all half plus one": np.full(count, half + 1),
         "all a quarter plus one": np.full(count, quarter + 1),
         "uniform on (1/3, 1/2]": rng.integers(third + 1, half + 1, count),
         "uniform on (1/4, 1/2]": rng.integers(quarter + 1, half + 1, count),
         "uniform on 30 values over 1/4": rng.integers(quarter + 1, quarter + 31, count),
-        "uniform on 30 values over 1/5": rng.integers(capacity // 5 + 1, capacity // 5 + 31, count),
+        "uniform on 30 values over 1/5": rng.integers(
+            max_length // 5 + 1, max_length // 5 + 31, count
+        ),
         "half less one or half plus one": rng.choice([half - 1, half + 1], count),
         "quarter plus one or plus two": rng.choice([quarter + 1, quarter + 2], count),
-        "normal, mean 0.4, deviation 1/10": rng.normal(0.4, 0.1, count) * capacity,
+        "normal, mean 0.4, deviation 1/10": rng.normal(0.4, 0.1, count) * max_length,
         "multiples of 7, up to 1/3": 7 * rng.integers(1, third // 7, count),
         "multiples of 512": 512 * rng.integers(1, 9, count),
         "multiples of 3, 3 % plus one": 3 * rng.integers(third // 10, third // 3, count)
@@ -128,30 +130,30 @@ def hard_lengths(capacity: int, count: int = 8000) -> dict[str, np.ndarray]:
         "uniform on 1..64": rng.integers(1, 65, 40_000),
         "all 1": np.ones(60_000),
     }
-    return {name: lengths.astype(np.int64).clip(1, capacity) for name, lengths in hard.items()}
+    return {name: lengths.astype(np.int64).clip(1, max_length) for name, lengths in hard.items()}
 
 
-def clipped(kind: str, count: int, capacity: int) -> np.ndarray:
-    return np.minimum(draw_lengths(kind, count, capacity), capacity)
+def clipped(kind: str, count: int, max_length: int) -> np.ndarray:
+    return np.minimum(draw_lengths(kind, count, max_length), max_length)
 
 
-def steady_share(lengths: np.ndarray, capacity: int, buffer_size: int, **options) -> float:
-    packer = OnlinePacker(capacity, buffer_size, **options)
+def steady_share(lengths: np.ndarray, max_length: int, buffer_size: int, **options) -> float:
+    packer = OnlinePacker(max_length, buffer_size, **options)
     tokens = rows = 0
     for length in lengths.tolist():
         for row in packer.add(length, length):
             tokens += sum(row)
             rows += 1
-    return tokens / (rows * capacity)
+    return tokens / (rows * max_length)
 
 
-def window_share(lengths: np.ndarray, capacity: int, buffer_size: int) -> float:
+def window_share(lengths: np.ndarray, max_length: int, buffer_size: int) -> float:
     starts = range(0, len(lengths), buffer_size)
-    rows = sum(first_fit_rows(lengths[i : i + buffer_size].tolist(), capacity) for i in starts)
-    return float(lengths.sum()) / (rows * capacity)
+    rows = sum(first_fit_rows(lengths[i : i + buffer_size].tolist(), max_length) for i in starts)
+    return float(lengths.sum()) / (rows * max_length)
 
 
-def first_fit_rows(lengths: list[int], capacity: int) -> int:
+def first_fit_rows(lengths: list[int], max_length: int) -> int:
     free: list[int] = []
     for length in sorted(lengths, reverse=True):
         for row, space in enumerate(free):
@@ -159,7 +161,7 @@ def first_fit_rows(lengths: list[int], capacity: int) -> int:
                 free[row] -= length
                 break
         else:
-            free.append(capacity - length)
+            free.append(max_length - length)
     return len(free)
 
 
@@ -167,19 +169,19 @@ def _window_names() -> list[str]:
     return ["window 64", "window 1000"]
 
 
-def _compared(lengths: np.ndarray, capacity: int, buffers: tuple[int, ...]) -> list[str]:
-    shares = [steady_share(lengths, capacity, size) for size in buffers]
-    shares.append(quire.make_plan(lengths, capacity).utilization)
-    shares += [window_share(lengths, capacity, size) for size in (64, 1000)]
+def _compared(lengths: np.ndarray, max_length: int, buffers: tuple[int, ...]) -> list[str]:
+    shares = [steady_share(lengths, max_length, size) for size in buffers]
+    shares.append(quire.make_plan(lengths, max_length).utilization)
+    shares += [window_share(lengths, max_length, size) for size in (64, 1000)]
     return [percent(share) for share in shares]
 
 
-def _micros(lengths: np.ndarray, capacity: int, buffer_size: int, repeats: int = 5) -> str:
-    return f"{min(_one_run(lengths.tolist(), capacity, buffer_size) for _ in range(repeats)):.1f}"
+def _micros(lengths: np.ndarray, max_length: int, buffer_size: int, repeats: int = 5) -> str:
+    return f"{min(_one_run(lengths.tolist(), max_length, buffer_size) for _ in range(repeats)):.1f}"
 
 
-def _one_run(lengths: list[int], capacity: int, buffer_size: int) -> float:
-    packer = OnlinePacker(capacity, buffer_size)
+def _one_run(lengths: list[int], max_length: int, buffer_size: int) -> float:
+    packer = OnlinePacker(max_length, buffer_size)
     add = packer.add
     num_first = min(2 * buffer_size, len(lengths) // 2)
     for key, length in enumerate(lengths[:num_first]):

@@ -1,7 +1,7 @@
 """Planning is timed from a numpy array of int64 lengths to a checked `Plan` with its ledger,
 against a stable argsort of the same array, the least that any decreasing strategy must do.
-Lengths over the capacity are split. Distributions: web log-normal(6.345, 1.092), chat
-log-normal(7.0, 0.42), instructions log-normal(4.7, 0.85), uniform on 1..capacity.
+Lengths over the max_length are split. Distributions: web log-normal(6.345, 1.092), chat
+log-normal(7.0, 0.42), instructions log-normal(4.7, 0.85), uniform on 1..max_length.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def argsort(lengths: np.ndarray):
     return lambda: np.argsort(lengths, kind="stable")
 
 
-def planning(lengths: np.ndarray, capacity: int = 4096, strategy: str = "best_fit", **options):
-    return lambda: quire.make_plan(lengths, capacity, strategy, **options)
+def planning(lengths: np.ndarray, max_length: int = 4096, strategy: str = "best_fit", **options):
+    return lambda: quire.make_plan(lengths, max_length, strategy, **options)
 
 
 def speed() -> Table:
@@ -92,8 +92,8 @@ def peers() -> Table:
         ],
         note=(
             "trl's `_pack_bfd` gets lists of nulls, so that its time is planning and no tokens "
-            "are moved; lengths are cut to the capacity. The textbook is best-fit decreasing with "
-            "a sorted list of spaces and bisect. All three give the same number of rows."
+            "are moved; lengths are cut to max_length. The textbook is best-fit decreasing with a "
+            "sorted list of spaces and bisect. All three give the same number of rows."
         ),
     )
     for kind in KINDS:
@@ -119,8 +119,8 @@ def timed(function, *arguments) -> tuple[float, int]:
     return best_of(1, lambda: results.append(function(*arguments))), results[0]
 
 
-def trl_best_fit(lists: pa.Table, capacity: int) -> int:
-    return _pack_bfd(lists, capacity, "split").num_rows
+def trl_best_fit(lists: pa.Table, max_length: int) -> int:
+    return _pack_bfd(lists, max_length, "split").num_rows
 
 
 def lists_of_nulls(lengths: np.ndarray) -> pa.Table:
@@ -128,7 +128,7 @@ def lists_of_nulls(lengths: np.ndarray) -> pa.Table:
     return pa.table({"input_ids": pa.ListArray.from_arrays(offsets, pa.nulls(int(offsets[-1])))})
 
 
-def textbook_best_fit(lengths: np.ndarray, capacity: int) -> int:
+def textbook_best_fit(lengths: np.ndarray, max_length: int) -> int:
     """The number of rows by best-fit decreasing: a sorted list of spaces, a stack of rows each."""
     spaces: list[int] = []
     rows_with: dict[int, list[int]] = defaultdict(list)
@@ -141,7 +141,7 @@ def textbook_best_fit(lengths: np.ndarray, capacity: int) -> int:
             if not rows_with[space]:
                 del spaces[at]
         else:
-            space, row, rows = capacity, rows, rows + 1
+            space, row, rows = max_length, rows, rows + 1
         left = space - length
         if left and not rows_with[left]:
             insort(spaces, left)

@@ -37,9 +37,9 @@ def run() -> list[Table]:
     tables = [Table("Synthetic sizes", HEADER)]
     if WIKIPEDIA.exists():
         tables.insert(0, _wikipedia())
-    for name, lengths, capacity, cap in _cases():
-        sizes, counts = np.unique(lengths[lengths <= capacity], return_counts=True)
-        _add(tables[-1], name, sizes[::-1], counts[::-1], capacity, cap)
+    for name, lengths, max_length, cap in _cases():
+        sizes, counts = np.unique(lengths[lengths <= max_length], return_counts=True)
+        _add(tables[-1], name, sizes[::-1], counts[::-1], max_length, cap)
     return tables
 
 
@@ -54,29 +54,29 @@ def _wikipedia() -> Table:
 
 def _cases():
     for num_documents in (10_000, 1_000_000):
-        for capacity in (2048, 4096, 8192):
-            yield "chat", draw_lengths("chat", num_documents, capacity), capacity, None
+        for max_length in (2048, 4096, 8192):
+            yield "chat", draw_lengths("chat", num_documents, max_length), max_length, None
         yield "chat", draw_lengths("chat", num_documents, 4096), 4096, 3
-        for capacity in (4096, 8192):
-            yield "uniform", draw_lengths("uniform", num_documents, capacity), capacity, None
+        for max_length in (4096, 8192):
+            yield "uniform", draw_lengths("uniform", num_documents, max_length), max_length, None
     rng = np.random.default_rng(0)
-    for capacity in (4096, 131_072):
+    for max_length in (4096, 131_072):
         for name, low, high in (("1/3 to 1/2", 3, 2), ("1/4 to 1/2", 4, 2), ("1/6 to 1/2", 6, 2)):
-            lengths = rng.integers(capacity // low + 1, capacity // high + 1, 100_000)
-            yield f"uniform, {name} of a row", lengths, capacity, None
+            lengths = rng.integers(max_length // low + 1, max_length // high + 1, 100_000)
+            yield f"uniform, {name} of a row", lengths, max_length, None
     halves = np.repeat([2047, 2049], 50_000)
     yield "half a row ± 1", halves, 4096, None
     yield "web", draw_lengths("web", 1_000_000, 4096), 4096, 4
 
 
-def _add(table: Table, name: str, sizes, counts, capacity: int, cap: int | None) -> None:
+def _add(table: Table, name: str, sizes, counts, max_length: int, cap: int | None) -> None:
     num_documents, tokens = int(counts.sum()), int(sizes @ counts)
-    _, best_fit = best_fit_runs(sizes.tolist(), counts.tolist(), capacity, cap or num_documents)
+    _, best_fit = best_fit_runs(sizes.tolist(), counts.tolist(), max_length, cap or num_documents)
     found = []
-    seconds = best_of(1, lambda: found.append(solve_patterns(sizes, counts, capacity, cap)))
+    seconds = best_of(1, lambda: found.append(solve_patterns(sizes, counts, max_length, cap)))
     rows = min(best_fit, found[0].num_rows)
-    bound = pattern_bound(sizes, counts, capacity, cap)
+    bound = pattern_bound(sizes, counts, max_length, cap)
     assert bound <= rows
-    utilization = [percent(tokens / (number * capacity)) for number in (best_fit, rows, bound)]
+    utilization = [percent(tokens / (number * max_length)) for number in (best_fit, rows, bound)]
     numbers = [f"{number:,}" for number in (num_documents, best_fit, rows, bound)]
-    table.add(name, capacity, cap or "none", *numbers, *utilization, f"{seconds:.1f}")
+    table.add(name, max_length, cap or "none", *numbers, *utilization, f"{seconds:.1f}")

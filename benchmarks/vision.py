@@ -72,21 +72,21 @@ def against_constant_volume(num_samples: int, repeats: int) -> Table:
             "samples/s, known lengths",
         ],
     )
-    for name, (lengths, capacity) in one_dimensional(num_samples).items():
+    for name, (lengths, max_length) in one_dimensional(num_samples).items():
         samples = Samples(lengths)
         for buffer in BUFFERS:
-            table.add(name, buffer, *_compared(samples, lengths, capacity, buffer, repeats))
+            table.add(name, buffer, *_compared(samples, lengths, max_length, buffer, repeats))
     return table
 
 
 def _compared(
-    samples: Samples, lengths: np.ndarray, capacity: int, buffer: int, repeats: int
+    samples: Samples, lengths: np.ndarray, max_length: int, buffer: int, repeats: int
 ) -> list[str]:
     def ours(**options: object) -> list[list[Sample]]:
         return list(
             PackedVLDataset(
                 samples,
-                packing_length=capacity,
+                packing_length=max_length,
                 packing_buffer=buffer,
                 packing_drop_last=False,
                 **options,
@@ -94,31 +94,31 @@ def _compared(
         )
 
     def theirs() -> list[list[Sample]]:
-        return list(constant_volume_packs(samples, capacity, buffer))
+        return list(constant_volume_packs(samples, max_length, buffer))
 
     times = best_of_interleaved(repeats, ours, theirs, lambda: ours(lengths=lengths))
     shares = [
-        share(packs, capacity) for packs in (ours(), ours(packing_min_fill_ratio=0.9), theirs())
+        share(packs, max_length) for packs in (ours(), ours(packing_min_fill_ratio=0.9), theirs())
     ]
     speeds = [f"{len(samples) / seconds:,.0f}" for seconds in times]
     return [*map(percent, shares), *speeds[:2], ratio(times[1] / times[0]), speeds[2]]
 
 
-def constant_volume_packs(samples: Samples, capacity: int, buffer: int) -> Iterator[list[Sample]]:
+def constant_volume_packs(samples: Samples, max_length: int, buffer: int) -> Iterator[list[Sample]]:
     waiting: list[tuple[Sample, int]] = []
     for start in range(0, len(samples), buffer):
         new = [samples[number] for number in range(start, min(start + buffer, len(samples)))]
         waiting += [(sample, sample["length"]) for sample in new]
-        groups = binpacking.to_constant_volume(waiting, capacity, weight_pos=1)
+        groups = binpacking.to_constant_volume(waiting, max_length, weight_pos=1)
         is_finished = start + buffer >= len(samples)
         waiting = [] if is_finished else groups.pop()
         yield from ([sample for sample, _ in group] for group in groups)
 
 
-def share(packs: list[list[Sample]], capacity: int) -> float:
+def share(packs: list[list[Sample]], max_length: int) -> float:
     totals = [sum(sample["length"] for sample in pack) for pack in packs]
-    assert max(totals) <= capacity
-    return sum(totals) / (len(totals) * capacity)
+    assert max(totals) <= max_length
+    return sum(totals) / (len(totals) * max_length)
 
 
 def one_dimensional(num_samples: int) -> dict[str, tuple[np.ndarray, int]]:

@@ -161,7 +161,7 @@ def test_a_text_that_brings_its_bos_opens_with_one():
     ("max_length", "message"),
     [
         (1, "BOS leaves no room for a token in a row of max_length 1; raise max_length or leave"),
-        (2, "in a row that holds 1 beside BOS; raise max_length"),
+        (2, "in a row that holds 1 after BOS; raise max_length"),
     ],
 )
 def test_errors_speak_of_the_options_that_were_given(max_length, message):
@@ -304,13 +304,13 @@ def test_no_seed_draws_new_entropy_each_time():
 
 
 def test_a_registered_strategy_is_used(registered):
-    def backwards(sizes, capacity, options):
+    def backwards(sizes, max_length, options):
         return list(range(len(sizes)))[::-1]
 
     registered("backwards", backwards)
     rows = pack(FOUR, max_length=8, packed=True, packing_strategy="backwards")
     assert [row[0] for row in rows.input_ids] == [40, 30, 20, 10]
-    registered("all_in_one", lambda sizes, capacity, options: [0] * len(sizes))
+    registered("all_in_one", lambda sizes, max_length, options: [0] * len(sizes))
     with pytest.raises(StrategyError, match="'all_in_one' put 18 tokens into a row that holds 8"):
         pack(FOUR, max_length=8, packed=True, packing_strategy="all_in_one")
 

@@ -42,7 +42,7 @@ def packed(strategy: str, overflow: bool, max_length: int = MAX_LENGTH) -> Packe
 def utilization(rows: PackedRows) -> float:
     """As the guide computes it: the mean length of rows over max_length."""
     lengths = [len(row) for row in rows.input_ids]
-    return sum(lengths) / len(lengths) / rows.plan.capacity
+    return sum(lengths) / len(lengths) / rows.plan.max_length
 
 
 def keeps_order(rows: PackedRows) -> bool:

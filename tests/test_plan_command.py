@@ -164,7 +164,7 @@ def test_plan_pack_verify_and_report_give_the_same_counts(tmp_path):
     texts = ["a" * length for length in (3, 9, 20, 0, 5, 1, 14)]
     lines = [json.dumps({"text": text}) for text in texts]
     (tmp_path / "a.jsonl").write_text("\n".join([*lines, "{bad"]))
-    words = ("--tokenizer", "byte", "--max-length", 8, "--min-len", 8, "--max-bad-records", 1)
+    words = ("--tokenizer", "byte", "--max-length", 8, "--min-length", 8, "--max-bad-records", 1)
     words += ("--max-documents-per-row", 2, "--add-bos")
     corpus, out = tmp_path / "a.jsonl", tmp_path / "out"
     plan = (corpus, *words, "--strategy", "best_fit")
@@ -210,7 +210,7 @@ _TEXT = st.text("ab", max_size=12)
     overlong=st.sampled_from(["split", "fill", "truncate", "truncate_left", "drop"]),
     max_length=st.integers(4, 9),
     stride=st.integers(0, 1),
-    min_len=st.integers(1, 4),
+    min_length=st.integers(1, 4),
     specials=st.tuples(st.booleans(), st.booleans()),
     num_bad=st.integers(0, 1),
 )
@@ -218,7 +218,15 @@ _TEXT = st.text("ab", max_size=12)
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_rows_and_ledger_of_the_plan_are_those_of_the_packed_output(
-    tmp_path_factory, documents, strategy, overlong, max_length, stride, min_len, specials, num_bad
+    tmp_path_factory,
+    documents,
+    strategy,
+    overlong,
+    max_length,
+    stride,
+    min_length,
+    specials,
+    num_bad,
 ):
     folder = tmp_path_factory.mktemp("both")
     is_text = isinstance(documents[0], str)
@@ -232,7 +240,7 @@ def test_rows_and_ledger_of_the_plan_are_those_of_the_packed_output(
         "strategy": strategy,
         "overlong": overlong,
         "stride": stride if overlong == "split" else 0,
-        "min_len": min_len,
+        "min_length": min_length,
         "pretokenized": not is_text,
     }
     if is_text:
@@ -269,7 +277,15 @@ def test_a_narrow_terminal_loses_no_figure(corpus, tmp_path, monkeypatch):
 
 def test_documents_that_are_left_out_are_counted_with_their_tokens(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n{"text": "abcdefghij"}\n{"text": ""}\n')
-    options = (tmp_path / "a.jsonl", "--tokenizer", "byte", "--max-length", 16, "--max-len", 6)
+    options = (
+        tmp_path / "a.jsonl",
+        "--tokenizer",
+        "byte",
+        "--max-length",
+        16,
+        "--drop-longer-than",
+        6,
+    )
     done = run(tmp_path, *options)
     assert "dropped as too_long: 1 documents, 11 tokens" in done.stdout
     assert "dropped as empty: 1 documents, 0 tokens" in done.stdout
@@ -313,7 +329,7 @@ def test_without_a_cache_nothing_is_written(corpus, tmp_path):
         (["--max-length", "0"], "is 0 but must be"),
         (["--strategy", "best-fit"], "best_fit"),
         (["--overlong", "cut"], "overlong"),
-        (["--text-key", "txt"], "txt"),
+        (["--text-column", "txt"], "txt"),
     ],
 )
 def test_a_mistake_is_two_lines_with_the_remedy(corpus, tmp_path, arguments, message):

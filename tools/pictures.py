@@ -62,7 +62,7 @@ def _strategies() -> None:
     parts = []
     top = 0
     for strategy in ("greedy", "wrapped", "best_fit"):
-        plan = quire.make_plan(lengths, capacity=16, strategy=strategy)
+        plan = quire.make_plan(lengths, max_length=16, strategy=strategy)
         parts.append(_drawing(plan, strategy, top))
         top += 34 + 22 * plan.num_rows
     svg = (

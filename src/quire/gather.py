@@ -25,10 +25,10 @@ _CHUNK = 1 << 22
 IntArray = npt.NDArray[np.int64]
 
 
-def gather(documents: Documents, plan: Plan, *, keep_source: bool = False) -> pa.Table:
+def gather(documents: Documents, plan: Plan, *, keep_sources: bool = False) -> pa.Table:
     """One record a row: the columns of the documents, and ``document_starts``.
 
-    ``keep_source`` adds ``document_ids`` and ``document_offsets``: where each fragment comes from.
+    ``keep_sources`` adds ``document_ids`` and ``document_offsets``: where each fragment comes from.
     """
     fragment_offsets = documents.offsets[plan.documents] + plan.starts
     lengths = plan.stops.astype(np.int64) - plan.starts
@@ -38,8 +38,8 @@ def gather(documents: Documents, plan: Plan, *, keep_source: bool = False) -> pa
         for name, values in documents.columns.items()
     }
     columns["document_starts"] = _lists(_starts_in_rows(plan), plan.row_offsets)
-    if keep_source:
-        require_free(columns, "keep_source", "document_ids", "document_offsets")
+    if keep_sources:
+        require_free(columns, "keep_sources", "document_ids", "document_offsets")
         columns["document_ids"] = _lists(documents.numbers[plan.documents], plan.row_offsets)
         columns["document_offsets"] = _lists(plan.starts, plan.row_offsets)
     return pa.table(columns)

@@ -51,6 +51,15 @@ def migrated(content: Content, version: int, migrations: Migrations) -> Content:
     return content
 
 
+def renamed(names: Mapping[str, str], content: Mapping[str, Any]) -> Content:
+    """The content with some of its keys under other names, in the same order.
+
+    >>> renamed({"capacity": "max_length"}, {"capacity": 8, "seed": 0})
+    {'max_length': 8, 'seed': 0}
+    """
+    return {names.get(name, name): value for name, value in content.items()}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seal:
     """The format, version and checksum that identify states of one kind.

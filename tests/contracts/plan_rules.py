@@ -33,10 +33,10 @@ def assert_follows_the_rules(lengths: list[int], plan: quire.Plan) -> None:
         assert row, "an empty row"
         assert len(row) <= (options.max_documents_per_row or len(row))
         places = [round_up(options.prefix + f.stop - f.start, options.align) for f in row]
-        assert sum(places) <= options.capacity
+        assert sum(places) <= options.max_length
         for fragment in row:
             fragments_of[fragment.document].append(fragment)
-    longest = options.capacity // options.align * options.align - options.prefix
+    longest = options.max_length // options.align * options.align - options.prefix
     overlap_total = 0
     for document, length in enumerate(lengths):
         span = expected_span(length, longest, options.overlong)
@@ -65,8 +65,8 @@ def assert_ledger_matches(lengths: list[int], plan: quire.Plan, overlap: int) ->
     assert tokens.emitted == content - overlap
     assert tokens.overlap == overlap
     assert tokens.special == special
-    assert tokens.padding == plan.num_rows * plan.capacity - content - special
+    assert tokens.padding == plan.num_rows * plan.max_length - content - special
     for tally in (documents, tokens):
         assert tally.input == tally.emitted + sum(tally.dropped.values()) + tally.pending
     if plan.num_rows:
-        assert plan.utilization == content / (plan.num_rows * plan.capacity)
+        assert plan.utilization == content / (plan.num_rows * plan.max_length)

@@ -19,13 +19,13 @@ CAPACITIES = sorted({1, 2} | {2**k + d for k in range(2, 7) for d in (-1, 0, 1)}
 
 @st.composite
 def instances(draw):
-    capacity = draw(st.sampled_from(CAPACITIES))
-    align = draw(st.sampled_from([k for k in (1, 1, 2, 3, 4) if k <= capacity]))
-    space = capacity // align * align
+    max_length = draw(st.sampled_from(CAPACITIES))
+    align = draw(st.sampled_from([k for k in (1, 1, 2, 3, 4) if k <= max_length]))
+    space = max_length // align * align
     prefix = draw(st.integers(0, min(2, space - 1)))
     stride = draw(st.integers(0, min(3, space - prefix - 1)))
     options = {
-        "capacity": capacity,
+        "max_length": max_length,
         "align": align,
         "prefix": prefix,
         "stride": stride,
@@ -34,7 +34,7 @@ def instances(draw):
         "shuffle": draw(st.booleans()),
         "seed": draw(st.integers(0, 3)),
     }
-    lengths = draw(st.lists(st.integers(0, 3 * capacity + 1), max_size=24))
+    lengths = draw(st.lists(st.integers(0, 3 * max_length + 1), max_size=24))
     return lengths, options
 
 
@@ -54,7 +54,7 @@ def test_every_token_stands_in_one_row_or_is_counted(strategy, overlong, instanc
 @given(instance=instances(), min_length=st.integers(1, 8))
 def test_a_row_under_min_length_is_dropped_and_its_tokens_counted(strategy, instance, min_length):
     lengths, options = instance
-    min_length = min(min_length, options["capacity"])
+    min_length = min(min_length, options["max_length"])
     options["shuffle"] = False
     whole = quire.make_plan(lengths, strategy=strategy, **options)
     plan = quire.make_plan(lengths, strategy=strategy, min_length=min_length, **options)
@@ -84,7 +84,7 @@ def test_rows_lie_between_bound_and_optimum(strategy, lengths, cap):
 
 
 @functools.cache
-def fewest_rows(sizes: tuple[int, ...], capacity: int, cap: int) -> int:
+def fewest_rows(sizes: tuple[int, ...], max_length: int, cap: int) -> int:
     """The optimum by trying every subset as the row of the largest size."""
     if not sizes:
         return 0
@@ -92,7 +92,7 @@ def fewest_rows(sizes: tuple[int, ...], capacity: int, cap: int) -> int:
     best = len(sizes)
     for mask in range(1 << len(others)):
         chosen = [size for i, size in enumerate(others) if mask >> i & 1]
-        if largest + sum(chosen) <= capacity and len(chosen) < cap:
+        if largest + sum(chosen) <= max_length and len(chosen) < cap:
             rest = tuple(size for i, size in enumerate(others) if not mask >> i & 1)
-            best = min(best, 1 + fewest_rows(rest, capacity, cap))
+            best = min(best, 1 + fewest_rows(rest, max_length, cap))
     return best

@@ -17,7 +17,7 @@ FIRST, LATER = datetime.date(2024, 7, 6), datetime.date(2026, 11, 18)
 ASKING = "{{ strftime_now('%d_%b_%Y_%H:%M') }} " + CHAT
 DATES = ["06_Jul_2024_00:00", "18_Nov_2026_00:00"]
 TALK = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-OPTIONS = {"max_length": 8, "messages_key": "messages", "partition_size": 10}
+OPTIONS = {"max_length": 8, "messages_column": "messages", "partition_size": 10}
 
 
 def tokenizer(template: str = ASKING):
@@ -50,7 +50,7 @@ def shards(out) -> dict[str, str]:
 def test_pack_dataset_renders_the_date_that_is_given_or_today(monkeypatch, assistant_only):
     set_today(monkeypatch, LATER)
     words = tokenizer()
-    given = {"max_length": 8, "messages": "messages", "assistant_only": assistant_only}
+    given = {"max_length": 8, "messages_column": "messages", "assistant_only": assistant_only}
     for date, shown in ((None, 1), ("2024-07-06", 0), (FIRST, 0)):
         (row,) = quire.pack_dataset(
             [{"messages": TALK}], words, chat_date=date, **given
@@ -63,7 +63,7 @@ def test_a_template_that_marks_its_turns_gets_the_date_too(monkeypatch):
         "{{ m.content }} </s> ", "{% generation %}{{ m.content }} </s> {% endgeneration %}"
     )
     words = tokenizer(ASKING.replace(CHAT, marked))
-    given = {"max_length": 8, "messages": "messages", "chat_date": FIRST}
+    given = {"max_length": 8, "messages_column": "messages", "chat_date": FIRST}
     (row,) = quire.pack_dataset([{"messages": TALK}], words, **given).to_pylist()
     assert words.decode(row["input_ids"]).startswith("06_Jul_2024_00:00 user")
 
@@ -124,7 +124,7 @@ def test_where_no_template_asks_for_the_date_none_is_recorded(tmp_path, corpus, 
 
 def test_the_command_sets_the_date(tmp_path, corpus):
     given = ["--tokenizer", str(tmp_path / "tokenizer"), "--max-length", "8"]
-    given += ["--messages-key", "messages", "--chat-date", "2024-07-06"]
+    given += ["--messages-column", "messages", "--chat-date", "2024-07-06"]
     assert run("pack", *corpus, "--out", tmp_path / "out", *given).returncode == 0
     assert options_of(tmp_path / "out")["chat_date"] == "2024-07-06"
 
@@ -142,7 +142,7 @@ def test_worker_processes_use_the_date_of_the_run(tmp_path, corpus, monkeypatch)
     [
         ({"chat_date": "18.11.2026"}, "'18.11.2026' but must be an ISO date such as '2026-11-18'"),
         ({"chat_date": 20261118}, "20261118 but must be an ISO date"),
-        ({"chat_date": FIRST, "messages_key": None}, "chat_date goes along with messages"),
+        ({"chat_date": FIRST, "messages_column": None}, "chat_date goes along with messages"),
     ],
 )
 def test_a_date_that_is_none_or_has_no_use_is_refused(tmp_path, corpus, options, problem):
@@ -151,5 +151,5 @@ def test_a_date_that_is_none_or_has_no_use_is_refused(tmp_path, corpus, options,
 
 
 def test_pack_dataset_takes_a_date_only_with_messages():
-    with pytest.raises(InvalidOption, match="chat_date='2024-07-06' has no meaning without"):
+    with pytest.raises(InvalidOption, match="chat_date='2024-07-06' needs messages_column"):
         quire.pack_dataset([{"text": "a"}], "byte", max_length=8, chat_date=FIRST)

@@ -222,15 +222,15 @@ def test_the_column_of_the_tokens_can_be_named(tmp_path, write):
     records = [{"ids": [5, 6], "labels": [5, -100], "input_ids": [9]}, {"ids": [7], "labels": [7]}]
     records[1]["input_ids"] = [9, 9]
     corpus = write(tmp_path / f"a.{write.__name__}", records)
-    asked = {"pretokenized": True, "tokens_key": "ids"}
+    asked = {"pretokenized": True, "tokens_column": "ids"}
     result = pack(corpus, tmp_path / "out", None, **asked)
-    assert result.manifest["options"]["tokens_key"] == "ids"
+    assert result.manifest["options"]["tokens_column"] == "ids"
     assert rows(tmp_path / "out")["input_ids"].to_pylist() == [[5, 6, 7]]
     assert rows(tmp_path / "out")["labels"].to_pylist() == [[5, -100, 7]]
     report = verify_inputs(verify_output(tmp_path / "out"), [corpus], None)
     assert report.ok and report.compared == 2
     with pytest.raises(QuireError, match=r"'idz'"):
-        pack(corpus, tmp_path / "other", None, pretokenized=True, tokens_key="idz")
+        pack(corpus, tmp_path / "other", None, pretokenized=True, tokens_column="idz")
 
 
 @pytest.mark.parametrize("write", [jsonl, parquet, arrow])

@@ -38,7 +38,7 @@ def write(folder, kind, records):
 
 
 def packed(path, out, tokenizer="small-qwen3", **options):
-    options = {"max_length": 2048, "messages_key": "messages", **options}
+    options = {"max_length": 2048, "messages_column": "messages", **options}
     return pack(path, out, folder_of(tokenizer), **options)
 
 
@@ -47,7 +47,7 @@ def packed(path, out, tokenizer="small-qwen3", **options):
 def test_conversations_and_their_tools_are_those_of_pack_dataset(tmp_path, kind, name):
     """In tables too, in which the tools and calls of one have the keys of all others."""
     packed(write(tmp_path, kind, RECORDS), tmp_path / "out", name)
-    options = {"messages": "messages", "max_length": 2048, "keep_source": True}
+    options = {"messages_column": "messages", "max_length": 2048, "keep_sources": True}
     expected = quire.pack_dataset(RECORDS, load(name), seed=shard_seed(42, 0, 0), **options)
     assert rows(tmp_path / "out").to_pylist() == expected.to_pylist()
     text = load(name).decode(rows(tmp_path / "out")["input_ids"][0].as_py())
@@ -58,12 +58,12 @@ def test_conversations_and_their_tools_are_those_of_pack_dataset(tmp_path, kind,
 def test_tools_may_be_left_out_or_stand_under_another_name(tmp_path, kind):
     renamed = [{"messages": one["messages"], "functions": one["tools"]} for one in RECORDS]
     path = write(tmp_path, kind, renamed)
-    packed(path, tmp_path / "named", tools_key="functions")
+    packed(path, tmp_path / "named", tools_column="functions")
     packed(path, tmp_path / "none")
     (tmp_path / "tools").mkdir()
     usual = write(tmp_path / "tools", kind, RECORDS)
     packed(usual, tmp_path / "usual")
-    packed(usual, tmp_path / "without", tools_key=None)
+    packed(usual, tmp_path / "without", tools_column=None)
     assert rows(tmp_path / "named").equals(rows(tmp_path / "usual"))
     assert rows(tmp_path / "none").equals(rows(tmp_path / "without"))
     assert not rows(tmp_path / "none").equals(rows(tmp_path / "usual"))
@@ -79,7 +79,7 @@ def test_tools_may_be_left_out_or_stand_under_another_name(tmp_path, kind):
 def test_a_name_that_no_tools_have_is_an_error(tmp_path, kind, error, problem):
     path = write(tmp_path, kind, [{"messages": TALK, "functions": [ADD]}])
     with pytest.raises(error, match=problem):
-        packed(path, tmp_path / "out", tools_key="function")
+        packed(path, tmp_path / "out", tools_column="function")
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
@@ -87,7 +87,7 @@ def test_tools_that_the_template_does_not_write_out_are_bad_records(tmp_path, ki
     tokenizer = load("small-qwen3").__class__.from_pretrained(folder_of("small-qwen3"))
     tokenizer.chat_template = DEAF
     path = write(tmp_path, kind, RECORDS)
-    options = {"max_length": 2048, "messages_key": "messages"}
+    options = {"max_length": 2048, "messages_column": "messages"}
     with pytest.raises(InvalidDocument, match="has tools, which the chat template does not write"):
         pack(path, tmp_path / "out", tokenizer, **options)
     result = pack(path, tmp_path / "fewer", tokenizer, max_bad_records=2, **options)
@@ -96,24 +96,24 @@ def test_tools_that_the_template_does_not_write_out_are_bad_records(tmp_path, ki
 
 def test_the_key_of_tools_is_an_option_of_conversations_alone():
     texts = CorpusOptions(max_length=8)
-    assert "tools_key" not in texts.to_dict()
-    talks = CorpusOptions(max_length=8, messages_key="messages")
-    assert talks.to_dict()["tools_key"] == "tools"
-    with pytest.raises(InvalidOption, match="tools_key goes along with messages"):
-        CorpusOptions(max_length=8, tools_key="functions")
-    with pytest.raises(InvalidOption, match=r"tools_key is \[.* but must be a string"):
-        CorpusOptions(max_length=8, messages_key="messages", tools_key=[ADD])
+    assert "tools_column" not in texts.to_dict()
+    talks = CorpusOptions(max_length=8, messages_column="messages")
+    assert talks.to_dict()["tools_column"] == "tools"
+    with pytest.raises(InvalidOption, match="tools_column goes along with messages"):
+        CorpusOptions(max_length=8, tools_column="functions")
+    with pytest.raises(InvalidOption, match=r"tools_column is \[.* but must be a string"):
+        CorpusOptions(max_length=8, messages_column="messages", tools_column=[ADD])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options"), [((), {}), (("--tools-key", ""), {"tools_key": None})]
+    ("arguments", "options"), [((), {}), (("--tools-column", ""), {"tools_column": None})]
 )
 def test_the_command_writes_what_the_function_writes(tmp_path, arguments, options):
     path = write(tmp_path, "jsonl", RECORDS)
     packed(path, tmp_path / "called", **options)
     said = run(
         *("pack", path, "--out", tmp_path / "said", "--tokenizer", folder_of("small-qwen3")),
-        *("--max-length", 2048, "--messages-key", "messages", *arguments),
+        *("--max-length", 2048, "--messages-column", "messages", *arguments),
     )
     assert said.returncode == 0, said.stderr
     assert hashes(tmp_path / "said") == hashes(tmp_path / "called")

@@ -15,8 +15,8 @@ from tests.option_fields import integer_fields
 NUMBERS = {
     "max_length": 16,
     "stride": 1,
-    "min_len": 2,
-    "max_len": 40,
+    "min_length": 2,
+    "drop_longer_than": 40,
     "min_fragment": 1,
     "max_documents_per_row": 4,
     "seed": 3,
@@ -53,7 +53,7 @@ def test_what_is_no_integer_is_refused_by_the_name_that_it_was_given(name, wrong
 
 
 @pytest.mark.parametrize(
-    "name", sorted(NUMBERS.keys() - {"max_len", "max_documents_per_row", "partition_size"})
+    "name", sorted(NUMBERS.keys() - {"drop_longer_than", "max_documents_per_row", "partition_size"})
 )
 def test_a_number_that_cannot_be_left_open_is_refused_as_none(name):
     with pytest.raises(InvalidOption, match=f"^{name} is None but must be an integer >= "):

@@ -119,7 +119,7 @@ def test_53_text_that_is_repeated_inside_a_conversation_is_refused(tmp_path, mem
     column = pa.ListArray.from_arrays(pa.array([0, 512], pa.int32()), messages)
     bomb = parquet_of(tmp_path / "a.parquet", {"messages": column})
     with pytest.raises(CorruptFile, match="expands to more than 536872"):
-        pack(bomb, tmp_path / "out", Chat(), messages_key="messages", assistant_only=False)
+        pack(bomb, tmp_path / "out", Chat(), messages_column="messages", assistant_only=False)
     assert memory.max_memory() < 100 * MEBIBYTE
 
 
@@ -160,8 +160,8 @@ def test_53_a_compressed_column_is_measured_before_it_is_decompressed(tmp_path, 
     texts[name] = ["a" * (80 * MEBIBYTE)]
     corpus = arrow_of(tmp_path / "a.arrow", texts, kind)
     with pytest.raises(CorruptFile, match="expands to more than 838860"):
-        pack(corpus, tmp_path / "out", text_key=name)
-    pack(corpus, tmp_path / "out", text_key="text" if name == "other" else "other")
+        pack(corpus, tmp_path / "out", text_column=name)
+    pack(corpus, tmp_path / "out", text_column="text" if name == "other" else "other")
 
 
 def test_a_dictionary_of_an_arrow_file_is_expanded_in_pieces(tmp_path, memory):

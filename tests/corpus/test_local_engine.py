@@ -69,7 +69,7 @@ def test_a_partition_whose_worker_died_while_idle_is_done_once(tmp_path, monkeyp
 _MANY = {"partition_size": 200}
 
 
-def backwards(sizes, capacity, options):
+def backwards(sizes, max_length, options):
     """A row for each fragment, the last one first."""
     return list(range(len(sizes)))[::-1]
 
@@ -84,7 +84,7 @@ def test_workers_know_a_strategy_that_their_script_registered(tmp_path, register
 
 
 def test_a_strategy_that_no_process_can_find_is_refused_before_work(tmp_path, registered):
-    registered("local", lambda sizes, capacity, options: list(range(len(sizes))))
+    registered("local", lambda sizes, max_length, options: list(range(len(sizes))))
     path = jsonl(tmp_path / "a.jsonl", texts(60))
     with pytest.raises(InvalidOption, match=r"strategy 'local' cannot be sent to .*, or use w"):
         pack(path, tmp_path / "out", **_MANY, strategy="local", workers=2)

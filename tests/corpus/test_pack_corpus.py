@@ -52,8 +52,8 @@ def test_a_partition_is_packed_as_pack_dataset_would(tmp_path):
         [{"text": t} for t in values],
         "byte",
         max_length=16,
-        keep_source=True,
-        seed=shard_seed(42, 0, 0),
+        keep_sources=True,
+        seed=shard_seed(0, 0, 0),
     )
     assert rows(tmp_path / "out").to_pylist() == expected.to_pylist()
 
@@ -166,7 +166,7 @@ def test_conversations_train_what_the_assistant_says(tmp_path, name):
         tmp_path / "out",
         folder_of(name),
         max_length=64,
-        messages_key="messages",
+        messages_column="messages",
         max_bad_records=1,
     )
     (row,) = rows(tmp_path / "out").to_pylist()
@@ -181,7 +181,7 @@ def test_the_file_of_a_tokenizer_gives_the_tokens_of_pack_dataset(tmp_path, name
     values = [t for t in texts(40) if t]
     pack(jsonl(tmp_path / "a.jsonl", values), tmp_path / "out", str(folder), workers=2)
     expected = quire.pack_dataset(
-        [{"text": t} for t in values], str(folder), max_length=16, seed=shard_seed(42, 0, 0)
+        [{"text": t} for t in values], str(folder), max_length=16, seed=shard_seed(0, 0, 0)
     )
     assert rows(tmp_path / "out")["input_ids"].to_pylist() == expected["input_ids"].to_pylist()
 
@@ -237,7 +237,7 @@ def test_resume_starts_where_there_is_nothing(tmp_path):
     [
         ({"max_length": 1}, "BOS leaves no room for a token in a row of max_length 1"),
         ({"stride": 15}, "stride=15 leaves no room for 1 new token"),
-        ({"text_key": "story"}, r"a\.jsonl: record 0 \(byte 0\) has no 'story'"),
+        ({"text_column": "story"}, r"a\.jsonl: record 0 \(byte 0\) has no 'story'"),
     ],
 )
 @pytest.mark.parametrize("index_only", [False, True])
@@ -254,7 +254,7 @@ def test_a_run_that_ends_before_its_first_shard_leaves_nothing(
 def test_an_output_without_a_row_says_what_became_of_the_documents(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", ["", "abc", "defg"])
     with pytest.warns(UserWarning, match="of 3 documents 1 left out as empty, 2 left out as"):
-        pack(path, tmp_path / "out", max_len=2)
+        pack(path, tmp_path / "out", drop_longer_than=2)
     (tmp_path / "b.jsonl").write_text("")
     with pytest.warns(UserWarning, match="holds no row: of 0 documents none has a token"):
         pack(tmp_path / "b.jsonl", tmp_path / "two")
@@ -322,17 +322,17 @@ def test_an_output_inside_its_input_is_refused(tmp_path):
     [
         ({"max_lenght": 8}, "unknown option 'max_lenght'; did you mean 'max_length'"),
         ({"strategy": "bestfit"}, "did you mean 'best_fit'"),
-        ({"pretokenized": True, "messages_key": "m"}, "give one of the two"),
+        ({"pretokenized": True, "messages_column": "m"}, "give one of the two"),
         ({"columns": ["labels"]}, "say pretokenized"),
         ({"workers": 0}, "workers is 0"),
         ({"max_bad_records": -1}, "max_bad_records is -1"),
         ({"partition_size": 0}, "partition_size is 0"),
         ({"tokenizer": None}, "text needs a tokenizer"),
         ({"max_length": 0}, "max_length is 0 but must be"),
-        ({"min_len": 17}, "lower min_len or raise max_length"),
-        ({"keep_source": "no"}, "keep_source is 'no' but must be True or False"),
+        ({"min_length": 17}, "lower min_length or raise max_length"),
+        ({"keep_sources": "no"}, "keep_sources is 'no' but must be True or False"),
         ({"resume": "no"}, "resume is 'no' but must be True or False"),
-        ({"partition_size": 8e3}, r"8000\.0 is no size; write bytes, or 64K, 256M, 1G"),
+        ({"partition_size": 8e3}, r"partition_size is 8000.0 but must be"),
         ({"columns": "labels"}, "columns is 'labels' but a list of names is needed"),
         ({"stride": 16}, r"in a row of 16; lower stride or raise max_length"),
     ],
@@ -447,7 +447,7 @@ def test_columns_that_are_no_list_of_names_are_refused(tmp_path, columns):
         pack(path, tmp_path / "out", None, pretokenized=True, columns=columns)
 
 
-@pytest.mark.parametrize("name", ["text_key", "messages_key", "tools_key"])
+@pytest.mark.parametrize("name", ["text_column", "messages_column", "tools_column"])
 @pytest.mark.parametrize("wrong", [5, ["text"]])
 def test_the_name_of_a_field_is_text(tmp_path, name, wrong):
     path = jsonl(tmp_path / "a.jsonl", texts(2))

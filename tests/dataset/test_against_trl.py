@@ -8,8 +8,8 @@ The same tokens, and the same number of rows or fewer. The differences that ther
 - trl's ``bfd`` drops what is cut off a long document unsaid; quire counts it.
 - The order of rows: quire shuffles best-fit rows by seed, trl leaves them from full to empty.
 
-trl 1.16 is right on sliced and null-bearing tables and at every capacity around 8,192, where older
-versions were not; the tests hold both to that.
+trl 1.16 is right on sliced and null-bearing tables and at every max_length around 8,192, where
+older versions were not; the tests hold both to that.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ SAME = {
     "wrapped": {"strategy": "wrapped"},
 }
 THEIRS = {
-    "bfd": lambda table, capacity: _pack_bfd(table, capacity, "truncate"),
-    "bfd_split": lambda table, capacity: _pack_bfd(table, capacity, "split"),
+    "bfd": lambda table, max_length: _pack_bfd(table, max_length, "truncate"),
+    "bfd_split": lambda table, max_length: _pack_bfd(table, max_length, "split"),
     "wrapped": _pack_wrapped,
 }
 
 disable_progress_bars()
 
 
-def random_table(rng: np.random.Generator, capacity: int) -> pa.Table:
-    """Documents of all lengths up to some multiple of the capacity, none of them alike."""
-    longest = max(1, int(capacity * rng.choice([0.3, 0.6, 1, 1, 2.5])))
+def random_table(rng: np.random.Generator, max_length: int) -> pa.Table:
+    """Documents of all lengths up to some multiple of the max_length, none of them alike."""
+    longest = max(1, int(max_length * rng.choice([0.3, 0.6, 1, 1, 2.5])))
     lengths = rng.integers(rng.integers(0, 2), longest + 1, rng.integers(1, 40))
     total = int(lengths.sum())
     if not total:
-        return random_table(rng, capacity)
+        return random_table(rng, max_length)
     offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
     ids = pa.ListArray.from_arrays(offsets, pa.array(np.arange(total)))
     labels = pa.ListArray.from_arrays(offsets, pa.array(np.arange(total) + 7))
@@ -82,11 +82,11 @@ def test_the_same_tokens_in_as_many_rows_or_fewer(strategy, num_datasets):
     rng = np.random.default_rng(len(strategy))
     fewer = 0
     for _ in range(num_datasets):
-        capacity = int(rng.choice([1, 2, 5, 8, 16, 31, 32, 33, 64]))
-        table = random_table(rng, capacity)
-        theirs = THEIRS[strategy](table, capacity)
+        max_length = int(rng.choice([1, 2, 5, 8, 16, 31, 32, 33, 64]))
+        table = random_table(rng, max_length)
+        theirs = THEIRS[strategy](table, max_length)
         ours, ledger = quire.pack_dataset(
-            table, max_length=capacity, **SAME[strategy], return_ledger=True
+            table, max_length=max_length, **SAME[strategy], return_ledger=True
         )
         assert tokens_of(ours) == tokens_of(theirs)
         assert tokens_of(ours, "labels") == tokens_of(theirs, "labels")

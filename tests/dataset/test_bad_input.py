@@ -25,16 +25,16 @@ def pack(dataset, tokenizer=None, **options):
         ({"max_lenght": 8}, "unknown option 'max_lenght'; did you mean 'max_length'"),
         ({"packing_strategy": "greedy"}, "unknown option 'packing_strategy'"),
         ({"strategy": "bestfit"}, "unknown strategy 'bestfit'; did you mean 'best_fit'"),
-        ({"overlong": "splt"}, "unknown overlong policy 'splt'; did you mean 'split'"),
+        ({"overlong": "splt"}, "overlong is 'splt' but must be one of .*; did you mean split"),
         ({"columns": ["label"]}, "unknown column 'label'"),
         ({"columns": "input_ids"}, "columns is 'input_ids' but a list of names is needed"),
-        ({"group": "input_id"}, "unknown column 'input_id'; did you mean 'input_ids'"),
+        ({"group_column": "input_id"}, "unknown column 'input_id'; did you mean 'input_ids'"),
         ({"stride": 8}, "stride=8 leaves no room"),
         ({"stride": -1}, "stride is -1 but must be an integer >= 0"),
         ({"max_length": 0}, "max_length is 0 but must be an integer >= 1"),
         ({"max_length": 8.0}, "max_length is 8.0 but must be an integer"),
-        ({"min_len": 9}, "would drop every row"),
-        ({"max_len": 0}, "max_len is 0 but must be an integer >= 1"),
+        ({"min_length": 9}, "would drop every row"),
+        ({"drop_longer_than": 0}, "drop_longer_than is 0 but must be an integer >= 1"),
         ({"max_bad_records": -1}, "max_bad_records is -1 but must be an integer >= 0"),
         (
             {"align": 9},
@@ -43,7 +43,7 @@ def pack(dataset, tokenizer=None, **options):
         ({"shuffle": "yes"}, "shuffle is 'yes' but must be True or False"),
         ({"add_bos": 1}, "add_bos is 1 but must be True or False"),
         ({"truncate_at": "\n\n"}, "truncate_at=.* has no meaning for tokenised input"),
-        ({"messages": "message"}, "messages need a tokenizer"),
+        ({"messages_column": "message"}, "messages need a tokenizer"),
     ],
 )
 def test_an_option_that_cannot_be_is_an_error(options, message):
@@ -61,20 +61,20 @@ def test_an_option_that_would_be_ignored_is_an_error():
 
 def test_a_group_and_a_cap_on_documents_contradict_each_other():
     with pytest.raises(InvalidOption, match=r"max_documents_per_row=1 cannot be combined"):
-        pack([{"input_ids": [1], "g": 1}], group="g", max_documents_per_row=1)
+        pack([{"input_ids": [1], "g": 1}], group_column="g", max_documents_per_row=1)
 
 
 def test_a_group_that_cannot_be_cut_is_an_error_if_asked():
     records = [{"input_ids": [9], "g": 2}] + [{"input_ids": [1] * 5, "g": 1}] * 2
-    with pytest.raises(OversizedDocument, match="the group of document 1 takes up 10 places"):
-        pack(records, group="g", overlong="error")
+    with pytest.raises(OversizedDocument, match="the group of document 1 takes 10 tokens"):
+        pack(records, group_column="g", overlong="error")
     with pytest.raises(OversizedDocument, match="document 0 has 9 tokens but a row holds 8"):
         pack([{"input_ids": [1] * 9}], overlong="error")
 
 
 def test_a_group_column_must_hold_values_that_can_be_equal():
     with pytest.raises(InvalidDocument, match=r"column 'g' holds list<.*cannot be compared"):
-        pack([{"input_ids": [1], "g": [1]}], group="g")
+        pack([{"input_ids": [1], "g": [1]}], group_column="g")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_tokens_or_a_tokenizer_are_needed():
         pack([{"texts": "abc"}], "byte")
 
 
-@pytest.mark.parametrize("name", ["keep_source", "return_ledger", "assistant_only", "shuffle"])
+@pytest.mark.parametrize("name", ["keep_sources", "return_ledger", "assistant_only", "shuffle"])
 def test_a_flag_is_true_or_false(name):
     with pytest.raises(InvalidOption, match=f"{name} is 'no' but must be True or False"):
         quire.pack_dataset([{"text": "a"}], "byte", max_length=8, **{name: "no"})
@@ -154,8 +154,8 @@ def test_a_column_named_position_ids_is_not_overwritten():
 def test_a_column_of_the_source_s_name_is_not_overwritten():
     records = [{"input_ids": [1, 2], "document_ids": [7, 8]}]
     assert pack(records)["document_ids"].to_pylist() == [[7, 8]]
-    with pytest.raises(InvalidOption, match="keep_source writes a column 'document_ids'"):
-        pack(records, keep_source=True)
+    with pytest.raises(InvalidOption, match="keep_sources writes a column 'document_ids'"):
+        pack(records, keep_sources=True)
 
 
 # Texts
@@ -176,7 +176,7 @@ def test_what_is_no_text_is_an_error_or_counted_and_never_its_name(value, proble
     records = [{"text": "ab"}, {"text": value}, {"text": "c"}]
     with pytest.raises(InvalidDocument, match=f"record 1 {problem}.*max_bad_records"):
         pack(records, "byte")
-    rows, ledger = pack(records, "byte", max_bad_records=1, return_ledger=True, keep_source=True)
+    rows, ledger = pack(records, "byte", max_bad_records=1, return_ledger=True, keep_sources=True)
     assert rows["input_ids"].to_pylist() == [[1, 100, 101, 2, 1, 102, 2]]
     assert rows["document_ids"].to_pylist() == [[0, 2]]
     assert ledger.check().documents.dropped == {"bad_record": 1}
@@ -201,9 +201,9 @@ def test_bytes_of_arrow_that_are_not_utf8_are_a_bad_record():
 
 def test_a_column_of_numbers_is_no_text():
     with pytest.raises(
-        InvalidDocument, match=r"column 'n' holds int64 but text is needed.*feature"
+        InvalidDocument, match=r"column 'n' holds int64 but text is needed.*text_column"
     ):
-        pack(Dataset.from_dict({"n": [1, 2]}), "byte", feature="n")
+        pack(Dataset.from_dict({"n": [1, 2]}), "byte", text_column="n")
 
 
 def test_empty_documents_are_counted_and_all_empty_is_warned_of():
@@ -227,11 +227,11 @@ def test_drops_are_warned_of_unless_the_ledger_is_asked_for():
 
 def test_text_is_cut_and_long_documents_are_left_out_as_for_a_map_batch():
     records = [{"text": "ab\n\ncd"}, {"text": "abcdefghi"}]
-    rows, ledger = pack(records, "byte", truncate_at="\n\n", max_len=5, return_ledger=True)
+    rows, ledger = pack(records, "byte", truncate_at="\n\n", drop_longer_than=5, return_ledger=True)
     assert rows["input_ids"].to_pylist() == [[1, 100, 101, 2]]
     assert ledger.documents.dropped == {"too_long": 1}
     tokens = [{"input_ids": [1] * 5}, {"input_ids": [1] * 6}]
-    rows, ledger = pack(tokens, max_len=5, return_ledger=True)
+    rows, ledger = pack(tokens, drop_longer_than=5, return_ledger=True)
     assert ledger.check().tokens.dropped == {"too_long": 6}
 
 

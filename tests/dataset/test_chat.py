@@ -44,7 +44,7 @@ def qwen3(request):
 
 def pack(conversations, tokenizer, **options):
     records = [{"messages": messages} for messages in conversations]
-    options = {"max_length": 512, "messages": "messages", **options}
+    options = {"max_length": 512, "messages_column": "messages", **options}
     return quire.pack_dataset(records, tokenizer, **options).to_pylist()
 
 
@@ -112,12 +112,12 @@ def test_content_that_is_null_is_empty_wherever_the_conversation_comes_from(
         assert words_of(row["labels"]) == f"{calls}</s> b </s> </s>"
     options = {**options, "max_length": 512}
     dataset = Dataset.from_list([{"messages": NULLS}])
-    assert quire.pack_dataset(dataset, tokenizer, messages="messages", **options)[0] == row
+    assert quire.pack_dataset(dataset, tokenizer, messages_column="messages", **options)[0] == row
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     (tmp_path / "a.jsonl").write_text(json.dumps({"messages": NULLS}) + "\n")
     dataset.to_parquet(tmp_path / "a.parquet")
     for kind in ("jsonl", "parquet"):
-        out, options["messages_key"] = tmp_path / kind, "messages"
+        out, options["messages_column"] = tmp_path / kind, "messages"
         quire.pack_corpus([tmp_path / f"a.{kind}"], out, tmp_path / "tokenizer", **options)
         (packed,) = pq.read_table(out / "data").to_pylist()
         assert {name: packed[name] for name in row} == row
@@ -148,7 +148,7 @@ def test_all_of_it_is_trained_if_asked(qwen3):
 def test_a_conversation_in_which_the_assistant_is_silent_is_unsupervised(qwen3):
     records = [{"messages": [TALK[1]]}, {"messages": TALK}]
     rows, ledger = quire.pack_dataset(
-        records, qwen3, messages="messages", max_length=512, return_ledger=True
+        records, qwen3, messages_column="messages", max_length=512, return_ledger=True
     )
     assert len(rows) == 1
     assert ledger.check().documents.dropped == {"unsupervised": 1}
@@ -348,7 +348,7 @@ def test_what_is_no_conversation_is_a_bad_record_under_its_own_number(messages, 
     with pytest.raises(InvalidDocument, match=f"record 1 .*{problem}|record 1 {problem}"):
         pack([TALK, messages], tokenizer)
     with pytest.warns(UserWarning, match="bad_record: 1 documents"):
-        rows = pack([messages, TALK], tokenizer, max_bad_records=1, keep_source=True)
+        rows = pack([messages, TALK], tokenizer, max_bad_records=1, keep_sources=True)
     assert rows[0]["document_ids"] == [1]
 
 
@@ -360,7 +360,7 @@ def test_tool_calls_are_written_with_their_own_arguments_alone():
     from_dicts = pack(calls, tokenizer)
     dataset = Dataset.from_list([{"messages": messages} for messages in calls])
     assert "x" in str(dataset.features)
-    from_arrow = quire.pack_dataset(dataset, tokenizer, messages="messages", max_length=512)
+    from_arrow = quire.pack_dataset(dataset, tokenizer, messages_column="messages", max_length=512)
     assert from_arrow.to_list() == from_dicts
     text = tokenizer.decode(from_dicts[0]["input_ids"])
     assert '"arguments": {"a": 2, "b": 2}}' in text and '"arguments": {"x": 0.5}}' in text
@@ -370,14 +370,14 @@ def test_tool_calls_are_written_with_their_own_arguments_alone():
 def test_conversations_of_a_sliced_table():
     tokenizer = with_template(PLAIN)
     table = pa.table({"messages": [TALK[:2], TALK, TALK[:3]]}).slice(1, 1)
-    rows = quire.pack_dataset(table, tokenizer, messages="messages", max_length=512)
+    rows = quire.pack_dataset(table, tokenizer, messages_column="messages", max_length=512)
     assert rows.to_pylist() == pack([TALK], tokenizer)
 
 
 def test_long_conversations_are_dropped_by_max_len_and_counted():
     tokenizer = with_template(PLAIN)
     with pytest.warns(UserWarning, match="too_long: 1 documents"):
-        rows = pack([TALK * 4, TALK], tokenizer, max_len=60)
+        rows = pack([TALK * 4, TALK], tokenizer, drop_longer_than=60)
     assert len(rows) == 1
 
 

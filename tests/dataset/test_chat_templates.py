@@ -88,7 +88,7 @@ def tokenizer_of(shape: str, name: str):
 def trained(messages, tokenizer) -> list[str]:
     """What is trained, turn by turn."""
     rows = quire.pack_dataset(
-        [{"messages": messages}], tokenizer, messages="messages", max_length=256
+        [{"messages": messages}], tokenizer, messages_column="messages", max_length=256
     )
     (row,) = rows.to_pylist()
     assert tokenizer.decode(row["input_ids"]) == tokenizer.apply_chat_template(

@@ -42,7 +42,7 @@ def deaf():
 
 
 def pack(records, tokenizer=None, **options):
-    options = {"messages": "messages", "max_length": 1024, **options}
+    options = {"messages_column": "messages", "max_length": 1024, **options}
     return quire.pack_dataset(records, tokenizer or load("small-qwen3"), **options)
 
 
@@ -123,17 +123,17 @@ def test_each_conversation_has_its_own_tools_even_after_arrow():
 
 def test_another_column_may_hold_the_tools():
     records = [{"messages": TALK, "tools": [SINE], "functions": [ADD]}]
-    assert texts(pack(records, tools="functions")) == [expected([ADD])]
+    assert texts(pack(records, tools_column="functions")) == [expected([ADD])]
     with pytest.raises(InvalidOption, match="unknown column 'function'; did you mean 'functions'"):
-        pack(records, tools="function")
+        pack(records, tools_column="function")
 
 
 def test_tools_that_the_template_does_not_write_out_are_an_error_or_left_out_by_name():
     records = [{"messages": TALK, "tools": [ADD]}]
-    with pytest.raises(InvalidDocument, match=r"record 0 has tools, which.*tools=None"):
+    with pytest.raises(InvalidDocument, match=r"record 0 has tools, which.*tools_column=None"):
         pack(records, deaf())
-    assert pack(records, deaf(), tools=None).equals(pack([{"messages": TALK}], deaf()))
-    assert texts(pack(records, tools=None)) == [expected(None)]
+    assert pack(records, deaf(), tools_column=None).equals(pack([{"messages": TALK}], deaf()))
+    assert texts(pack(records, tools_column=None)) == [expected(None)]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_tools_that_are_none_are_a_bad_record(tools, problem):
 
 
 def test_the_option_names_a_column_and_needs_messages():
-    with pytest.raises(InvalidOption, match="tools is list but must be the name of a column"):
-        pack([{"messages": TALK}], tools=[ADD])
-    with pytest.raises(InvalidOption, match="tools='functions' has no meaning without messages"):
-        quire.pack_dataset([{"text": "a"}], "byte", max_length=8, tools="functions")
+    with pytest.raises(InvalidOption, match="tools_column is list but must be the name of a"):
+        pack([{"messages": TALK}], tools_column=[ADD])
+    with pytest.raises(InvalidOption, match="tools_column='functions' needs messages_column"):
+        quire.pack_dataset([{"text": "a"}], "byte", max_length=8, tools_column="functions")

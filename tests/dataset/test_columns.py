@@ -57,15 +57,15 @@ def test_columns_are_cut_where_tokens_are_cut():
 
 @st.composite
 def terms(draw):
-    capacity = draw(st.integers(1, 12))
-    align = draw(st.sampled_from([k for k in (1, 2, 4) if k <= capacity]))
-    row = capacity // align * align
+    max_length = draw(st.integers(1, 12))
+    align = draw(st.sampled_from([k for k in (1, 2, 4) if k <= max_length]))
+    row = max_length // align * align
     return {
-        "max_length": capacity,
+        "max_length": max_length,
         "strategy": draw(st.sampled_from(STRATEGIES)),
         "overlong": draw(st.sampled_from(OVERLONG)),
         "stride": draw(st.integers(0, row - 1)),
-        "min_len": draw(st.sampled_from([1, 1, capacity // 2 or 1])),
+        "min_length": draw(st.sampled_from([1, 1, max_length // 2 or 1])),
         "align": align,
         "shuffle": draw(st.sampled_from([None, True, False])),
         "seed": draw(st.integers(0, 3)),
@@ -90,7 +90,7 @@ def test_every_value_stands_by_its_token_and_every_token_is_accounted_for(length
     )
     with_warning = sum(lengths) and options["overlong"]
     try:
-        rows, ledger = pack(table, **options, keep_source=True)
+        rows, ledger = pack(table, **options, keep_sources=True)
     except UserWarning as warning:  # nothing was left
         assert "nothing is left" in str(warning) and (with_warning or lengths)
         return
@@ -110,7 +110,7 @@ def test_every_value_stands_by_its_token_and_every_token_is_accounted_for(length
     assert ledger.tokens.input == sum(lengths)
     assert ledger.documents.input == len(lengths)
     assert ledger.tokens.padding == len(rows) * options["max_length"] - num_tokens(rows)
-    lossless = options["overlong"] in ("split", "fill") and options["min_len"] == 1
+    lossless = options["overlong"] in ("split", "fill") and options["min_length"] == 1
     if lossless:
         assert {d: len(whole[d]) for d in whole} == {d: n for d, n in enumerate(lengths) if n}
         assert ledger.tokens.num_dropped == 0
@@ -146,7 +146,7 @@ def test_texts_are_rebuilt_from_their_rows_with_any_specials(lengths, options, b
             Letters(bos, eos),
             **options,
             add_bos=True,
-            keep_source=True,
+            keep_sources=True,
             return_ledger=True,
         )
     except InvalidOption as error:
@@ -165,7 +165,7 @@ def test_texts_are_rebuilt_from_their_rows_with_any_specials(lengths, options, b
         content = [10 + document * 100 + k for k in range(lengths[document])]
         full = dict(enumerate([*content, *([] if eos is None else [eos])]))
         assert places.items() <= full.items()
-        if options["overlong"] in ("split", "fill") and options["min_len"] == 1:
+        if options["overlong"] in ("split", "fill") and options["min_length"] == 1:
             assert places == full
     num_fragments = sum(len(row["document_starts"]) for row in rows)
     assert ledger.tokens.special == prefix * num_fragments
@@ -182,7 +182,7 @@ def test_groups_are_whole_in_one_row_or_out(data, options):
         for document, (n, group) in enumerate(zip(lengths, groups, strict=True))
     ]
     try:
-        rows, ledger = pack(records, **options, group="pair", keep_source=True)
+        rows, ledger = pack(records, **options, group_column="pair", keep_sources=True)
     except UserWarning as warning:
         assert "nothing is left" in str(warning)
         return
@@ -246,7 +246,7 @@ def test_another_length_is_an_error_with_the_row_and_both_lengths(name, columns)
     options = {"max_length": 8, "columns": columns and [name]}
     with pytest.raises(InvalidDocument, match=f"record 1 has 4 input_ids but 3 {name};.*mend"):
         pack(records, **options)
-    rows, ledger = pack(records, **options, max_bad_records=1, keep_source=True)
+    rows, ledger = pack(records, **options, max_bad_records=1, keep_sources=True)
     assert sorted(documents(rows)) == [0, 2]
     assert documents(rows, name)[2] == dict(enumerate(records[2][name]))
     assert (ledger.documents.dropped, ledger.tokens.dropped) == (
@@ -263,7 +263,7 @@ def test_a_null_column_and_a_null_inside_are_bad_records_with_their_tokens(name,
     what = "has no" if value is None else "has a null inside its"
     with pytest.raises(InvalidDocument, match=f"record 1 {what} {name}"):
         pack(records, max_length=8, columns=[name])
-    rows, ledger = pack(records, max_length=8, columns=[name], max_bad_records=2, keep_source=True)
+    rows, ledger = pack(records, max_length=8, columns=[name], max_bad_records=2, keep_sources=True)
     assert sorted(documents(rows, name)) == [0, 2]
     assert ledger.tokens.dropped == {"bad_record": 2}
     assert ledger.tokens.input == 7
@@ -290,7 +290,7 @@ def labelled(*labels: list[int]) -> list[dict]:
 
 def test_a_fragment_whose_labels_are_all_masked_is_dropped_and_counted():
     records = labelled([-100] * 4 + [5, -100], [-100] * 3, [-100], [-100, 7])
-    rows, ledger = pack(records, max_length=4, strategy="greedy", keep_source=True)
+    rows, ledger = pack(records, max_length=4, strategy="greedy", keep_sources=True)
     assert [(d, offset, ids) for d, offset, ids in fragments(rows)] == [
         (0, 4, [4, 5]),
         (2, 0, [200]),  # one token has no target, whatever its label: it stays
@@ -317,7 +317,7 @@ def test_a_group_stays_for_the_sake_of_one_member_and_goes_if_none_teaches():
     records = labelled([-100, -100], [1, 2], [-100, -100], [-100, -100])
     for one, group in zip(records, ["a", "a", "b", None], strict=True):
         one["pair"] = group
-    rows, ledger = pack(records, max_length=8, group="pair", keep_source=True)
+    rows, ledger = pack(records, max_length=8, group_column="pair", keep_sources=True)
     assert sorted(documents(rows)) == [0, 1]
     assert ledger.documents.dropped == {"unsupervised": 2}
 
@@ -330,14 +330,14 @@ def test_a_group_stays_for_the_sake_of_one_member_and_goes_if_none_teaches():
 def test_exactly_the_fragments_with_a_label_stay(labels, options):
     records = labelled(*labels)
     try:
-        rows, ledger = pack(records, **options, keep_source=True)
+        rows, ledger = pack(records, **options, keep_sources=True)
     except UserWarning as warning:
         assert "nothing is left" in str(warning)
         return
     for document, offset, kept in fragments(rows, "labels"):
         assert any(label != -100 for label in kept) or len(labels[document]) == 1
         assert kept == labels[document][offset : offset + len(kept)]
-    if options["overlong"] == "split" and options["min_len"] == 1:
+    if options["overlong"] == "split" and options["min_length"] == 1:
         taught = sum(label != -100 for one in labels for label in one)
         kept = documents(rows, "labels")
         assert taught == sum(v != -100 for places in kept.values() for v in places.values())
@@ -431,7 +431,7 @@ def test_an_order_of_its_own_is_that_of_the_rows_written_out(name, few, monkeypa
     written = dataset.with_format("arrow")[:] if len(dataset) else ORDERED[:0]
     for columns in (["input_ids", "labels"], ["text"]):
         tokenizer = "byte" if columns == ["text"] else None
-        options = {"max_length": 7, "shuffle": False, "keep_source": True, "return_ledger": True}
+        options = {"max_length": 7, "shuffle": False, "keep_sources": True, "return_ledger": True}
         packed, ledger = quire.pack_dataset(dataset.select_columns(columns), tokenizer, **options)
         expected, same = quire.pack_dataset(written.select(columns), tokenizer, **options)
         assert (packed.to_list(), ledger) == (expected.to_pylist(), same)

@@ -13,8 +13,8 @@ def rows_of(groups, lengths=None, **options):
     table = pa.table(
         {"input_ids": [[document] * n for document, n in enumerate(lengths)], "group": groups}
     )
-    options = {"max_length": 4, "strategy": "greedy", "group": "group", **options}
-    rows = quire.pack_dataset(table, keep_source=True, **options)
+    options = {"max_length": 4, "strategy": "greedy", "group_column": "group", **options}
+    rows = quire.pack_dataset(table, keep_sources=True, **options)
     return rows["document_ids"].to_pylist()
 
 
@@ -52,7 +52,7 @@ def test_a_null_is_no_other_record_s_group_in_a_slice():
     column = pa.array([*"abcdefgh", "x", None, "x"]).dictionary_encode()
     table = pa.table({"input_ids": [[n, n] for n in range(11)], "group": column}).slice(8)
     rows = quire.pack_dataset(
-        table, max_length=4, strategy="greedy", group="group", keep_source=True
+        table, max_length=4, strategy="greedy", group_column="group", keep_sources=True
     )
     assert rows["document_ids"].to_pylist() == [[0, 2], [1]]
 
@@ -61,7 +61,7 @@ def test_a_group_that_is_too_long_is_counted_with_all_its_members():
     table = pa.table({"input_ids": [[1, 1, 1], [2, 2], [3]], "group": ["a", "b", "a"]})
     for strategy in ("best_fit", "first_fit", "greedy", "wrapped", "tight"):
         rows, ledger = quire.pack_dataset(
-            table, max_length=3, group="group", strategy=strategy, return_ledger=True
+            table, max_length=3, group_column="group", strategy=strategy, return_ledger=True
         )
         assert rows["input_ids"].to_pylist() == [[2, 2]]
         assert ledger.check().documents.dropped == {"group_too_long": 2}
@@ -76,14 +76,14 @@ def test_alignment_counts_when_a_group_is_measured():
 
 def test_a_row_that_is_too_short_drops_its_groups_whole():
     with pytest.warns(UserWarning, match="row_too_short: 2 documents, 2 tokens"):
-        assert rows_of(["a", "b", "a", "b"], [1, 2, 1, 2], min_len=3) == [[1, 3]]
+        assert rows_of(["a", "b", "a", "b"], [1, 2, 1, 2], min_length=3) == [[1, 3]]
 
 
 def test_texts_with_bos_and_empty_ones_are_grouped():
     records = [{"text": t, "pair": p} for t, p in (("ab", 1), ("", 1), ("c", 2), ("d", 1))]
     with pytest.warns(UserWarning, match="empty: 1 documents"):
         rows = quire.pack_dataset(
-            records, "byte", max_length=7, group="pair", strategy="greedy", keep_source=True
+            records, "byte", max_length=7, group_column="pair", strategy="greedy", keep_sources=True
         )
     assert rows["document_ids"].to_pylist() == [[0, 3], [2]]
     assert rows["input_ids"].to_pylist()[0] == [1, 100, 101, 2, 1, 103, 2]

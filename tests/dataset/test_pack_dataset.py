@@ -64,7 +64,7 @@ def test_every_fragment_of_a_text_opens_with_bos_and_eos_closes_the_last():
 
 
 def test_the_source_of_every_fragment_is_kept_if_asked():
-    rows = packed([{"input_ids": ids} for ids in DOCUMENTS], strategy="wrapped", keep_source=True)
+    rows = packed([{"input_ids": ids} for ids in DOCUMENTS], strategy="wrapped", keep_sources=True)
     assert [row["document_ids"] for row in rows] == [[0, 1, 2], [2, 3], [3]]
     assert [row["document_offsets"] for row in rows] == [[0, 0, 0], [1, 0], [4]]
 
@@ -83,7 +83,7 @@ def test_boundaries_are_also_written_as_positions_and_lengths_if_asked():
 
 def test_another_name_of_the_text():
     records = [{"body": "ab", "text": "no"}]
-    assert packed(records, "byte", feature="body")[0]["input_ids"] == [1, 100, 101, 2]
+    assert packed(records, "byte", text_column="body")[0]["input_ids"] == [1, 100, 101, 2]
 
 
 # Kinds of input
@@ -272,7 +272,7 @@ def test_the_fingerprint_follows_what_is_in_the_rows():
         fingerprint(max_length=9),
         fingerprint(seed=1),
         fingerprint(strategy="greedy"),
-        fingerprint(keep_source=True),
+        fingerprint(keep_sources=True),
         fingerprint(dataset.select(range(10))),
         fingerprint(seed=None),
         fingerprint(seed=None),
@@ -312,7 +312,7 @@ def test_the_split_name_stays():
 def test_a_registered_strategy_is_used_by_both_doors(registered):
     seen = []
 
-    def one_each(sizes, capacity, options):
+    def one_each(sizes, max_length, options):
         seen.append(list(sizes))
         return list(range(len(sizes)))
 
@@ -331,11 +331,11 @@ def test_a_registered_strategy_is_used_by_both_doors(registered):
     assert seen == [[2, 1], [2, 1]]
 
 
-@pytest.mark.parametrize("capacity", [7, 8, 9, 8191, 8192, 8193])
-def test_capacities_around_a_power_of_two_pack_alike(capacity):
-    lengths = [capacity, capacity - 1, 1, capacity // 2, capacity - capacity // 2]
-    rows = packed([{"input_ids": [5] * n} for n in lengths], max_length=capacity)
-    assert sorted(len(row["input_ids"]) for row in rows) == [capacity] * 3
+@pytest.mark.parametrize("max_length", [7, 8, 9, 8191, 8192, 8193])
+def test_capacities_around_a_power_of_two_pack_alike(max_length):
+    lengths = [max_length, max_length - 1, 1, max_length // 2, max_length - max_length // 2]
+    rows = packed([{"input_ids": [5] * n} for n in lengths], max_length=max_length)
+    assert sorted(len(row["input_ids"]) for row in rows) == [max_length] * 3
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_packed_conversations_are_apart_and_each_learns_its_answer(name):
     rows = quire.pack_dataset(
         Dataset.from_list([{"messages": talk} for talk in talks]),
         tokenizer,
-        messages="messages",
+        messages_column="messages",
         max_length=64,
     )
     batch = DataCollatorForCausalLM(tokenizer)([rows[n] for n in range(len(rows))])

@@ -87,7 +87,7 @@ def test_55_a_tokenizer_that_needs_code_of_its_own_is_refused_and_nothing_is_run
     """Fault 55: as text and as conversations, which another loader serves."""
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]
     path = jsonl(tmp_path / "a.jsonl", [{"messages": turns} if messages else "a"])
-    options = {"messages_key": "messages"} if messages else {}
+    options = {"messages_column": "messages"} if messages else {}
     with pytest.raises(InvalidOption, match="code of its own"):
         pack(path, tmp_path / "out", str(with_code), **options)
     assert not (tmp_path / "it was run").exists()
@@ -99,7 +99,7 @@ def test_a_folder_that_is_no_tokenizer_is_a_typed_error_for_conversations_too(tm
     (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
     path = jsonl(tmp_path / "a.jsonl", [{"messages": []}])
     with pytest.raises(CorruptFile, match="cannot be loaded as a tokenizer"):
-        pack(path, tmp_path / "out", str(tmp_path / "tokenizer"), messages_key="messages")
+        pack(path, tmp_path / "out", str(tmp_path / "tokenizer"), messages_column="messages")
 
 
 def test_55_a_stream_s_tokenizer_that_needs_code_of_its_own_is_refused(tmp_path, with_code):

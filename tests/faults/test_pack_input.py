@@ -365,13 +365,13 @@ def test_25_an_empty_first_file_takes_no_labels_away(tmp_path):
     assert rows(tmp_path / "out")["labels"].to_pylist() == [[-100, 8]]
 
 
-@pytest.mark.parametrize("capacity", [2**k + d for k in (3, 6, 13) for d in (-1, 0, 1)])
-def test_26_capacities_about_a_power_of_two_pack_alike(tmp_path, capacity):
-    lengths = np.random.default_rng(0).integers(1, 3 * capacity, 40)
+@pytest.mark.parametrize("max_length", [2**k + d for k in (3, 6, 13) for d in (-1, 0, 1)])
+def test_26_capacities_about_a_power_of_two_pack_alike(tmp_path, max_length):
+    lengths = np.random.default_rng(0).integers(1, 3 * max_length, 40)
     path = jsonl(tmp_path / "a.jsonl", ["x" * int(n) for n in lengths])
-    result = pack(path, tmp_path / "out", max_length=capacity, add_bos=False, overlong="fill")
+    result = pack(path, tmp_path / "out", max_length=max_length, add_bos=False, overlong="fill")
     assert result.ledger.tokens.emitted == int(lengths.sum()) + 40
-    assert result.num_rows <= -(-result.ledger.tokens.emitted // capacity) + 1
+    assert result.num_rows <= -(-result.ledger.tokens.emitted // max_length) + 1
 
 
 def test_50_pickles_are_no_input(tmp_path):

@@ -70,7 +70,7 @@ def test_an_output_can_be_planned_again_and_then_has_the_version_of_today(copied
 def as_0_1_0_recorded(manifest):
     manifest["format"]["version"] = 1
     manifest["options"]["add_bos"] = True  # its default, whatever the tokenizer
-    del manifest["options"]["tokens_key"]
+    del manifest["options"]["tokens_column"]
 
 
 def test_a_finished_output_of_tokens_is_left_as_it_is_by_resume(tmp_path):
@@ -80,8 +80,8 @@ def test_a_finished_output_of_tokens_is_left_as_it_is_by_resume(tmp_path):
     before = hashes(out)
     assert pack(path, out, None, pretokenized=True, resume=True).num_rows == 1
     assert hashes(out) == before
-    with pytest.raises(OutputError, match=r"tokens_key is 'input_ids' there and 'ids' here"):
-        pack(path, out, None, pretokenized=True, resume=True, tokens_key="ids")
+    with pytest.raises(OutputError, match=r"tokens_column is 'input_ids' there and 'ids' here"):
+        pack(path, out, None, pretokenized=True, resume=True, tokens_column="ids")
 
 
 def test_an_online_packer_continues_to_the_same_rows():

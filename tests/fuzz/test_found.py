@@ -235,7 +235,7 @@ def out(tmp_path):
     [
         (("options", "truncate_at"), 5),
         (("options", "truncate_at"), "(" * 40),
-        (("options", "text_key"), ["text"]),
+        (("options", "text_column"), ["text"]),
         (("columns",), 7),
         (("inputs", 0), {}),
         (("inputs", 0, "kind"), "jsonl.gz"),

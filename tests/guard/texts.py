@@ -72,7 +72,7 @@ def _blocks(options: dict[str, object], _folder: Path) -> dict[str, object]:
 
 def _dataset(options: dict[str, object], _folder: Path) -> dict[str, object]:
     records = [{"text": text} for text in TEXTS]
-    return _packed(records, "byte", {"keep_source": True, "seed": 42, **options})
+    return _packed(records, "byte", {"keep_sources": True, "seed": 42, **options})
 
 
 def _dataset_of_tokens(options: dict[str, object], _folder: Path) -> dict[str, object]:
@@ -98,7 +98,9 @@ def _chat(options: dict[str, object], _folder: Path) -> dict[str, object]:
     ]
     records = [{"messages": talk} for talk in talks]
     return _packed(
-        records, load("small-qwen3"), {"messages": "messages", "max_length": 256, **options}
+        records,
+        load("small-qwen3"),
+        {"messages_column": "messages", "max_length": 256, "seed": 42, **options},
     )
 
 
@@ -107,13 +109,21 @@ def _corpus(options: dict[str, object], folder: Path) -> dict[str, object]:
     (folder / "a.jsonl").write_text("".join(lines[:30]))
     (folder / "b.jsonl").write_text("".join(lines[30:]))
     inputs = [folder / "a.jsonl", folder / "b.jsonl"]
-    result = quire.pack_corpus(inputs, folder / "out", "byte", **{"max_length": 64, **options})
+    result = quire.pack_corpus(
+        inputs, folder / "out", "byte", **{"max_length": 64, "seed": 42, **options}
+    )
     return {"rows": _shards(folder / "out"), "ledger": result.ledger}
 
 
 def _corpus_of_tokens(options: dict[str, object], folder: Path) -> dict[str, object]:
     (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in TOKENS))
-    more = {"pretokenized": True, "max_length": 64, "partition_size": 1 << 20, **options}
+    more = {
+        "pretokenized": True,
+        "max_length": 64,
+        "partition_size": 1 << 20,
+        "seed": 42,
+        **options,
+    }
     result = quire.pack_corpus([folder / "a.jsonl"], folder / "out", **more)
     return {"rows": _shards(folder / "out"), "ledger": result.ledger}
 

@@ -200,16 +200,16 @@ class Rows:
 
 
 def packers(choose: Random) -> Make:
-    """Online packers of every capacity, cap and alignment."""
-    capacity = choose.choice((8, 31, 32, 128))
+    """Online packers of every max_length, cap and alignment."""
+    max_length = choose.choice((8, 31, 32, 128))
     options = {
         "buffer_size": choose.randrange(1, 14),
         "max_documents_per_row": choose.choice((None, 1, 3)),
         "align": choose.choice((1, 1, 4)),
     }
-    most = capacity // options["align"] * options["align"]
+    most = max_length // options["align"] * options["align"]
     lengths = [choose.randrange(1, most + 1) for _ in range(choose.randrange(10, 120))]
-    return lambda: Rows(OnlinePacker(capacity, **options), lengths)
+    return lambda: Rows(OnlinePacker(max_length, **options), lengths)
 
 
 KINDS_OF_RESUMABLES: dict[str, tuple[Callable[[Random], Make], int]] = {

@@ -16,17 +16,17 @@ class OnlineMachine(RuleBasedStateMachine):
     """The oracle keeps the documents that wait in a queue, and looks at every row that leaves."""
 
     @initialize(
-        capacity=st.sampled_from([4, 7, 16, 33]),
+        max_length=st.sampled_from([4, 7, 16, 33]),
         buffer=st.integers(1, 8),
         most=st.none() | st.integers(1, 4),
         align=st.sampled_from([1, 1, 2, 4]),
     )
-    def begin(self, capacity, buffer, most, align):
+    def begin(self, max_length, buffer, most, align):
         self.options = {"buffer_size": buffer, "max_documents_per_row": most, "align": align}
-        self.capacity, self.align = capacity, align
-        self.room = capacity // align * align
+        self.max_length, self.align = max_length, align
+        self.room = max_length // align * align
         self.limit = min(self.room // align, most or self.room)
-        self.packer = OnlinePacker(capacity, **self.options)
+        self.packer = OnlinePacker(max_length, **self.options)
         self.waiting = deque()
         self.calls = []
         """Everything that was asked of the packer, and what it gave."""
@@ -40,7 +40,7 @@ class OnlineMachine(RuleBasedStateMachine):
         for row in rows:
             lengths = dict(self.waiting)
             assert row == [key for key in lengths if key in row], "in the order of their coming"
-            assert sum(self.space(lengths[key]) for key in row) <= self.capacity
+            assert sum(self.space(lengths[key]) for key in row) <= self.max_length
             assert 1 <= len(row) <= self.limit
             assert not in_turn or self.waiting[0][0] in row, "the oldest leaves"
             self.waiting = deque(item for item in self.waiting if item[0] not in row)
@@ -72,7 +72,7 @@ class OnlineMachine(RuleBasedStateMachine):
     @rule()
     def load(self):
         text, waiting, calls, self.num_added = self.saved
-        self.packer = OnlinePacker(self.capacity, **self.options)
+        self.packer = OnlinePacker(self.max_length, **self.options)
         self.packer.load_state_dict(json.loads(text))
         self.waiting, self.calls = deque(waiting), list(calls)
         assert json.dumps(self.packer.state_dict()) == text
@@ -90,7 +90,7 @@ class OnlineMachine(RuleBasedStateMachine):
         """One that was never saved nor loaded gives the same rows for the same calls."""
         if not hasattr(self, "packer"):
             return
-        other = OnlinePacker(self.capacity, **self.options)
+        other = OnlinePacker(self.max_length, **self.options)
         for key, length, rows in self.calls:
             assert (other.flush() if key is None else other.add(key, length)) == rows
 

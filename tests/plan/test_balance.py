@@ -58,7 +58,7 @@ def test_balancing_evens_out_attention_cost():
 
 
 def test_a_prefix_costs_as_the_tokens_that_it_is():
-    plan = quire.make_plan([3, 2], capacity=8, prefix=1)  # 4 and 3 places, in one row
+    plan = quire.make_plan([3, 2], max_length=8, prefix=1)  # 4 and 3 places, in one row
     costs = quire.attention_costs(plan, per_token=10, per_pair=1)
     assert costs.tolist() == [10 * (4 + 3) + 4**2 + 3**2]
 
@@ -90,7 +90,7 @@ def test_dropped_rows_are_counted_in_documents_and_tokens(num_ranks):
     assert ledger.tokens.emitted + ledger.tokens.overlap == content
     assert ledger.tokens.special == sum(len(plan[row]) for row in used)
     assert (ledger.tokens.dropped["rank_equalize"] > 0) == bool(rest)
-    places = len(used) * plan.capacity
+    places = len(used) * plan.max_length
     assert ledger.tokens.padding == places - content - ledger.tokens.special
 
 

@@ -11,7 +11,7 @@ from quire.ledger import Ledger, Tally
 
 
 def test_the_default_costs_are_those_of_a_transformer_4096_wide():
-    plan = quire.make_plan([100, 300], capacity=300)
+    plan = quire.make_plan([100, 300], max_length=300)
     costs = quire.attention_costs(plan)
     assert costs.tolist() == [300 + 2e-5 * 300**2, 100 + 2e-5 * 100**2]
     dealt = quire.balance(plan, 2)
@@ -19,7 +19,7 @@ def test_the_default_costs_are_those_of_a_transformer_4096_wide():
 
 
 def test_the_cost_of_a_long_document_passes_32_bits():
-    plan = quire.make_plan([50_000], capacity=50_000)
+    plan = quire.make_plan([50_000], max_length=50_000)
     assert quire.attention_costs(plan, per_token=0, per_pair=1).tolist() == [50_000.0**2]
 
 

@@ -13,8 +13,8 @@ from quire.plan.balance import even_rows
 
 def rows_of(counts: list[int]) -> quire.Plan:
     """A plan whose rows hold so many documents of one token each."""
-    plan = quire.make_plan([1] * sum(counts), capacity=max(counts))
-    padding = len(counts) * plan.capacity - sum(counts)
+    plan = quire.make_plan([1] * sum(counts), max_length=max(counts))
+    padding = len(counts) * plan.max_length - sum(counts)
     ledger = Ledger(
         documents=Tally(input=sum(counts), emitted=sum(counts)),
         tokens=TokenTally(input=sum(counts), emitted=sum(counts), padding=padding),
@@ -40,7 +40,7 @@ def test_rows_that_are_even_stay_as_they_are(remainder):
 
 
 def test_rows_are_repeated_from_the_first_and_counted_as_overlap():
-    plan = quire.make_plan([8, 7, 5], capacity=10, prefix=1)
+    plan = quire.make_plan([8, 7, 5], max_length=10, prefix=1)
     rows, same, ledger = even_rows(plan, 2, "repeat")
     assert rows.tolist() == [0, 1, 2, 0]
     assert same is plan
@@ -51,7 +51,7 @@ def test_rows_are_repeated_from_the_first_and_counted_as_overlap():
 
 
 def test_few_rows_are_repeated_as_often_as_it_takes():
-    plan = quire.make_plan([8, 7, 5], capacity=10, prefix=1)
+    plan = quire.make_plan([8, 7, 5], max_length=10, prefix=1)
     rows, _, ledger = even_rows(plan, 7, "repeat")
     assert rows.tolist() == [0, 1, 2, 0, 1, 2, 0]
     assert ledger.tokens == TokenTally(
@@ -60,14 +60,14 @@ def test_few_rows_are_repeated_as_often_as_it_takes():
 
 
 def test_overlap_that_was_there_before_rows_are_repeated_stays():
-    plan = quire.make_plan([14, 8], capacity=8, stride=2)  # 0:8, 6:14 and the other, all full
+    plan = quire.make_plan([14, 8], max_length=8, stride=2)  # 0:8, 6:14 and the other, all full
     ledger = even_rows(plan, 2, "repeat")[2]
     assert (plan.ledger.tokens.overlap, ledger.tokens.overlap) == (2, 10)
 
 
 def test_dropped_rows_take_along_what_stands_in_no_other():
     # Rows [0:6], then 0:7, 5:12, 10:17 and 15:18 of document 1, then [0:5] and [0:4].
-    plan = quire.make_plan([6, 18, 5, 4, 0], capacity=8, strategy="greedy", stride=2, prefix=1)
+    plan = quire.make_plan([6, 18, 5, 4, 0], max_length=8, strategy="greedy", stride=2, prefix=1)
     assert plan.row_lengths.tolist() == [7, 8, 8, 8, 4, 6, 5]
     rows, same, ledger = even_rows(plan, 4, "drop")
     assert rows.tolist() == [0, 1, 2, 3]
@@ -82,7 +82,7 @@ def test_dropped_rows_take_along_what_stands_in_no_other():
 
 
 def test_what_was_dropped_before_stays_counted():
-    plan = quire.make_plan([3, 9, 2, 8], capacity=8, strategy="greedy", overlong="drop")
+    plan = quire.make_plan([3, 9, 2, 8], max_length=8, strategy="greedy", overlong="drop")
     ledger = even_rows(plan, 3, "drop")[2]  # of two rows, none is left
     assert ledger == Ledger(
         documents=Tally(input=4, emitted=0, dropped={"too_long": 1, "rank_equalize": 3}),
@@ -116,7 +116,7 @@ def test_rows_are_split_between_documents_the_fullest_first(counts, multiple, of
     assert ledger is split.ledger
     assert ledger.documents == plan.ledger.documents
     assert ledger.tokens.emitted == sum(counts)
-    assert ledger.tokens.padding == multiple * plan.capacity - sum(counts)
+    assert ledger.tokens.padding == multiple * plan.max_length - sum(counts)
     assert split.documents is plan.documents
 
 

@@ -12,9 +12,9 @@ from quire.plan.options import PlanOptions
 from quire.plan.strategies.best_fit import best_fit, best_fit_few
 
 
-def by_histogram(sizes, capacity, cap):
-    options = PlanOptions(capacity=capacity, max_documents_per_row=cap)
-    rows = best_fit(np.array(sizes, dtype=np.int64), capacity, options)
+def by_histogram(sizes, max_length, cap):
+    options = PlanOptions(max_length=max_length, max_documents_per_row=cap)
+    rows = best_fit(np.array(sizes, dtype=np.int64), max_length, options)
     fragments = rows.fragments.tolist()
     return [fragments[first:end] for first, end in pairwise(rows.offsets.tolist())]
 
@@ -37,5 +37,5 @@ def test_a_row_takes_no_more_fragments_than_the_cap():
     st.integers(50, 120),
     st.none() | st.integers(1, 5),
 )
-def test_rows_are_those_of_the_histogram(sizes, capacity, cap):
-    assert best_fit_few(sizes, capacity, cap) == by_histogram(sizes, capacity, cap)
+def test_rows_are_those_of_the_histogram(sizes, max_length, cap):
+    assert best_fit_few(sizes, max_length, cap) == by_histogram(sizes, max_length, cap)

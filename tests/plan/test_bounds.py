@@ -14,7 +14,7 @@ from tests.contracts.test_plan_rules import fewest_rows
 
 
 @pytest.mark.parametrize(
-    ("lengths", "capacity", "options", "expected"),
+    ("lengths", "max_length", "options", "expected"),
     [
         ([], 10, {}, 0),
         ([0, 0], 10, {}, 0),
@@ -35,8 +35,8 @@ from tests.contracts.test_plan_rules import fewest_rows
         ([2**40] * 3, 2**41 - 1, {}, 3),
     ],
 )
-def test_the_bound_sees_what_arithmetic_allows(lengths, capacity, options, expected):
-    bound = quire.lower_bound(lengths, capacity, **options)
+def test_the_bound_sees_what_arithmetic_allows(lengths, max_length, options, expected):
+    bound = quire.lower_bound(lengths, max_length, **options)
     assert bound == expected
     assert type(bound) is int
 
@@ -44,22 +44,22 @@ def test_the_bound_sees_what_arithmetic_allows(lengths, capacity, options, expec
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_the_bound_never_passes_the_optimum(data):
-    capacity = data.draw(st.integers(1, 30))
-    lengths = data.draw(st.lists(st.integers(1, capacity), max_size=9))
+    max_length = data.draw(st.integers(1, 30))
+    lengths = data.draw(st.lists(st.integers(1, max_length), max_size=9))
     cap = data.draw(st.sampled_from([None, 1, 2, 3]))
-    bound = quire.lower_bound(lengths, capacity, max_documents_per_row=cap)
-    assert bound >= -(-sum(lengths) // capacity)
-    assert bound <= fewest_rows(tuple(sorted(lengths)), capacity, cap or len(lengths))
+    bound = quire.lower_bound(lengths, max_length, max_documents_per_row=cap)
+    assert bound >= -(-sum(lengths) // max_length)
+    assert bound <= fewest_rows(tuple(sorted(lengths)), max_length, cap or len(lengths))
 
 
-def weighed(lengths: list[int], capacity: int) -> int:
+def weighed(lengths: list[int], max_length: int) -> int:
     """The largest bound of u(0) to u(32), in fractions."""
-    bounds = [Fraction(sum(lengths), capacity)]
+    bounds = [Fraction(sum(lengths), max_length)]
     for k in range(1, 33):
         weights = [
-            Fraction(size, capacity)
-            if (k + 1) * size % capacity == 0
-            else Fraction((k + 1) * size // capacity, k)
+            Fraction(size, max_length)
+            if (k + 1) * size % max_length == 0
+            else Fraction((k + 1) * size // max_length, k)
             for size in lengths
         ]
         bounds.append(sum(weights, Fraction(0)))
@@ -70,11 +70,11 @@ def weighed(lengths: list[int], capacity: int) -> int:
 def test_the_bound_holds_for_any_number_of_tokens(bits):
     rng = random.Random(bits)
     for _ in range(40):
-        capacity = 2**bits + rng.randint(0, 5)
-        lengths = [rng.randint(capacity // 3, capacity) for _ in range(rng.randint(1, 3))]
-        bound = quire.lower_bound(lengths, capacity)
-        assert weighed(lengths, capacity) <= bound
-        assert bound <= fewest_rows(tuple(sorted(lengths)), capacity, 3)
+        max_length = 2**bits + rng.randint(0, 5)
+        lengths = [rng.randint(max_length // 3, max_length) for _ in range(rng.randint(1, 3))]
+        bound = quire.lower_bound(lengths, max_length)
+        assert weighed(lengths, max_length) <= bound
+        assert bound <= fewest_rows(tuple(sorted(lengths)), max_length, 3)
 
 
 def test_a_document_that_fits_no_row_has_no_bound():

@@ -18,7 +18,7 @@ def buffered(sizes: list[int]) -> Buffer[int]:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "capacity", "limit", "row"),
+    ("sizes", "max_length", "limit", "row"),
     [
         ([7], 10, 10, [0]),
         ([7, 7], 10, 10, [0]),
@@ -47,9 +47,9 @@ def buffered(sizes: list[int]) -> Buffer[int]:
         ([1, 29] + [1] * 40, 30, 10, [0, 1]),
     ],
 )
-def test_a_row_is_the_oldest_document_and_what_fills_it_best(sizes, capacity, limit, row):
+def test_a_row_is_the_oldest_document_and_what_fills_it_best(sizes, max_length, limit, row):
     buffer = buffered(sizes)
-    assert take_row(buffer, capacity, limit) == row
+    assert take_row(buffer, max_length, limit) == row
     assert [age for age, _, _ in buffer] == [i for i in range(len(sizes)) if i not in row]
 
 
@@ -87,15 +87,18 @@ def stream(number: int, least: int, most: int) -> list[int]:
 
 
 STREAMS = {
-    "web": ({"capacity": 4096, "buffer_size": 64}, (1, 3000)),
-    "capped": ({"capacity": 4096, "buffer_size": 64, "max_documents_per_row": 6}, (1, 2500)),
-    "cap ends rows": ({"capacity": 4096, "buffer_size": 40, "max_documents_per_row": 4}, (1, 900)),
-    "two a row": ({"capacity": 2048, "buffer_size": 100}, (500, 1548)),
-    "three a row": ({"capacity": 2048, "buffer_size": 50}, (400, 1000)),
-    "many a row": ({"capacity": 8192, "buffer_size": 32}, (1, 200)),
-    "aligned": ({"capacity": 4096, "buffer_size": 64, "align": 16}, (1, 3000)),
-    "even": ({"capacity": 4095, "buffer_size": 64}, (1, 1500)),
-    "wide": ({"capacity": 10**9, "buffer_size": 64}, (10**6, 6 * 10**8)),
+    "web": ({"max_length": 4096, "buffer_size": 64}, (1, 3000)),
+    "capped": ({"max_length": 4096, "buffer_size": 64, "max_documents_per_row": 6}, (1, 2500)),
+    "cap ends rows": (
+        {"max_length": 4096, "buffer_size": 40, "max_documents_per_row": 4},
+        (1, 900),
+    ),
+    "two a row": ({"max_length": 2048, "buffer_size": 100}, (500, 1548)),
+    "three a row": ({"max_length": 2048, "buffer_size": 50}, (400, 1000)),
+    "many a row": ({"max_length": 8192, "buffer_size": 32}, (1, 200)),
+    "aligned": ({"max_length": 4096, "buffer_size": 64, "align": 16}, (1, 3000)),
+    "even": ({"max_length": 4095, "buffer_size": 64}, (1, 1500)),
+    "wide": ({"max_length": 10**9, "buffer_size": 64}, (10**6, 6 * 10**8)),
 }
 ROWS = {
     "web": (199, "f0a6be19cc7abfc8"),

@@ -15,7 +15,7 @@ OFFSETS = np.array([0, 1, 2, 4, 5, 6])
 
 
 def built(left_out: tuple[Fragments, str] | None = None, **options) -> Plan:
-    terms = PlanOptions(capacity=6, **options)
+    terms = PlanOptions(max_length=6, **options)
     return build_plan(LENGTHS, whole_documents(LENGTHS, terms), OFFSETS, terms, left_out)
 
 
@@ -64,7 +64,7 @@ def test_rows_are_shuffled_whole_and_by_the_seed():
 @pytest.mark.parametrize("min_length", [1, 2])
 def test_fragments_that_stand_nowhere_are_counted_under_their_reason(reason, min_length):
     lengths = np.append(LENGTHS, [7, 2])
-    options = PlanOptions(capacity=6, min_length=min_length, overlong="fill")
+    options = PlanOptions(max_length=6, min_length=min_length, overlong="fill")
     whole = whole_documents(lengths, options)
     inside, outside = whole.take(np.arange(6)), whole.take(np.array([6, 7]))
     plan = build_plan(lengths, inside, OFFSETS, options, (outside, reason))
@@ -76,7 +76,7 @@ def test_fragments_that_stand_nowhere_are_counted_under_their_reason(reason, min
 def test_no_rows_make_an_empty_plan_whatever_the_least_length():
     nothing = np.zeros(0, dtype=np.uint16)
     for min_length in (1, 3):
-        options = PlanOptions(capacity=6, min_length=min_length)
+        options = PlanOptions(max_length=6, min_length=min_length)
         plan = build_plan(nothing, whole_documents(nothing, options), np.zeros(1, int), options)
         assert (plan.num_rows, plan.ledger.documents.input) == (0, 0)
 

@@ -26,7 +26,7 @@ def test_a_document_meets_the_best_fate_of_its_fragments():
         cut,
         fate,
         2,
-        PlanOptions(capacity=8, prefix=1, overlong="fill"),
+        PlanOptions(max_length=8, prefix=1, overlong="fill"),
     )
     # Of document 1 two pieces stood in short rows, of document 3 one was unsupervised.
     assert ledger == Ledger(
@@ -48,14 +48,16 @@ def test_a_document_meets_the_best_fate_of_its_fragments():
 def test_what_a_dropped_fragment_repeats_was_emitted_and_is_not_lost():
     cut = fragments((0, 0, 4), (0, 2, 6), (0, 4, 8), (0, 6, 9))
     fate = np.array([0, 1, 0, 2], dtype=np.int8)
-    tokens = count_fragments(np.array([9]), cut, fate, 2, PlanOptions(capacity=4, stride=2)).tokens
+    tokens = count_fragments(
+        np.array([9]), cut, fate, 2, PlanOptions(max_length=4, stride=2)
+    ).tokens
     # 0:4 and 4:8 stand; of 2:6 nothing is lost, of 6:9 one token is.
     assert tokens == TokenTally(input=9, emitted=8, dropped={"unsupervised": 1})
 
 
 def test_without_fates_all_is_emitted_and_overlap_is_counted():
     cut = fragments((0, 0, 4), (0, 2, 6), (2, 0, 3))
-    options = PlanOptions(capacity=4, stride=2)
+    options = PlanOptions(max_length=4, stride=2)
     ledger = count_fragments(np.array([6, 0, 3], dtype=np.uint16), cut, None, 3, options)
     assert ledger == Ledger(
         documents=Tally(input=3, emitted=2, dropped={"empty": 1}),
@@ -73,7 +75,7 @@ def test_without_fates_all_is_emitted_and_overlap_is_counted():
     ],
 )
 def test_only_documents_longer_than_a_row_meet_the_policy(overlong, kept, documents, tokens):
-    options = PlanOptions(capacity=9, prefix=1, overlong=overlong)
+    options = PlanOptions(max_length=9, prefix=1, overlong=overlong)
     ledger = count_fragments(np.array([10, 8, 9]), fragments(*kept), None, len(kept), options)
     assert dict(ledger.documents.dropped) == documents
     assert dict(ledger.tokens.dropped) == tokens

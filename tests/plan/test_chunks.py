@@ -24,10 +24,10 @@ def small_chunks() -> Iterator[None]:
         yield
 
 
-def as_one(lengths: list[int], capacity: int, **options: object) -> Plan:
+def as_one(lengths: list[int], max_length: int, **options: object) -> Plan:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunks, "MANY", len(lengths))
-        return make_plan(lengths, capacity, **options)
+        return make_plan(lengths, max_length, **options)
 
 
 def documents_of(plan: Plan) -> list[list[int]]:
@@ -38,7 +38,7 @@ def test_the_emptiest_row_of_every_stretch_is_placed_again() -> None:
     # Blocks of two go to three chunks in turn: 6 9 9 9 9 9, then 9 9 4 9 9 9, then 9 9 9 4 4.
     lengths = [6, 9, 9, 9, 9, 9, 9, 9, 4, 9, 9, 4, 9, 9, 9, 9, 4]
     # Alone, they would end with the rows [6], [4] and [4, 4].
-    assert documents_of(make_plan(lengths, capacity=10)) == [
+    assert documents_of(make_plan(lengths, max_length=10)) == [
         *([1], [6], [7], [12], [13]),
         *([2], [3], [9], [14], [15]),
         *([4], [5], [10]),
@@ -47,31 +47,31 @@ def test_the_emptiest_row_of_every_stretch_is_placed_again() -> None:
 
 
 def test_rows_placed_again_stay_as_they_were_if_that_gains_nothing() -> None:
-    plan = make_plan([9] * 17, capacity=10)
+    plan = make_plan([9] * 17, max_length=10)
     assert sorted(documents_of(plan)) == [[document] for document in range(17)]
 
 
 def test_up_to_many_documents_are_planned_as_one() -> None:
     lengths = [6, 4] * 8
-    assert make_plan(lengths, capacity=10) == as_one(lengths, capacity=10)
+    assert make_plan(lengths, max_length=10) == as_one(lengths, max_length=10)
 
 
 def test_documents_in_order_of_length_fill_their_rows() -> None:
     lengths = [6] * 24 + [4] * 24
-    plan = make_plan(lengths, capacity=10)
+    plan = make_plan(lengths, max_length=10)
     assert plan.num_rows == 24
-    assert plan != as_one(lengths, capacity=10)  # it was stretched
+    assert plan != as_one(lengths, max_length=10)  # it was stretched
 
 
 def test_chunks_that_do_worse_give_way_to_the_whole() -> None:
     # Of three chunks one gets all the 6s: blocks of two, in turn.
     lengths = [6, 6, 4, 4, 1, 1] * 4
-    whole = as_one(lengths, capacity=10)
-    assert make_plan(lengths, capacity=10) == whole
+    whole = as_one(lengths, max_length=10)
+    assert make_plan(lengths, max_length=10) == whole
 
 
 def test_a_stretch_without_a_token_leaves_no_row() -> None:
-    plan = make_plan([0] * 8 + [3] * 8 + [0] * 8, capacity=6)
+    plan = make_plan([0] * 8 + [3] * 8 + [0] * 8, max_length=6)
     assert plan.num_rows == 4
     assert plan.ledger.documents.dropped["empty"] == 16
 
@@ -138,4 +138,4 @@ def test_rows_are_as_few_as_those_of_the_whole(
 def test_documents_that_are_not_split_need_no_room_for_their_parts(
     overlong: str, rows: int
 ) -> None:
-    assert make_plan([1 << 45] * 20, capacity=8, overlong=overlong).num_rows == rows
+    assert make_plan([1 << 45] * 20, max_length=8, overlong=overlong).num_rows == rows

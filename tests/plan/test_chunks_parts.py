@@ -35,7 +35,7 @@ class Whole:
 
 def laid_out(lengths: list[int], whole: Whole, **options: object) -> chunks.Placed | None:
     """Best-fit in chunks, beside a whole of so many rows."""
-    terms = PlanOptions(**{"capacity": 10, **options})
+    terms = PlanOptions(**{"max_length": 10, **options})
 
     def lay_out(part: np.ndarray) -> chunks.Placed:
         fragments = whole_documents(part, terms)
@@ -67,13 +67,13 @@ def test_the_strategy_is_asked_about_all_sizes_of_all_chunks():
 
 def test_prefix_and_alignment_are_part_of_the_sizes_and_a_cap_is_passed_on():
     whole = Whole(18)
-    laid_out([9, 5] * 9, whole, capacity=31, prefix=1, align=4, max_documents_per_row=5)
+    laid_out([9, 5] * 9, whole, max_length=31, prefix=1, align=4, max_documents_per_row=5)
     assert whole.asked == [([12, 8], [9, 9], 28, 5)]
 
 
 def test_a_row_that_holds_everything_need_not_be_larger():
     whole = Whole(1)
-    laid_out([9, 8] * 9, whole, capacity=10**6)
+    laid_out([9, 8] * 9, whole, max_length=10**6)
     assert whole.asked == [([9, 8], [9, 9], 9 * 17, 18)]
 
 
@@ -85,24 +85,24 @@ def test_of_chunks_without_a_token_no_row_is_asked_for():
 
 def test_documents_longer_than_32_bits_are_planned_in_chunks():
     lengths = [2**31 + number for number in range(20)]
-    plan = make_plan(lengths, capacity=2**32)
+    plan = make_plan(lengths, max_length=2**32)
     assert sorted(zip(plan.documents.tolist(), plan.stops.tolist(), strict=True)) == list(
         enumerate(lengths)
     )
     assert plan.stops.dtype == np.int64
-    assert make_plan([9] * 20, capacity=10).stops.dtype == np.int32
+    assert make_plan([9] * 20, max_length=10).stops.dtype == np.int32
 
 
 @pytest.mark.parametrize("stride", [0, 1, 7])
 def test_documents_of_many_fragments_are_planned_in_chunks(stride):
-    plan = make_plan([80] * 20, capacity=8, stride=stride)
+    plan = make_plan([80] * 20, max_length=8, stride=stride)
     assert plan.ledger.tokens.emitted == 1600
     assert plan.num_fragments == 20 * -(-(80 - stride) // (8 - stride))
 
 
 @pytest.mark.parametrize("num_rows", [1, 2])
 def test_rows_placed_anew_are_taken_if_they_are_fewer(num_rows):
-    options = PlanOptions(capacity=9)
+    options = PlanOptions(max_length=9)
     fragments = whole_documents(as_lengths([3, 4]), options)
     anew = Rows(
         fragments=np.array([1, 0]), offsets=np.array([0, 2] if num_rows == 1 else [0, 1, 2])

@@ -14,7 +14,7 @@ def one(lengths: list[int], **options) -> Candidate:
 
 
 def test_the_figures_of_a_split_plan():
-    found = one([5, 3, 2], capacity=4, overlong="split")
+    found = one([5, 3, 2], max_length=4, overlong="split")
     assert (found.rows, found.bound, found.documents_cut) == (3, 3, 1)
     assert (found.documents, found.tokens, found.tokens_lost) == (3, 10, 0)
     assert found.utilization == 10 / 12
@@ -24,63 +24,65 @@ def test_the_figures_of_a_split_plan():
 
 
 def test_the_figures_of_a_truncated_plan():
-    found = one([5, 3, 4], capacity=4, overlong="truncate")
+    found = one([5, 3, 4], max_length=4, overlong="truncate")
     assert (found.rows, found.documents_truncated, found.tokens_lost) == (3, 1, 1)
     assert found.documents_cut == 0
     assert found.share_broken == pytest.approx(1 / 3)
 
 
 def test_a_document_of_which_one_token_is_left_is_truncated():
-    assert one([5, 1], capacity=1, overlong="truncate").documents_truncated == 1
+    assert one([5, 1], max_length=1, overlong="truncate").documents_truncated == 1
 
 
 def test_a_document_cut_at_its_left_end_is_truncated_too():
-    assert one([5, 3], capacity=4, overlong="truncate_left").documents_truncated == 1
+    assert one([5, 3], max_length=4, overlong="truncate_left").documents_truncated == 1
 
 
 def test_a_dropped_document_is_broken():
-    found = one([5, 3], capacity=4, overlong="drop")
+    found = one([5, 3], max_length=4, overlong="drop")
     assert (found.documents_dropped, found.documents_truncated) == (1, 0)
     assert found.share_broken == 0.5
 
 
 def test_a_document_whose_end_stood_in_a_short_row_is_truncated():
-    found = one([6, 4], capacity=4, overlong="split", min_length=3)
+    found = one([6, 4], max_length=4, overlong="split", min_length=3)
     assert (found.documents_cut, found.documents_truncated, found.tokens_lost) == (0, 1, 2)
     assert (found.documents_broken, found.share_broken) == (1, 0.5)
 
 
 def test_overlap_makes_no_document_whole():
-    found = one([9], capacity=4, stride=2, min_length=4)  # 0:4, 2:6, 4:8 and the short 6:9
+    found = one([9], max_length=4, stride=2, min_length=4)  # 0:4, 2:6, 4:8 and the short 6:9
     assert (found.documents_cut, found.documents_truncated, found.tokens_lost) == (1, 1, 1)
-    assert one([8], capacity=4, stride=2).documents_truncated == 0
+    assert one([8], max_length=4, stride=2).documents_truncated == 0
 
 
 def test_a_document_that_is_cut_and_truncated_is_broken_once():
-    found = one([3, 9, 9, 0], capacity=4, strategy="wrapped", overlong="truncate")
+    found = one([3, 9, 9, 0], max_length=4, strategy="wrapped", overlong="truncate")
     assert (found.documents_cut, found.documents_truncated) == (2, 2)
     assert (found.documents_dropped, found.documents_broken) == (1, 3)
 
 
 def test_steps_are_counted_in_whole_batches_and_each_plan_is_told_of():
     told = []
-    options = [PlanOptions(capacity=n) for n in (4, 2)]
+    options = [PlanOptions(max_length=n) for n in (4, 2)]
     found = compare(np.array([2, 2, 2]), options, on_plan=told.append)
     assert told == found
     assert [(plan.rows, plan.steps) for plan in found] == [(2, 2), (3, 3)]
 
 
 def test_a_prefix_counts_as_a_token_that_attends():
-    assert one([3], capacity=4, prefix=1).attention == 10 / 4
+    assert one([3], max_length=4, prefix=1).attention == 10 / 4
 
 
 def test_no_document_is_no_row():
-    found = one([], capacity=4)
+    found = one([], max_length=4)
     assert (found.rows, found.gap, found.share_broken, found.attention) == (0, 0, 0, 0)
 
 
 def candidates(lengths: np.ndarray, capacities: list[int], strategies: list[str], **more):
-    options = [PlanOptions(capacity=c, strategy=s, **more) for c in capacities for s in strategies]
+    options = [
+        PlanOptions(max_length=c, strategy=s, **more) for c in capacities for s in strategies
+    ]
     return compare(lengths, options)
 
 
@@ -128,7 +130,7 @@ def test_what_more_cuts_would_save_is_said():
 
 
 def test_figures_are_plain():
-    plain = one([5, 3, 2], capacity=4).to_dict()
+    plain = one([5, 3, 2], max_length=4).to_dict()
     assert plain["gap"] == 0.0
     assert plain["max_length"] == 4
 

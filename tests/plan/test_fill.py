@@ -34,7 +34,7 @@ def test_wrapped_does_not_repeat_what_was_cut_off_at_the_left():
 
 
 def test_wrapped_counts_the_least_piece_only_where_it_fills():
-    terms = {"capacity": 5, "strategy": "wrapped", "min_fragment": 2}
+    terms = {"max_length": 5, "strategy": "wrapped", "min_fragment": 2}
     assert rows(quire.make_plan([4, 4], **terms)) == [[(0, 0, 4), (1, 0, 1)], [(1, 1, 4)]]
     assert rows(quire.make_plan([4, 4], **terms, overlong="fill")) == [[(0, 0, 4)], [(1, 0, 4)]]
 
@@ -43,7 +43,7 @@ def test_a_document_longer_than_any_row_is_cut_into_pieces_that_are_long_enough(
     terms = {"strategy": "wrapped", "overlong": "fill", "min_fragment": 3}
     assert rows(quire.make_plan([6], 5, **terms)) == [[(0, 0, 3)], [(0, 3, 6)]]
     assert rows(quire.make_plan([2, 6], 5, **terms)) == [[(0, 0, 2), (1, 0, 3)], [(1, 3, 6)]]
-    with_tail = plan_documents([6], PlanOptions(capacity=5, **terms, min_tail=2))
+    with_tail = plan_documents([6], PlanOptions(max_length=5, **terms, min_tail=2))
     assert rows(with_tail) == [[(0, 0, 3)], [(0, 3, 6)]]
     with_bos = quire.make_plan([7], 6, **terms, prefix=1)
     assert rows(with_bos) == [[(0, 0, 4)], [(0, 4, 7)]]
@@ -52,22 +52,24 @@ def test_a_document_longer_than_any_row_is_cut_into_pieces_that_are_long_enough(
 @settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=12),
-    capacity=st.integers(4, 20),
+    max_length=st.integers(4, 20),
     stride=st.integers(0, 2),
     prefix=st.integers(0, 1),
     strategy=st.sampled_from(["wrapped", "best_fit"]),
 )
-def test_no_piece_that_fill_cuts_is_shorter_than_asked(lengths, capacity, stride, prefix, strategy):
+def test_no_piece_that_fill_cuts_is_shorter_than_asked(
+    lengths, max_length, stride, prefix, strategy
+):
     """Over half of a row, which no cut of a slightly longer document can give, is refused."""
-    least = (capacity - prefix - stride + 1) // 2
+    least = (max_length - prefix - stride + 1) // 2
     terms = {"overlong": "fill", "stride": stride, "prefix": prefix}
-    plan = quire.make_plan(lengths, capacity, strategy, min_fragment=max(1, least), **terms)
+    plan = quire.make_plan(lengths, max_length, strategy, min_fragment=max(1, least), **terms)
     for row in plan:
         for piece in row:
             whole = lengths[piece.document]
             assert piece.stop - piece.start >= min(least, whole), (piece, whole)
-    with pytest.raises(InvalidOption, match=f"lower min_fragment to {least} or raise capacity"):
-        quire.make_plan(lengths, capacity, strategy, min_fragment=least + 1, **terms)
+    with pytest.raises(InvalidOption, match=f"lower min_fragment to {least} or raise max_length"):
+        quire.make_plan(lengths, max_length, strategy, min_fragment=least + 1, **terms)
 
 
 def test_wrapped_keeps_alignment_prefix_and_cap():
@@ -84,7 +86,7 @@ def test_the_emptiest_row_is_poured_into_the_largest_gaps():
 
 
 def test_a_poured_continuation_is_cut_by_its_new_tokens_alone():
-    terms = {"capacity": 12, "stride": 1, "overlong": "fill"}
+    terms = {"max_length": 12, "stride": 1, "overlong": "fill"}
     plan = quire.make_plan([18, 8, 8, 8], **terms, min_fragment=3)
     # 11:18 is poured: 11 is repeated, so a gap of 4 takes 3 new tokens.
     assert rows(plan) == [
@@ -120,15 +122,15 @@ def test_rows_of_more_tokens_than_a_float_can_count_are_filled_exactly():
 @pytest.mark.parametrize("seed", range(24))
 def test_fill_gives_the_rows_of_a_plain_loop(seed):
     rng = random.Random(seed)
-    capacity, cap = rng.choice([9, 16, 40]), rng.choice([None, None, 3])
+    max_length, cap = rng.choice([9, 16, 40]), rng.choice([None, None, 3])
     options = {
-        "capacity": capacity,
+        "max_length": max_length,
         "prefix": rng.choice([0, 1]),
-        "min_fragment": rng.choice([1, 2, capacity // 4]),
+        "min_fragment": rng.choice([1, 2, max_length // 4]),
         "max_documents_per_row": cap,
     }
-    shortest = rng.choice([1, capacity // 3, capacity // 2])
-    lengths = [rng.randint(shortest, capacity - 1) for _ in range(rng.randint(1, 200))]
+    shortest = rng.choice([1, max_length // 3, max_length // 2])
+    lengths = [rng.randint(shortest, max_length - 1) for _ in range(rng.randint(1, 200))]
     before = rows(quire.make_plan(lengths, **options))
     after = rows(quire.make_plan(lengths, **options, overlong="fill"))
     assert after == filled_by_hand(before, PlanOptions(**options))
@@ -137,7 +139,7 @@ def test_fill_gives_the_rows_of_a_plain_loop(seed):
 def filled_by_hand(plan: list[list[tuple[int, int, int]]], options: PlanOptions) -> list:
     """The plan with its emptiest rows poured into the others, or as it is if none was saved."""
     used = [sum(options.prefix + stop for _, _, stop in row) for row in plan]
-    enough = max(-(-sum(used) // options.capacity), int(sum(used) / (0.999 * options.capacity)))
+    enough = max(-(-sum(used) // options.max_length), int(sum(used) / (0.999 * options.max_length)))
     by_use = sorted(range(len(plan)), key=lambda row: used[row])
     dissolved = by_use[: max(0, len(plan) - enough)]
     gaps = by_use[len(dissolved) :]
@@ -151,7 +153,7 @@ def filled_by_hand(plan: list[list[tuple[int, int, int]]], options: PlanOptions)
                 gaps.append(len(filled))
                 filled.append([])
             row = filled[gaps[place]]
-            room = options.capacity - sum(options.prefix + b - a for _, a, b in row)
+            room = options.max_length - sum(options.prefix + b - a for _, a, b in row)
             piece = _piece(room - options.prefix, stop - start, row, options)
             if piece:
                 row.append((document, start, start + piece))
@@ -173,8 +175,8 @@ def _piece(room: int, left: int, row: list, options: PlanOptions) -> int:
 
 
 def test_a_plan_of_nothing_but_full_rows_is_left_alone():
-    whole = whole_documents(np.array([8, 8]), PlanOptions(capacity=8))
-    options = PlanOptions(capacity=8, overlong="fill")
+    whole = whole_documents(np.array([8, 8]), PlanOptions(max_length=8))
+    options = PlanOptions(max_length=8, overlong="fill")
     placed = fill.Rows.of_row_numbers(np.array([1, 0]))
     fragments, offsets = fill.close_gaps(whole, placed, options)
     assert fragments.documents.tolist() == [1, 0]

@@ -16,11 +16,13 @@ def documents(plan: quire.Plan) -> list[list[int]]:
     return [[fragment.document for fragment in row] for row in plan]
 
 
-def textbook(strategy: str, lengths: list[int], capacity: int, cap: int | None) -> list[list[int]]:
+def textbook(
+    strategy: str, lengths: list[int], max_length: int, cap: int | None
+) -> list[list[int]]:
     cap = cap or len(lengths) or 1
     if strategy == "greedy":
-        return next_fit(lengths, capacity, cap)
-    return decreasing_fit(lengths, capacity, cap, best=strategy == "best_fit")
+        return next_fit(lengths, max_length, cap)
+    return decreasing_fit(lengths, max_length, cap, best=strategy == "best_fit")
 
 
 def test_best_fit_puts_equal_lengths_in_input_order_and_the_short_one_last():
@@ -49,23 +51,23 @@ def test_greedy_opens_a_row_when_the_next_document_does_not_fit():
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_rows_equal_the_textbook(strategy, data):
-    capacity = data.draw(st.integers(1, 40))
-    lengths = data.draw(st.lists(st.integers(1, capacity), max_size=60))
+    max_length = data.draw(st.integers(1, 40))
+    lengths = data.draw(st.lists(st.integers(1, max_length), max_size=60))
     cap = data.draw(st.sampled_from([None, 1, 2, 3, 5]))
-    plan = quire.make_plan(lengths, capacity, strategy, max_documents_per_row=cap)
-    assert documents(plan) == textbook(strategy, lengths, capacity, cap)
+    plan = quire.make_plan(lengths, max_length, strategy, max_documents_per_row=cap)
+    assert documents(plan) == textbook(strategy, lengths, max_length, cap)
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "first_fit"])
-@pytest.mark.parametrize("capacity", [255, 256, 257, 1000])
-def test_rows_equal_the_textbook_on_a_thousand_random_instances(strategy, capacity):
-    rng = random.Random(capacity)
+@pytest.mark.parametrize("max_length", [255, 256, 257, 1000])
+def test_rows_equal_the_textbook_on_a_thousand_random_instances(strategy, max_length):
+    rng = random.Random(max_length)
     for _ in range(125):
-        largest = rng.choice([capacity, capacity // 2, capacity // 3, 9])
+        largest = rng.choice([max_length, max_length // 2, max_length // 3, 9])
         lengths = [rng.randint(1, largest) for _ in range(rng.randint(1, 120))]
         cap = rng.choice([None, None, 2, 4])
-        plan = quire.make_plan(lengths, capacity, strategy, max_documents_per_row=cap)
-        assert documents(plan) == textbook(strategy, lengths, capacity, cap)
+        plan = quire.make_plan(lengths, max_length, strategy, max_documents_per_row=cap)
+        assert documents(plan) == textbook(strategy, lengths, max_length, cap)
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "first_fit"])
@@ -76,18 +78,18 @@ def test_lengths_over_sixteen_bits_sort_right(strategy):
     assert documents(plan) == textbook(strategy, lengths, 200_000, None)
 
 
-@pytest.mark.parametrize("capacity", [8191, 8192, 8193, 16385])
-def test_capacities_around_powers_of_two_pack_alike(capacity):
-    plan = quire.make_plan([capacity // 4] * 400, capacity)
+@pytest.mark.parametrize("max_length", [8191, 8192, 8193, 16385])
+def test_capacities_around_powers_of_two_pack_alike(max_length):
+    plan = quire.make_plan([max_length // 4] * 400, max_length)
     assert plan.num_rows == 100
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "wrapped"])
-@pytest.mark.parametrize("capacity", [2**50, 2**62, 2**63 - 1, 2**70])
-def test_a_row_larger_than_any_number_holds_everything(strategy, capacity):
-    plan = quire.make_plan([5, 6, 2**40], capacity, strategy)
+@pytest.mark.parametrize("max_length", [2**50, 2**62, 2**63 - 1, 2**70])
+def test_a_row_larger_than_any_number_holds_everything(strategy, max_length):
+    plan = quire.make_plan([5, 6, 2**40], max_length, strategy)
     assert plan.row_lengths.tolist() == [2**40 + 11]
-    capped = quire.make_plan([5, 6, 7], capacity, strategy, max_documents_per_row=2)
+    capped = quire.make_plan([5, 6, 7], max_length, strategy, max_documents_per_row=2)
     assert capped.num_rows == 2
 
 

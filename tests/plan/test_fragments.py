@@ -20,16 +20,16 @@ def spans(plan: quire.Plan, document: int = 0) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("length", "options", "expected"),
     [
-        (12, {"capacity": 5}, [(0, 5), (5, 10), (10, 12)]),
-        (8, {"capacity": 5, "stride": 2}, [(0, 5), (3, 8)]),
-        (9, {"capacity": 5, "stride": 2}, [(0, 5), (3, 8), (6, 9)]),
-        (10, {"capacity": 5}, [(0, 5), (5, 10)]),
-        (11, {"capacity": 5, "prefix": 1}, [(0, 4), (4, 8), (8, 11)]),
-        (11, {"capacity": 10, "align": 4}, [(0, 8), (8, 11)]),
-        (11, {"capacity": 5, "overlong": "truncate"}, [(0, 5)]),
-        (11, {"capacity": 5, "overlong": "truncate_left"}, [(6, 11)]),
-        (11, {"capacity": 5, "overlong": "drop"}, []),
-        (3, {"capacity": 1}, [(0, 1), (1, 2), (2, 3)]),
+        (12, {"max_length": 5}, [(0, 5), (5, 10), (10, 12)]),
+        (8, {"max_length": 5, "stride": 2}, [(0, 5), (3, 8)]),
+        (9, {"max_length": 5, "stride": 2}, [(0, 5), (3, 8), (6, 9)]),
+        (10, {"max_length": 5}, [(0, 5), (5, 10)]),
+        (11, {"max_length": 5, "prefix": 1}, [(0, 4), (4, 8), (8, 11)]),
+        (11, {"max_length": 10, "align": 4}, [(0, 8), (8, 11)]),
+        (11, {"max_length": 5, "overlong": "truncate"}, [(0, 5)]),
+        (11, {"max_length": 5, "overlong": "truncate_left"}, [(6, 11)]),
+        (11, {"max_length": 5, "overlong": "drop"}, []),
+        (3, {"max_length": 1}, [(0, 1), (1, 2), (2, 3)]),
     ],
 )
 def test_a_long_document_meets_its_policy(length, options, expected):
@@ -47,7 +47,7 @@ def test_a_long_document_meets_its_policy(length, options, expected):
     ],
 )
 def test_the_last_fragment_keeps_its_tail(length, stride, expected):
-    plan = plan_documents([length], PlanOptions(capacity=8, min_tail=2, stride=stride))
+    plan = plan_documents([length], PlanOptions(max_length=8, min_tail=2, stride=stride))
     assert spans(plan) == expected
 
 
@@ -69,11 +69,11 @@ def test_wrapped_repeats_the_overlap_and_reserves_the_prefix():
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 20))
-def test_the_arithmetic_way_to_wrap_equals_pouring(lengths, capacity):
-    whole = whole_documents(np.array(lengths), PlanOptions(capacity=capacity))
-    options = PlanOptions(capacity=capacity)
-    fast, offsets = _wrap_plain(whole, capacity)
-    rows = iter(lambda: (capacity, capacity), None)
+def test_the_arithmetic_way_to_wrap_equals_pouring(lengths, max_length):
+    whole = whole_documents(np.array(lengths), PlanOptions(max_length=max_length))
+    options = PlanOptions(max_length=max_length)
+    fast, offsets = _wrap_plain(whole, max_length)
+    rows = iter(lambda: (max_length, max_length), None)
     slow, row = pour(whole, np.zeros(len(whole), int), rows, options, 1)
     assert np.array_equal(np.diff(offsets), np.bincount(row))
     for name in ("documents", "starts", "stops"):
@@ -140,9 +140,9 @@ def test_a_ten_million_token_document_is_split_by_arithmetic():
     assert plan.ledger.tokens.emitted == 10_000_007
 
 
-@pytest.mark.parametrize("capacity", [7, 8, 9, 4095, 4096, 4097])
+@pytest.mark.parametrize("max_length", [7, 8, 9, 4095, 4096, 4097])
 @pytest.mark.parametrize("multiple", [1, 2, 5])
-def test_lengths_at_the_edge_of_a_row_split_exactly(capacity, multiple):
-    for length in (multiple * capacity - 1, multiple * capacity, multiple * capacity + 1):
-        plan = quire.make_plan([length], capacity)
-        assert plan.num_rows == plan.num_fragments == -(-length // capacity)
+def test_lengths_at_the_edge_of_a_row_split_exactly(max_length, multiple):
+    for length in (multiple * max_length - 1, multiple * max_length, multiple * max_length + 1):
+        plan = quire.make_plan([length], max_length)
+        assert plan.num_rows == plan.num_fragments == -(-length // max_length)

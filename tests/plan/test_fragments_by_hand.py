@@ -32,7 +32,7 @@ def test_openings_and_continuations_are_taken_in_any_order():
 
 
 def test_whole_documents_are_taken_whole():
-    whole = whole_documents(np.array([5, 3]), PlanOptions(capacity=8))
+    whole = whole_documents(np.array([5, 3]), PlanOptions(max_length=8))
     taken = whole.take(np.array([1, 0]))
     assert parts(taken) == [(1, 0, 3), (0, 0, 5)]
     assert {taken.documents.dtype, taken.starts.dtype, taken.stops.dtype} == {np.dtype(np.int32)}
@@ -76,7 +76,7 @@ def test_overlap_is_what_an_earlier_fragment_of_the_document_holds(cut, stride, 
 
 
 def test_empty_documents_are_no_fragments_and_the_others_keep_their_numbers():
-    whole = whole_documents(np.array([0, 4, 0, 2]), PlanOptions(capacity=8))
+    whole = whole_documents(np.array([0, 4, 0, 2]), PlanOptions(max_length=8))
     assert parts(whole) == [(1, 0, 4), (3, 0, 2)]
     assert parts(whole.take(np.array([1]))) == [(3, 0, 2)]
 
@@ -92,16 +92,16 @@ def test_empty_documents_are_no_fragments_and_the_others_keep_their_numbers():
     ],
 )
 def test_integers_hold_the_space_of_the_longest_document(longest, terms, wide):
-    whole = whole_documents(np.array([longest, 1]), PlanOptions(capacity=2**33, **terms))
+    whole = whole_documents(np.array([longest, 1]), PlanOptions(max_length=2**33, **terms))
     integer = np.int64 if wide else np.int32
     assert (whole.documents.dtype, whole.starts.dtype, whole.stops.dtype) == (integer,) * 3
 
 
 def test_no_documents_are_no_fragments():
     for lengths in ([], [0, 0]):
-        whole = whole_documents(np.array(lengths, dtype=np.uint16), PlanOptions(capacity=8))
+        whole = whole_documents(np.array(lengths, dtype=np.uint16), PlanOptions(max_length=8))
         assert parts(whole) == []
-        assert parts(apply_overlong(whole, PlanOptions(capacity=8))) == []
+        assert parts(apply_overlong(whole, PlanOptions(max_length=8))) == []
 
 
 LONG = [0, 9, 4, 13]
@@ -168,7 +168,7 @@ LONG = [0, 9, 4, 13]
     ],
 )
 def test_every_policy_leaves_these_fragments(terms, expected):
-    options = PlanOptions(capacity=5, prefix=1, **terms)
+    options = PlanOptions(max_length=5, prefix=1, **terms)
     found = apply_overlong(whole_documents(np.array(LONG), options), options)
     assert parts(found) == expected
     every = np.arange(len(found))
@@ -177,12 +177,12 @@ def test_every_policy_leaves_these_fragments(terms, expected):
 
 
 def test_the_first_document_that_is_too_long_is_named():
-    options = PlanOptions(capacity=5, prefix=1, overlong="error")
+    options = PlanOptions(max_length=5, prefix=1, overlong="error")
     with pytest.raises(OversizedDocument) as caught:
         apply_overlong(whole_documents(np.array(LONG), options), options)
     assert str(caught.value) == (
         "document 1 has 9 tokens but a row holds 4; split it (overlong='split'), "
-        "truncate it (overlong='truncate') or raise capacity"
+        "truncate it (overlong='truncate') or raise max_length"
     )
     fits = whole_documents(np.array([4, 1]), options)
     assert apply_overlong(fits, options) is fits

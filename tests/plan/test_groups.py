@@ -17,18 +17,18 @@ def documents(plan):
 
 
 def test_members_stand_together_in_their_order():
-    plan = plan_groups([3, 3, 4, 4], np.array([0, 1, 0, 1]), PlanOptions(capacity=8))
+    plan = plan_groups([3, 3, 4, 4], np.array([0, 1, 0, 1]), PlanOptions(max_length=8))
     assert documents(plan) == [[0, 2], [1, 3]]
 
 
 def test_groups_come_in_the_order_of_their_first_members_whatever_their_numbers():
-    options = PlanOptions(capacity=2, strategy="greedy")
+    options = PlanOptions(max_length=2, strategy="greedy")
     plan = plan_groups([1, 1, 1, 1], np.array([9, 2, 9, 2]), options)
     assert documents(plan) == [[0, 2], [1, 3]]
 
 
 def test_wrapped_does_not_cut_a_group():
-    options = PlanOptions(capacity=5, strategy="wrapped")
+    options = PlanOptions(max_length=5, strategy="wrapped")
     plan = plan_groups([2, 2, 2, 2], np.array([0, 0, 1, 1]), options)
     assert documents(plan) == [[0, 1], [2, 3]]
     assert all(fragment.start == 0 and fragment.stop == 2 for row in plan for fragment in row)
@@ -44,7 +44,7 @@ def test_wrapped_does_not_cut_a_group():
 def test_groups_of_one_are_planned_as_documents_that_may_not_be_cut(
     strategy, lengths, prefix, align
 ):
-    terms = {"capacity": 8, "strategy": strategy, "prefix": prefix, "align": align}
+    terms = {"max_length": 8, "strategy": strategy, "prefix": prefix, "align": align}
     grouped = plan_groups(lengths, np.arange(len(lengths)), PlanOptions(**terms))
     alone = make_plan(lengths, **terms, overlong="drop")
     assert documents(grouped) == documents(alone)
@@ -54,13 +54,13 @@ def test_groups_of_one_are_planned_as_documents_that_may_not_be_cut(
 
 
 def test_the_members_of_large_groups_keep_their_order():
-    plan = plan_groups([1] * 60, np.arange(60) % 3, PlanOptions(capacity=20, strategy="greedy"))
+    plan = plan_groups([1] * 60, np.arange(60) % 3, PlanOptions(max_length=20, strategy="greedy"))
     assert documents(plan) == [list(range(first, 60, 3)) for first in range(3)]
 
 
 @pytest.mark.parametrize("overlong", ["split", "drop", "truncate", "fill"])
 def test_a_group_that_is_longer_than_a_row_is_left_out_whole_and_counted_once(overlong):
-    options = PlanOptions(capacity=8, overlong=overlong)
+    options = PlanOptions(max_length=8, overlong=overlong)
     plan = plan_groups([9, 2, 3, 4, 0], np.array([0, 1, 2, 0, 1]), options)
     assert documents(plan) == [[2, 1]]
     assert plan.ledger.to_dict() == {
@@ -83,14 +83,14 @@ def test_a_group_that_is_longer_than_a_row_is_left_out_whole_and_counted_once(ov
 
 
 def test_a_group_that_fills_a_row_is_no_error_and_one_token_more_is():
-    options = PlanOptions(capacity=8, overlong="error", prefix=1)
+    options = PlanOptions(max_length=8, overlong="error", prefix=1)
     groups = np.array([4, 4, 7, 9, 7, 9])
     assert documents(plan_groups([2, 2, 3, 3, 3, 3], groups, options)) == [[2, 4], [3, 5], [0, 1]]
     with pytest.raises(OversizedDocument) as caught:
         plan_groups([2, 2, 3, 3, 3, 4], groups, options)
     assert str(caught.value) == (
         "the group of document 3 takes 9 tokens but a row holds 8; "
-        "drop such groups (overlong='drop') or raise capacity"
+        "drop such groups (overlong='drop') or raise max_length"
     )
 
 
@@ -107,7 +107,7 @@ def test_a_group_that_fills_a_row_is_no_error_and_one_token_more_is():
     ],
 )
 def test_what_cannot_be_planned_is_said(groups, cap, message):
-    options = PlanOptions(capacity=8, max_documents_per_row=cap)
+    options = PlanOptions(max_length=8, max_documents_per_row=cap)
     with pytest.raises(InvalidOption) as caught:
         plan_groups([1, 2, 3], np.array(groups), options)
     assert str(caught.value) == message

@@ -25,7 +25,7 @@ def feed(packer: OnlinePacker, lengths: Iterable[int], first: int = 0) -> Rows:
 
 
 def through_json(packer: OnlinePacker) -> OnlinePacker:
-    names = ("capacity", "buffer_size", "max_documents_per_row", "align")
+    names = ("max_length", "buffer_size", "max_documents_per_row", "align")
     restored: OnlinePacker = OnlinePacker(**{name: getattr(packer, name) for name in names})
     restored.load_state_dict(json.loads(json.dumps(packer.state_dict())))
     return restored
@@ -112,18 +112,18 @@ def test_keys_may_be_anything_until_a_state_is_saved():
 
 OPTIONS = st.fixed_dictionaries(
     {
-        "capacity": st.sampled_from([1, 2, 7, 8, 9, 31, 32, 33, 128]),
+        "max_length": st.sampled_from([1, 2, 7, 8, 9, 31, 32, 33, 128]),
         "buffer_size": st.integers(1, 12),
         "max_documents_per_row": st.none() | st.integers(1, 5),
         "align": st.sampled_from([1, 1, 2, 4]),
     }
-).filter(lambda options: options["align"] <= options["capacity"])
+).filter(lambda options: options["align"] <= options["max_length"])
 
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[dict, list[int]]:
     options = draw(OPTIONS)
-    usable = options["capacity"] // options["align"] * options["align"]
+    usable = options["max_length"] // options["align"] * options["align"]
     near_half = st.sampled_from([usable // 2, usable // 2 + 1, usable // 3, usable, 1])
     one = st.integers(1, usable) | near_half.map(lambda n: max(1, min(n, usable)))
     return options, draw(st.lists(one, max_size=80))
@@ -142,7 +142,7 @@ def test_every_document_leaves_once_in_a_row_that_holds_it(stream):
     assert sorted(key for row in rows for key in row) == list(range(len(lengths)))
     for row in rows:
         assert row == sorted(row)
-        assert sum(space(lengths[key], options["align"]) for key in row) <= options["capacity"]
+        assert sum(space(lengths[key], options["align"]) for key in row) <= options["max_length"]
         assert 1 <= len(row) <= (options["max_documents_per_row"] or len(row))
     assert packer.num_waiting == 0
 
@@ -150,7 +150,7 @@ def test_every_document_leaves_once_in_a_row_that_holds_it(stream):
 def assert_waiting_is_bounded(options: dict, lengths: list[int]) -> int:
     """The bounds of OnlinePacker's docstring, checked call by call; returns the longest wait."""
     packer = OnlinePacker(**options)
-    most = options["capacity"] // options.get("align", 1)  # D, the documents that a row can hold
+    most = options["max_length"] // options.get("align", 1)  # D, the documents that a row can hold
     most = min(most, options.get("max_documents_per_row") or most)
     bound = max(options["buffer_size"], 2 * most)  # W
     waiting: dict[int, int] = {}  # key -> rows that left before it was added
@@ -175,9 +175,9 @@ def test_the_oldest_document_always_leaves_and_none_waits_longer_than_stated(str
     assert_waiting_is_bounded(*stream)
 
 
-def large_then_tiny(capacity: int, num_large: int) -> list[int]:
+def large_then_tiny(max_length: int, num_large: int) -> list[int]:
     """Large documents, each of which leaves with many tiny ones that came long after it."""
-    return [capacity // 2 + 1] * num_large + [1] * (capacity * num_large)
+    return [max_length // 2 + 1] * num_large + [1] * (max_length * num_large)
 
 
 @pytest.mark.parametrize("cap", [None, 1, 2, 5])
@@ -196,13 +196,13 @@ def large_then_tiny(capacity: int, num_large: int) -> list[int]:
     ids=["large-tiny", "middle", "halves", "ones", "pairs", "misfits", "full"],
 )
 def test_no_adversary_makes_a_document_wait_longer_than_stated(lengths, buffer_size, cap):
-    options = {"capacity": 32, "buffer_size": buffer_size, "max_documents_per_row": cap}
+    options = {"max_length": 32, "buffer_size": buffer_size, "max_documents_per_row": cap}
     assert_waiting_is_bounded(options, lengths)
 
 
 def test_an_adversary_can_make_a_document_wait_longer_than_the_buffer():
     """The control of the two tests above: their longest wait is not trivially the buffer."""
-    options = {"capacity": 32, "buffer_size": 40, "max_documents_per_row": None}
+    options = {"max_length": 32, "buffer_size": 40, "max_documents_per_row": None}
     assert assert_waiting_is_bounded(options, large_then_tiny(32, 40)) > 40
 
 
@@ -214,7 +214,9 @@ def test_no_document_left_in_the_buffer_fits_into_a_row_that_leaves(stream):
     packer = OnlinePacker(**options)
     for key, length in enumerate(lengths):
         for row in packer.add(key, length)[-1:]:
-            left = options["capacity"] // align * align - sum(space(lengths[k], align) for k in row)
+            left = options["max_length"] // align * align - sum(
+                space(lengths[k], align) for k in row
+            )
             still = [n for n in packer.state_dict()["spaces"] if n <= left]  # type: ignore[attr-defined]
             assert not still or len(row) == cap
 
@@ -262,7 +264,7 @@ def test_keys_do_not_influence_rows(stream):
 
 def fill_of(packer: OnlinePacker, lengths: list[int]) -> float:
     rows = feed(packer, lengths)
-    return sum(lengths[key] for row in rows for key in row) / (len(rows) * packer.capacity)
+    return sum(lengths[key] for row in rows for key in row) / (len(rows) * packer.max_length)
 
 
 def test_a_buffer_of_64_documents_fills_web_rows_to_99_9_percent():
@@ -355,7 +357,8 @@ def test_a_document_longer_than_a_row_after_rounding_up_is_rejected():
     packer = OnlinePacker(10, buffer_size=2, align=4)
     packer.add("a", 8)
     with pytest.raises(
-        OversizedDocument, match=r"'b' has 9 tokens but a row holds 8 \(of capacity 10 at align=4\)"
+        OversizedDocument,
+        match=r"'b' has 9 tokens but a row holds 8 \(of max_length 10 at align=4\)",
     ):
         packer.add("b", 9)
 
@@ -367,10 +370,10 @@ def test_lengths_may_be_numpy_integers():
     assert json.dumps(packer.state_dict()["spaces"]) == "[4, 6]"
 
 
-@pytest.mark.parametrize("name", ["capacity", "buffer_size", "max_documents_per_row", "align"])
+@pytest.mark.parametrize("name", ["max_length", "buffer_size", "max_documents_per_row", "align"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "4"])
 def test_an_option_that_is_not_a_positive_integer_is_rejected(name, value):
-    options = {"capacity": 8, "buffer_size": 2, name: value}
+    options = {"max_length": 8, "buffer_size": 2, name: value}
     with pytest.raises(InvalidOption, match=f"{name} is {value!r} but must be an integer >= 1"):
         OnlinePacker(**options)
 
@@ -415,13 +418,13 @@ def test_a_state_holds_everything_as_plain_json():
     assert good_state() == {
         "format": "quire.online",
         "version": 3,
-        "capacity": 10,
+        "max_length": 10,
         "buffer_size": 3,
         "max_documents_per_row": None,
         "align": 2,
         "keys": [0, 1],
         "spaces": [4, 10],
-        "checksum": "18f52ff1a873e1bf1a6bd1ec216b79373d7651993aea18b6a51e976d1a8bb1e4",
+        "checksum": "8ec15dd7a8bbe45c737d760ffc173ba60c9d201423f81fd099db6e95d0873238",
     }
 
 
@@ -452,13 +455,13 @@ def test_a_restored_packer_has_its_options_and_its_keys():
         ({"spaces": [0, 4]}, InvalidLengths, "document 0 has length 0"),
         ({"spaces": [4, 1.0]}, InvalidLengths, "document 1 has length 1.0"),
         ({"spaces": [4, "4"]}, InvalidLengths, "document 1 has length '4'"),
-        ({"capacity": 0}, InvalidState, "with capacity=0 but this packer has capacity=10;"),
+        ({"max_length": 0}, InvalidState, "with max_length=0 but this packer has max_length=10;"),
         ({"buffer_size": None}, InvalidState, "with buffer_size=None but this packer has"),
         ({"align": 11}, InvalidState, "create the packer with the saved options"),
         (
             {"keys": [0, 1, 2], "spaces": [10, 10, 10]},
             InvalidOption,
-            "3 documents with 30 tokens, but with buffer_size=3 and capacity=10",
+            "3 documents with 30 tokens, but with buffer_size=3 and max_length=10",
         ),
     ],
 )
@@ -467,7 +470,7 @@ def test_a_state_that_no_packer_returned_is_rejected(change, error, message):
         load(resealed({**good_state(), **change}))
 
 
-@pytest.mark.parametrize("change", [{"keys": [0, 2]}, {"spaces": [4, 8]}, {"capacity": 12}])
+@pytest.mark.parametrize("change", [{"keys": [0, 2]}, {"spaces": [4, 8]}, {"max_length": 12}])
 def test_27_any_change_to_a_state_is_detected(change):
     with pytest.raises(InvalidState, match="it was damaged or changed; use an earlier state"):
         load({**good_state(), **change})

@@ -11,11 +11,11 @@ from quire.plan.online import OnlinePacker
 from tests.sealing import resealed
 
 STATE = "pass a state as OnlinePacker.state_dict() returned it"
-FIELDS = "['align', 'buffer_size', 'capacity', 'keys', 'max_documents_per_row', 'spaces']"
+FIELDS = "['align', 'buffer_size', 'keys', 'max_documents_per_row', 'max_length', 'spaces']"
 
 
 def packer(**options: Any) -> OnlinePacker[Any]:
-    return OnlinePacker(**{"capacity": 10, "buffer_size": 3, **options})
+    return OnlinePacker(**{"max_length": 10, "buffer_size": 3, **options})
 
 
 def state(**changed: object) -> dict[str, object]:
@@ -36,13 +36,13 @@ def whole(name: str, value: object) -> str:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"capacity": 0}, whole("capacity", 0)),
+        ({"max_length": 0}, whole("max_length", 0)),
         ({"buffer_size": 0}, whole("buffer_size", 0)),
         ({"align": 0}, whole("align", 0)),
         ({"max_documents_per_row": 0}, whole("max_documents_per_row", 0)),
         (
             {"align": 11},
-            "align=11 is more than the 10 tokens of a row; lower align or raise capacity",
+            "align=11 is more than the 10 tokens of a row; lower align or raise max_length",
         ),
     ],
 )
@@ -66,7 +66,7 @@ def test_an_impossible_option_is_rejected(options, message):
             11,
             OversizedDocument,
             "document 'x' has 11 tokens but a row holds 10; "
-            "split it before you add it, or raise capacity",
+            "split it before you add it, or raise max_length",
         ),
     ],
 )
@@ -76,13 +76,13 @@ def test_a_length_that_no_row_can_hold_is_rejected(length, error, message):
     assert str(refused.value) == message
 
 
-@pytest.mark.parametrize(("capacity", "align"), [(9, 2), (10, 4)])
-def test_an_alignment_that_makes_a_document_too_long_is_named(capacity, align):
+@pytest.mark.parametrize(("max_length", "align"), [(9, 2), (10, 4)])
+def test_an_alignment_that_makes_a_document_too_long_is_named(max_length, align):
     with pytest.raises(OversizedDocument) as refused:
-        packer(capacity=capacity, align=align).add("x", 9)
+        packer(max_length=max_length, align=align).add("x", 9)
     assert str(refused.value) == (
-        f"document 'x' has 9 tokens but a row holds 8 (of capacity {capacity} at align={align}); "
-        "split it before you add it, or raise capacity"
+        f"document 'x' has 9 tokens but a row holds 8 (of max_length {max_length} at "
+        f"align={align}); split it before you add it, or raise max_length"
     )
 
 
@@ -102,13 +102,13 @@ def test_a_key_that_json_would_change_is_rejected():
     [
         (
             without("keys"),
-            "the packer's state has fields ['align', 'buffer_size', 'capacity', "
-            f"'max_documents_per_row', 'spaces'] but must have {FIELDS}; {STATE}",
+            "the packer's state has fields ['align', 'buffer_size', 'max_documents_per_row', "
+            f"'max_length', 'spaces'] but must have {FIELDS}; {STATE}",
         ),
         (
             resealed({**without("align"), "7": 1}),
-            "the packer's state has fields ['7', 'buffer_size', 'capacity', 'keys', "
-            f"'max_documents_per_row', 'spaces'] but must have {FIELDS}; {STATE}",
+            "the packer's state has fields ['7', 'buffer_size', 'keys', 'max_documents_per_row', "
+            f"'max_length', 'spaces'] but must have {FIELDS}; {STATE}",
         ),
         (
             state(keys=["a"]),
@@ -125,8 +125,8 @@ def test_a_key_that_json_would_change_is_rejected():
         ),
         (
             state(keys=["a", "b", "c"], spaces=[4, 10, 6]),
-            "the state holds 3 documents with 20 tokens, but with buffer_size=3 and capacity=10 a "
-            f"row would have left before; {STATE}",
+            "the state holds 3 documents with 20 tokens, but with buffer_size=3 and max_length=10 "
+            f"a row would have left before; {STATE}",
         ),
     ],
 )

@@ -17,15 +17,15 @@ def whole(name: str, value: object, least: int) -> str:
 
 def no_room(prefix: int, align: int) -> str:
     return (
-        f"prefix={prefix} and align={align} leave no room for a token in a row of capacity 8; "
-        "raise capacity or lower prefix or align"
+        f"prefix={prefix} and align={align} leave no room for a token in a row of max_length 8; "
+        "raise max_length or lower prefix or align"
     )
 
 
 def no_new_token(stride: int, row: str) -> str:
     return (
         f"stride={stride} leaves no room for 1 new token in a row {row}; lower stride or raise "
-        "capacity"
+        "max_length"
     )
 
 
@@ -33,18 +33,18 @@ def too_long_a_piece(least: int, most: int) -> str:
     return (
         f"min_fragment={least} is over half of the {most} new tokens that a row holds, so "
         f"cutting a document of {most + 1} would leave a shorter piece; lower min_fragment to "
-        f"{(most + 1) // 2} or raise capacity"
+        f"{(most + 1) // 2} or raise max_length"
     )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"capacity": 0}, whole("capacity", 0, 1)),
-        ({"capacity": -4}, whole("capacity", -4, 1)),
-        ({"capacity": 8.0}, whole("capacity", 8.0, 1)),
-        ({"capacity": True}, whole("capacity", True, 1)),
-        ({"capacity": None}, whole("capacity", None, 1)),
+        ({"max_length": 0}, whole("max_length", 0, 1)),
+        ({"max_length": -4}, whole("max_length", -4, 1)),
+        ({"max_length": 8.0}, whole("max_length", 8.0, 1)),
+        ({"max_length": True}, whole("max_length", True, 1)),
+        ({"max_length": None}, whole("max_length", None, 1)),
         ({"stride": -1}, whole("stride", -1, 0)),
         ({"stride": None}, whole("stride", None, 0)),
         ({"stride": 8}, no_new_token(8, "of 8")),
@@ -56,7 +56,7 @@ def too_long_a_piece(least: int, most: int) -> str:
         (
             {"min_length": 9},
             "min_length=9 would drop every row because a row holds at most 8 tokens; "
-            "lower min_length or raise capacity",
+            "lower min_length or raise max_length",
         ),
         ({"min_length": 0}, whole("min_length", 0, 1)),
         ({"min_fragment": 0}, whole("min_fragment", 0, 1)),
@@ -64,7 +64,7 @@ def too_long_a_piece(least: int, most: int) -> str:
         ({"min_fragment": 4, "overlong": "fill", "stride": 3}, too_long_a_piece(4, 5)),
         (
             {"align": 9, "prefix": 1},
-            "align=9 is more than the 8 tokens of a row; lower align or raise capacity",
+            "align=9 is more than the 8 tokens of a row; lower align or raise max_length",
         ),
         ({"max_documents_per_row": 0}, whole("max_documents_per_row", 0, 1)),
         ({"seed": -1}, whole("seed", -1, 0)),
@@ -83,14 +83,14 @@ def too_long_a_piece(least: int, most: int) -> str:
 )
 def test_an_impossible_option_is_refused_with_its_remedy(options, message):
     with pytest.raises(InvalidOption) as refused:
-        quire.make_plan([3], **{"capacity": 8, **options})
+        quire.make_plan([3], **{"max_length": 8, **options})
     assert str(refused.value) == message
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"capacity": 1},
+        {"max_length": 1},
         {"stride": 7},
         {"stride": 5, "prefix": 2},
         {"prefix": 7},
@@ -107,15 +107,15 @@ def test_an_impossible_option_is_refused_with_its_remedy(options, message):
     ],
 )
 def test_the_last_possible_value_of_an_option_is_taken(options):
-    taken = PlanOptions(**{"capacity": 8, **options})
+    taken = PlanOptions(**{"max_length": 8, **options})
     assert {name: getattr(taken, name) for name in options} == options
 
 
 def test_the_least_tail_is_checked_like_the_other_numbers():
     with pytest.raises(InvalidOption, match=r"^min_tail is 0 but must be an integer >= 1$"):
-        PlanOptions(capacity=8, min_tail=0)
+        PlanOptions(max_length=8, min_tail=0)
     with pytest.raises(InvalidOption, match=r"^stride=3 leaves no room for 6 new tokens in"):
-        PlanOptions(capacity=8, min_tail=6, stride=3)
+        PlanOptions(max_length=8, min_tail=6, stride=3)
 
 
 def test_an_option_error_is_a_value_error():
@@ -129,7 +129,7 @@ def test_an_unknown_keyword_is_an_error():
 
 
 def test_numpy_integers_are_integers():
-    assert quire.make_plan([3], np.int64(8), stride=np.int32(2)).capacity == 8
+    assert quire.make_plan([3], np.int64(8), stride=np.int32(2)).max_length == 8
 
 
 def test_no_stride_is_always_valid():
@@ -148,14 +148,14 @@ NUMBERS = ["stride", "prefix", "min_length", "min_fragment", "min_tail", "max_do
 
 @pytest.mark.parametrize("name", [*NUMBERS, "align"])
 def test_a_number_that_no_array_counts_is_refused(name):
-    assert getattr(PlanOptions(**{"capacity": 10**30, name: 2**63 - 1}), name) == 2**63 - 1
+    assert getattr(PlanOptions(**{"max_length": 10**30, name: 2**63 - 1}), name) == 2**63 - 1
     with pytest.raises(InvalidOption) as refused:
-        PlanOptions(**{"capacity": 10**30, name: 2**63})
+        PlanOptions(**{"max_length": 10**30, name: 2**63})
     assert str(refused.value) == f"{name} is {2**63} but must be at most {2**63 - 1}"
 
 
 def test_a_number_of_numpy_becomes_an_int():
-    assert type(PlanOptions(capacity=np.int64(8)).capacity) is int
+    assert type(PlanOptions(max_length=np.int64(8)).max_length) is int
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_a_number_of_numpy_becomes_an_int():
     [{"stride": 3}, {"prefix": 2}, {"min_tail": 4}, {"max_documents_per_row": 5}, {"align": 8}],
 )
 def test_options_that_make_a_cut_cost_space_are_known(option):
-    assert PlanOptions(capacity=32, seed=9, overlong="fill", min_length=3).cuts_are_free
-    assert not PlanOptions(capacity=32, **option).cuts_are_free
+    assert PlanOptions(max_length=32, seed=9, overlong="fill", min_length=3).cuts_are_free
+    assert not PlanOptions(max_length=32, **option).cuts_are_free
 
 
 @pytest.mark.parametrize(
@@ -172,15 +172,15 @@ def test_options_that_make_a_cut_cost_space_are_known(option):
     [(0, 1, [1, 4, 5]), (3, 1, [4, 7, 8]), (0, 2, [2, 4, 6]), (0, 4, [4, 4, 8]), (3, 4, [4, 8, 8])],
 )
 def test_a_fragment_takes_its_prefix_and_is_rounded_up(prefix, align, spaces):
-    options = PlanOptions(capacity=16, prefix=prefix, align=align)
+    options = PlanOptions(max_length=16, prefix=prefix, align=align)
     assert options.spaces(np.array([1, 4, 5])).tolist() == spaces
 
 
 def test_a_row_longer_than_int64_has_a_bound_and_a_comparison():
-    plan = quire.make_plan([3, 4], capacity=10**23)
+    plan = quire.make_plan([3, 4], max_length=10**23)
     assert (plan.num_rows, plan.lower_bound) == (1, 1)
 
 
 def test_a_row_that_is_too_short_without_stride_does_not_blame_stride():
-    with pytest.raises(InvalidOption, match=r"after the prefix; raise capacity$"):
-        PlanOptions(capacity=2, prefix=1, min_tail=2)
+    with pytest.raises(InvalidOption, match=r"after the prefix; raise max_length$"):
+        PlanOptions(max_length=2, prefix=1, min_tail=2)

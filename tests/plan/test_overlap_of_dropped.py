@@ -23,7 +23,7 @@ def require_counted(ledger, fragments) -> None:
 
 
 def test_what_a_fragment_repeats_of_an_unsupervised_one_is_emitted():
-    options = PlanOptions(capacity=4, stride=1)
+    options = PlanOptions(max_length=4, stride=1)
     plan = plan_documents([7], options, lambda fragments: fragments.starts > 0)
     assert [tuple(f) for row in plan for f in row] == [(0, 3, 7)]
     tokens = plan.ledger.tokens
@@ -40,12 +40,12 @@ def test_what_a_fragment_repeats_of_an_unsupervised_one_is_emitted():
     st.sampled_from(["split", "fill"]),
 )
 def test_short_rows_and_unsupervised_fragments_take_no_token_along(
-    lengths, capacity, stride, min_length, strategy, overlong
+    lengths, max_length, stride, min_length, strategy, overlong
 ):
     options = PlanOptions(
-        capacity=capacity,
+        max_length=max_length,
         stride=stride,
-        min_length=min(min_length, capacity),
+        min_length=min(min_length, max_length),
         strategy=strategy,
         overlong=overlong,
     )

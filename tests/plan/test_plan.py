@@ -27,7 +27,7 @@ def test_a_plan_is_flat_arrays_and_a_sequence_of_rows(plan):
     assert plan.num_fragments == sum(len(row) for row in plan) == 6
     assert plan[-1] == list(plan)[-1]
     assert plan.row_lengths.tolist() == [sum(f.stop - f.start for f in row) for row in plan]
-    assert plan.capacity == 8
+    assert plan.max_length == 8
     assert repr(plan) == "Plan(5 rows of 8, 6 fragments, 92.500% full, best_fit)"
     assert plan.lower_bound == 5
     with pytest.raises(IndexError):
@@ -89,7 +89,7 @@ ENDS = "row_offsets must run from 0 to the number of fragments; plan again"
             "fragment 4: start 5 is negative or not below its stop; plan again",
         ),
         (
-            {"options": PlanOptions(capacity=8, max_documents_per_row=1)},
+            {"options": PlanOptions(max_length=8, max_documents_per_row=1)},
             "row 4: a row has 2 fragments but may have 1; plan again",
         ),
         (

@@ -106,7 +106,7 @@ def test_the_metadata_of_a_file_is_what_another_program_would_write(tmp_path, pl
     assert about == {
         "version": 3,
         "options": {
-            "capacity": 8,
+            "max_length": 8,
             "strategy": "best_fit",
             "overlong": "split",
             "stride": 1,
@@ -121,7 +121,7 @@ def test_the_metadata_of_a_file_is_what_another_program_would_write(tmp_path, pl
         },
         "ledger": plan.ledger.to_dict(),
         "lengths_sha256": plan.fingerprint,
-        "sha256": "aaa5910d68cf033d249fbca31a8bd7b65a459aa54699d6c5386382f1819b5b65",
+        "sha256": "1e2abed4420a40accadf143c24a0f9f0217440b9d4658d00ac61e9defbe1abd3",
     }
     assert table.schema.metadata[b"quire.plan"] == json.dumps(about, sort_keys=True).encode()
     assert [table.schema.field(name).type for name in table.column_names] == [

@@ -57,7 +57,7 @@ def rewrite(path, change) -> None:
             "lacks lengths_sha256, options; save the plan again",
         ),
         (
-            lambda about: about["options"].update(capacity=4),
+            lambda about: about["options"].update(max_length=4),
             "holds no valid plan: row 0: fragments take up 8 tokens but a row holds 4; plan again",
         ),
         (

@@ -11,7 +11,7 @@ from quire.plan import keeps_order, strategy_names
 
 
 def test_a_registered_strategy_works_under_every_policy(registered):
-    def two_by_two(sizes, capacity, options):
+    def two_by_two(sizes, max_length, options):
         return [i // 2 * 7 for i in range(len(sizes))]
 
     registered("pairs", two_by_two)
@@ -22,7 +22,7 @@ def test_a_registered_strategy_works_under_every_policy(registered):
     assert filled.num_rows == 2
 
 
-MIND = "respect `capacity` and `options.max_documents_per_row`"
+MIND = "respect `max_length` and `options.max_documents_per_row`"
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,14 @@ MIND = "respect `capacity` and `options.max_documents_per_row`"
     ],
 )
 def test_a_registered_strategy_that_breaks_a_rule_is_named(registered, numbers, message):
-    registered("broken", lambda sizes, capacity, options: numbers)
+    registered("broken", lambda sizes, max_length, options: numbers)
     with pytest.raises(StrategyError) as refused:
         quire.make_plan([3, 3, 3], 8, "broken")
     assert str(refused.value) == f"strategy 'broken' {message}"
 
 
 def test_a_registered_strategy_that_returns_no_flat_list_is_named_with_the_reason(registered):
-    registered("broken", lambda sizes, capacity, options: [[0], [1, 2]])
+    registered("broken", lambda sizes, max_length, options: [[0], [1, 2]])
     with pytest.raises(StrategyError) as refused:
         quire.make_plan([3, 3, 3], 8, "broken")
     reason = refused.value.__cause__
@@ -64,7 +64,7 @@ def test_a_registered_strategy_that_returns_no_flat_list_is_named_with_the_reaso
 
 
 def test_a_registered_strategy_may_not_pass_the_cap(registered):
-    registered("heap", lambda sizes, capacity, options: [5, 9, 9, 9])
+    registered("heap", lambda sizes, max_length, options: [5, 9, 9, 9])
     with pytest.raises(StrategyError) as refused:
         quire.make_plan([2, 1, 1, 1], 8, "heap", max_documents_per_row=2)
     message = f"strategy 'heap' put 3 fragments into a row that holds 2; {MIND}"
@@ -73,7 +73,7 @@ def test_a_registered_strategy_may_not_pass_the_cap(registered):
 
 
 def test_of_the_rows_of_a_registered_strategy_the_worst_is_told(registered):
-    registered("broken", lambda sizes, capacity, options: [0, 0, 1, 1, 2])
+    registered("broken", lambda sizes, max_length, options: [0, 0, 1, 1, 2])
     with pytest.raises(StrategyError, match=r"^strategy 'broken' put 13 tokens into a row"):
         quire.make_plan([5, 4, 6, 7, 3], 8, "broken")
 
@@ -82,23 +82,23 @@ def test_a_registered_strategy_sees_spaces_the_row_and_the_options(registered):
     seen = []
     registered("curious", lambda *given: seen.append(given) or [0, 1])
     plan = quire.make_plan([3, 6], 19, "curious", prefix=1, align=4)
-    sizes, capacity, options = seen[0]
-    assert (sizes.tolist(), capacity, options) == ([4, 8], 16, plan.options)
+    sizes, max_length, options = seen[0]
+    assert (sizes.tolist(), max_length, options) == ([4, 8], 16, plan.options)
 
 
 def test_sizes_of_16_bits_are_summed_in_more(registered):
-    registered("heap", lambda sizes, capacity, options: [0, 0])
+    registered("heap", lambda sizes, max_length, options: [0, 0])
     with pytest.raises(StrategyError, match=r"put 80000 tokens into a row that holds 50000"):
         quire.make_plan([40_000, 40_000], 50_000, "heap")
 
 
 def test_row_numbers_may_be_very_large(registered):
-    registered("far", lambda sizes, capacity, options: [2**60 + 1, 2**60])
+    registered("far", lambda sizes, max_length, options: [2**60 + 1, 2**60])
     assert quire.make_plan([5, 5], 8, "far").documents.tolist() == [1, 0]
 
 
 def test_unsigned_row_numbers_are_row_numbers(registered):
-    registered("unsigned", lambda sizes, capacity, options: np.array([1, 0, 1], np.uint8))
+    registered("unsigned", lambda sizes, max_length, options: np.array([1, 0, 1], np.uint8))
     plan = quire.make_plan([3, 2, 4], 8, "unsigned")
     assert [[f.document for f in row] for row in plan] == [[1], [0, 2]]
 
@@ -113,8 +113,8 @@ def test_a_registered_strategy_is_not_asked_about_nothing(registered):
 
 
 def test_a_registered_strategy_may_be_replaced(registered):
-    registered("mine", lambda sizes, capacity, options: [0] * len(sizes))
-    registered("mine", lambda sizes, capacity, options: list(range(len(sizes))))
+    registered("mine", lambda sizes, max_length, options: [0] * len(sizes))
+    registered("mine", lambda sizes, max_length, options: list(range(len(sizes))))
     assert quire.make_plan([3, 3], 8, "mine").num_rows == 2
 
 
@@ -126,7 +126,7 @@ def test_the_table_says_which_strategies_keep_the_order(registered):
 
 
 def test_a_registered_strategy_may_sort_its_sizes_in_place(registered):
-    def sorting(sizes, capacity, options):
+    def sorting(sizes, max_length, options):
         sizes.sort()
         return list(range(len(sizes)))
 

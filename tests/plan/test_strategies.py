@@ -15,7 +15,7 @@ from quire.plan import PlanOptions
 
 BUILT_IN = ["best_fit", "first_fit", "greedy", "tight", "wrapped"]
 LENGTHS = [7, 3, 25, 4, 1, 0, 6, 2, 9, 5, 5, 3, 8, 2, 2, 6]
-BASE = {"capacity": 10}
+BASE = {"max_length": 10}
 
 
 def places(plan: quire.Plan) -> np.ndarray:
@@ -30,7 +30,7 @@ def overlap_is(plan: quire.Plan, stride: int) -> bool:
 
 # What to change, on top of what, and what must then be true of the plan. One entry a parameter.
 PROBES = {
-    "capacity": ({}, {"capacity": 12}, lambda p: p.row_lengths.max() <= 12),
+    "max_length": ({}, {"max_length": 12}, lambda p: p.row_lengths.max() <= 12),
     "overlong": ({}, {"overlong": "drop"}, lambda p: 2 not in p.documents),
     "stride": ({}, {"stride": 3}, lambda p: overlap_is(p, 3) and p.ledger.tokens.overlap > 0),
     "prefix": ({}, {"prefix": 2}, lambda p: (places(p) <= 10).all() and p.ledger.tokens.special),

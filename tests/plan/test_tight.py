@@ -32,16 +32,16 @@ def histogram(lengths) -> tuple[np.ndarray, np.ndarray]:
     return sizes[::-1], counts[::-1]
 
 
-def check(patterns: Patterns, sizes, counts, capacity: int, cap: int | None) -> None:
+def check(patterns: Patterns, sizes, counts, max_length: int, cap: int | None) -> None:
     """Every fragment once, no row too full, no row over the cap."""
     assert patterns.counts(len(sizes)).tolist() == list(counts)
     assert all(rows >= 1 for rows in patterns.rows)
     for pattern in patterns.contents:
-        assert sum(int(sizes[size]) * number for size, number in pattern) <= capacity
+        assert sum(int(sizes[size]) * number for size, number in pattern) <= max_length
         assert 1 <= sum(number for _, number in pattern) <= (cap or len(counts) * max(counts))
 
 
-def fewest_rows(lengths: list[int], capacity: int, cap: int) -> int:
+def fewest_rows(lengths: list[int], max_length: int, cap: int) -> int:
     """The optimum by trying everything; for a handful of documents."""
     lengths = sorted(lengths, reverse=True)
     best = len(lengths)
@@ -60,14 +60,14 @@ def fewest_rows(lengths: list[int], capacity: int, cap: int) -> int:
                 others = rows.copy()
                 others.remove(row)
                 place(document + 1, [*others, (space - size, held + 1)])
-        place(document + 1, [*rows, (capacity - size, 1)])
+        place(document + 1, [*rows, (max_length - size, 1)])
 
     place(0, [])
     return best
 
 
 @pytest.mark.parametrize(
-    ("lengths", "capacity", "cap", "best_fit_rows", "fewest"),
+    ("lengths", "max_length", "cap", "best_fit_rows", "fewest"),
     [
         ([3, 3, 2, 2, 2, 2], 7, None, 3, 2),
         ([4, 4, 3, 3, 2, 2], 9, None, 3, 2),
@@ -77,11 +77,11 @@ def fewest_rows(lengths: list[int], capacity: int, cap: int) -> int:
         ([7, 6, 3, 2, 1, 1], 10, 3, 3, 2),
     ],
 )
-def test_known_cases_where_best_fit_wastes_a_row(lengths, capacity, cap, best_fit_rows, fewest):
+def test_known_cases_where_best_fit_wastes_a_row(lengths, max_length, cap, best_fit_rows, fewest):
     options = {"max_documents_per_row": cap}
-    assert quire.make_plan(lengths, capacity, "best_fit", **options).num_rows == best_fit_rows
-    assert quire.make_plan(lengths, capacity, "tight", **options).num_rows == fewest
-    assert pattern_bound(*histogram(lengths), capacity, cap) <= fewest
+    assert quire.make_plan(lengths, max_length, "best_fit", **options).num_rows == best_fit_rows
+    assert quire.make_plan(lengths, max_length, "tight", **options).num_rows == fewest
+    assert pattern_bound(*histogram(lengths), max_length, cap) <= fewest
 
 
 def test_rows_hold_their_documents_largest_first_and_equal_ones_in_input_order():
@@ -105,30 +105,30 @@ def test_no_documents_need_no_rows():
 
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=60),
-    capacity=st.integers(60, 70),
+    max_length=st.integers(60, 70),
     cap=st.one_of(st.none(), st.integers(1, 6), st.just(70)),
 )
 @settings(max_examples=150, deadline=None)
-def test_every_fragment_stands_once_in_no_more_rows_than_the_textbook(lengths, capacity, cap):
+def test_every_fragment_stands_once_in_no_more_rows_than_the_textbook(lengths, max_length, cap):
     sizes, counts = histogram(lengths)
-    patterns = solve_patterns(sizes, counts, capacity, cap, budget=2_000_000)
-    check(patterns, sizes, counts, capacity, cap)
-    plan = quire.make_plan(lengths, capacity, "tight", max_documents_per_row=cap)
-    textbook = decreasing_fit(lengths, capacity, cap or len(lengths), best=True)
-    assert pattern_bound(sizes, counts, capacity, cap) <= plan.num_rows <= len(textbook)
+    patterns = solve_patterns(sizes, counts, max_length, cap, budget=2_000_000)
+    check(patterns, sizes, counts, max_length, cap)
+    plan = quire.make_plan(lengths, max_length, "tight", max_documents_per_row=cap)
+    textbook = decreasing_fit(lengths, max_length, cap or len(lengths), best=True)
+    assert pattern_bound(sizes, counts, max_length, cap) <= plan.num_rows <= len(textbook)
 
 
 @given(
     lengths=st.lists(st.integers(1, 25), min_size=1, max_size=9),
-    capacity=st.integers(25, 40),
+    max_length=st.integers(25, 40),
     cap=st.one_of(st.none(), st.integers(1, 4)),
 )
 @settings(max_examples=150, deadline=None)
-def test_the_bound_never_exceeds_the_optimum_nor_the_optimum_the_plan(lengths, capacity, cap):
+def test_the_bound_never_exceeds_the_optimum_nor_the_optimum_the_plan(lengths, max_length, cap):
     sizes, counts = histogram(lengths)
-    optimum = fewest_rows(lengths, capacity, cap or len(lengths))
-    rows = solve_patterns(sizes, counts, capacity, cap).num_rows
-    assert pattern_bound(sizes, counts, capacity, cap) <= optimum <= rows
+    optimum = fewest_rows(lengths, max_length, cap or len(lengths))
+    rows = solve_patterns(sizes, counts, max_length, cap).num_rows
+    assert pattern_bound(sizes, counts, max_length, cap) <= optimum <= rows
 
 
 @pytest.mark.parametrize("cap", [None, 3])
@@ -144,15 +144,15 @@ def test_many_sizes_in_classes_come_near_the_bound_where_best_fit_does_not(cap):
     assert bound <= patterns.num_rows < bound + 0.35 * (best_fit - bound)
 
 
-@pytest.mark.parametrize("capacity", few([131_072, 131_071, 1_000_003], one_in=3))
-def test_large_rows_are_measured_in_larger_units(capacity):
+@pytest.mark.parametrize("max_length", few([131_072, 131_071, 1_000_003], one_in=3))
+def test_large_rows_are_measured_in_larger_units(max_length):
     rng = np.random.default_rng(1)
-    lengths = rng.integers(capacity // 4, capacity // 2, 3000)
+    lengths = rng.integers(max_length // 4, max_length // 2, 3000)
     sizes, counts = histogram(lengths)
-    patterns = solve_patterns(sizes, counts, capacity, None, budget=10_000_000)
-    check(patterns, sizes, counts, capacity, None)
-    bound = pattern_bound(sizes, counts, capacity, None, budget=10_000_000)
-    textbook = fill(sizes.tolist(), counts.tolist(), capacity, len(lengths)).num_rows
+    patterns = solve_patterns(sizes, counts, max_length, None, budget=10_000_000)
+    check(patterns, sizes, counts, max_length, None)
+    bound = pattern_bound(sizes, counts, max_length, None, budget=10_000_000)
+    textbook = fill(sizes.tolist(), counts.tolist(), max_length, len(lengths)).num_rows
     assert bound <= patterns.num_rows < textbook
 
 
@@ -288,7 +288,7 @@ def test_the_knapsack_finds_the_best_row_that_holds_each_size(cap, space_price):
         assert knapsack.best == pytest.approx(max(worth.max(), 30 * space_price))
 
 
-def _best_worths(sizes, prices, capacity, cap, space_price) -> list[float]:
+def _best_worths(sizes, prices, max_length, cap, space_price) -> list[float]:
     """The best worth of a row that holds each size, by trying everything."""
 
     @cache
@@ -297,7 +297,7 @@ def _best_worths(sizes, prices, capacity, cap, space_price) -> list[float]:
         others = [prices[i] + best(space - sizes[i], more - 1) for i in fitting]
         return max([space * space_price, *others])
 
-    return [prices[i] + best(capacity - s, cap - 1) for i, s in enumerate(sizes)]
+    return [prices[i] + best(max_length - s, cap - 1) for i, s in enumerate(sizes)]
 
 
 def test_classes_cover_all_large_sizes_and_leave_the_others_as_sand():

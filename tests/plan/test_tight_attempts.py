@@ -20,9 +20,9 @@ THREE = Patterns(contents=(((0, 1), (1, 2)), ((0, 1),), ((1, 2),)), rows=(1, 1, 
 TWO = Patterns(contents=(((0, 1), (1, 2)),), rows=(2,))
 
 
-def fragments_of(first: int, last: int, capacity: int) -> Fragments:
+def fragments_of(first: int, last: int, max_length: int) -> Fragments:
     sizes = np.arange(first, last - 1, -1)
-    return Fragments.of(sizes, np.ones_like(sizes), capacity, None)
+    return Fragments.of(sizes, np.ones_like(sizes), max_length, None)
 
 
 def test_up_to_six_hundred_sizes_are_classes_of_their_own():
@@ -198,12 +198,12 @@ def test_of_two_plans_with_as_many_rows_best_fits_is_kept(monkeypatch, found, ro
         tight, "solve_patterns", lambda *given, **options: asked.append((given, options)) or found
     )
     sizes = np.array([2, 3, 2, 2, 3, 2], np.uint16)
-    options = PlanOptions(capacity=7, max_documents_per_row=3)
+    options = PlanOptions(max_length=7, max_documents_per_row=3)
     placed = tight.tight(sizes, 7, options, budget=77)
     parts = np.split(placed.fragments, placed.offsets[1:-1])
     assert [part.tolist() for part in parts] == rows
-    (((given_sizes, given_counts, capacity, cap), budget),) = asked
-    assert (given_sizes.tolist(), given_counts.tolist(), capacity, cap) == ([3, 2], [2, 4], 7, 3)
+    (((given_sizes, given_counts, max_length, cap), budget),) = asked
+    assert (given_sizes.tolist(), given_counts.tolist(), max_length, cap) == ([3, 2], [2, 4], 7, 3)
     assert budget == {"budget": 77}
     assert given_sizes.dtype == given_counts.dtype == np.int64
 
@@ -213,5 +213,5 @@ def test_a_row_need_not_be_larger_than_all_documents(monkeypatch):
     monkeypatch.setattr(
         tight, "solve_patterns", lambda *given, **options: capacities.append(given[2]) or TWO
     )
-    tight.tight(np.array([3, 2], np.uint16), 2**60, PlanOptions(capacity=2**60))
+    tight.tight(np.array([3, 2], np.uint16), 2**60, PlanOptions(max_length=2**60))
     assert capacities == [5]

@@ -24,8 +24,8 @@ def rows(plan: quire.Plan) -> list[list[tuple[int, int, int]]]:
     return [[tuple(fragment) for fragment in row] for row in plan]
 
 
-def wrapped(lengths: list[int], capacity: int, *positions: int) -> quire.Plan:
-    options = PlanOptions(capacity=capacity, strategy="wrapped")
+def wrapped(lengths: list[int], max_length: int, *positions: int) -> quire.Plan:
+    options = PlanOptions(max_length=max_length, strategy="wrapped")
     return plan_documents(lengths, options, trained_at(*positions))
 
 
@@ -51,7 +51,7 @@ def test_documents_and_pieces_that_teach_nothing_are_counted_together():
 
 
 def test_where_every_piece_teaches_all_stay():
-    options = PlanOptions(capacity=5, strategy="wrapped")
+    options = PlanOptions(max_length=5, strategy="wrapped")
     everything = plan_documents(
         [3, 3, 3], options, lambda fragments: np.ones(len(fragments), dtype=bool)
     )

@@ -74,7 +74,7 @@ def test_an_empty_dataset_has_a_page_too(tmp_path):
 def test_without_source_ids_the_mix_is_unknown_and_the_page_is_written(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n')
     quire.pack_corpus(
-        [tmp_path / "a.jsonl"], tmp_path / "out", "byte", max_length=8, keep_source=False
+        [tmp_path / "a.jsonl"], tmp_path / "out", "byte", max_length=8, keep_sources=False
     )
     figures = write_report(tmp_path / "out", tmp_path / "r.html")
     assert figures["sources"] is None

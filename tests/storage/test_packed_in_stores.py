@@ -237,7 +237,7 @@ def test_plans_of_a_store(tmp_path, bucket):
 def test_conversations_and_columns_are_known_without_a_shard(tmp_path, bucket, store):
     records = [{"input_ids": [1, 2, 3], "labels": [-100, 2, 3], "weight": [0.5, 1.0, 1.0]}] * 5
     corpus = jsonl(tmp_path / "corpus.jsonl", records)
-    options = {"pretokenized": True, "columns": ["labels", "weight"], "keep_source": False}
+    options = {"pretokenized": True, "columns": ["labels", "weight"], "keep_sources": False}
     pack(corpus, f"s3://{bucket}/out", tokenizer=None, **options)
     dataset = PackedDataset(f"s3://{bucket}/out")
     assert dataset.columns == ["input_ids", "labels", "weight", "document_starts"]

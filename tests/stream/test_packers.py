@@ -149,14 +149,14 @@ def test_the_last_token_of_a_long_document_never_stands_alone(kind, lengths, siz
 )
 def test_a_small_buffer_gets_the_windows_that_the_planner_would_give(lengths, size, cap, tail):
     options = PlanOptions(
-        capacity=size, strategy="first_fit", max_documents_per_row=cap, min_tail=tail
+        max_length=size, strategy="first_fit", max_documents_per_row=cap, min_tail=tail
     )
     assert first_fit_rows(lengths, options) == planned_rows(lengths, options)
 
 
 def test_a_large_buffer_is_left_to_the_planner(monkeypatch):
     lengths = [1 + number % 13 for number in range(200)]
-    options = PlanOptions(capacity=8, strategy="first_fit", min_tail=2)
+    options = PlanOptions(max_length=8, strategy="first_fit", min_tail=2)
     scanned = first_fit_rows(lengths, options)
     monkeypatch.setattr("quire.stream.packers.first_fit._FEW", 100)
     monkeypatch.setattr("quire.stream.packers.first_fit.scanned_rows", None)

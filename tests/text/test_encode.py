@@ -79,13 +79,13 @@ def test_empty_documents_are_left_out_and_counted_wherever_they_stand():
 
 def test_max_len_counts_bos_and_not_eos():
     texts = ["10", "10 11", "10 11 12"]
-    documents = encode(texts, max_len=3)
+    documents = encode(texts, drop_longer_than=3)
     assert contents(documents) == [[10, 2], [10, 11, 2]]
     assert documents.ledger.documents.dropped == {"too_long": 1}
     assert documents.ledger.tokens.dropped == {"too_long": 4}
-    assert len(encode(texts, max_len=3, add_bos=False)) == 3
-    assert len(encode(texts, max_len=3, add_bos=False, add_eos=False)) == 3
-    assert len(encode(texts, LiteralTokenizer(bos_token_id=None), max_len=3)) == 3
+    assert len(encode(texts, drop_longer_than=3, add_bos=False)) == 3
+    assert len(encode(texts, drop_longer_than=3, add_bos=False, add_eos=False)) == 3
+    assert len(encode(texts, LiteralTokenizer(bos_token_id=None), drop_longer_than=3)) == 3
 
 
 def test_a_text_is_cut_before_the_first_match():
@@ -103,8 +103,8 @@ def test_no_text_is_no_document():
     [
         ({"truncate_at": "("}, r"truncate_at is '\(', which is no regular expression"),
         ({"truncate_at": 5}, "truncate_at is 5 but must be a string"),
-        ({"max_len": 0}, "max_len is 0 but must be an integer >= 1"),
-        ({"max_len": 2.5}, "max_len is 2.5"),
+        ({"drop_longer_than": 0}, "drop_longer_than is 0 but must be an integer >= 1"),
+        ({"drop_longer_than": 2.5}, "drop_longer_than is 2.5"),
         ({"add_bos": "no"}, "add_bos is 'no' but must be True or False"),
         ({"add_eos": None}, "add_eos is None but must be True or False"),
     ],

@@ -31,16 +31,16 @@ def documents_of(lists: list[list[int]], *, prefix: bool, slack: int = 0) -> Doc
     )
 
 
-def packed(documents: Documents, keep_source: bool = False, **options) -> pa.Table:
+def packed(documents: Documents, keep_sources: bool = False, **options) -> pa.Table:
     plan = plan_documents(documents.lengths, PlanOptions(prefix=documents.prefix, **options))
-    return gather(documents, plan, keep_source=keep_source)
+    return gather(documents, plan, keep_sources=keep_sources)
 
 
 LISTS = [[10, 11, 12], [20, 21, 22, 23], [30, 31, 32, 33, 34], [40, 41, 42, 43, 44, 45]]
 
 
 def test_rows_hold_fragments_and_say_where_they_start():
-    table = packed(documents_of(LISTS, prefix=False), capacity=8, strategy="wrapped")
+    table = packed(documents_of(LISTS, prefix=False), max_length=8, strategy="wrapped")
     assert table["input_ids"].to_pylist() == [
         [10, 11, 12, 20, 21, 22, 23, 30],
         [31, 32, 33, 34, 40, 41, 42, 43],
@@ -51,25 +51,29 @@ def test_rows_hold_fragments_and_say_where_they_start():
 
 
 def test_every_fragment_stands_behind_the_prefix():
-    table = packed(documents_of(LISTS[:2], prefix=True), capacity=4, strategy="wrapped")
+    table = packed(documents_of(LISTS[:2], prefix=True), max_length=4, strategy="wrapped")
     assert table["input_ids"].to_pylist() == [[1, 10, 11, 12], [1, 20, 21, 22], [1, 23]]
-    table = packed(documents_of(LISTS[:2], prefix=True), capacity=9, strategy="greedy")
+    table = packed(documents_of(LISTS[:2], prefix=True), max_length=9, strategy="greedy")
     assert table["input_ids"].to_pylist() == [[1, 10, 11, 12, 1, 20, 21, 22, 23]]
     assert table["document_starts"].to_pylist() == [[0, 4]]
 
 
 def test_the_source_of_every_fragment_is_kept_if_asked():
     documents = documents_of(LISTS, prefix=False)
-    table = packed(documents, keep_source=True, capacity=8, strategy="wrapped")
+    table = packed(documents, keep_sources=True, max_length=8, strategy="wrapped")
     assert table["document_ids"].to_pylist() == [[0, 10, 20], [20, 30], [30]]
     assert table["document_offsets"].to_pylist() == [[0, 0, 0], [1, 0], [4]]
-    assert packed(documents, capacity=8).column_names == ["input_ids", "labels", "document_starts"]
+    assert packed(documents, max_length=8).column_names == [
+        "input_ids",
+        "labels",
+        "document_starts",
+    ]
 
 
 def test_no_row_is_an_empty_table_of_the_same_types():
-    empty = packed(documents_of([], prefix=False), capacity=8)
+    empty = packed(documents_of([], prefix=False), max_length=8)
     assert empty.num_rows == 0
-    assert empty.schema == packed(documents_of(LISTS, prefix=False), capacity=8).schema
+    assert empty.schema == packed(documents_of(LISTS, prefix=False), max_length=8).schema
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 1 << 22])
@@ -77,14 +81,14 @@ def test_no_row_is_an_empty_table_of_the_same_types():
     lists=st.lists(st.lists(st.integers(2, 9), min_size=1, max_size=9), max_size=12),
     prefix=st.booleans(),
     slack=st.integers(0, 3),
-    capacity=st.integers(2, 12),
+    max_length=st.integers(2, 12),
     strategy=st.sampled_from(["wrapped", "greedy", "best_fit"]),
 )
 def test_rows_are_what_the_plan_says_whatever_the_chunks(
-    chunk, lists, prefix, slack, capacity, strategy
+    chunk, lists, prefix, slack, max_length, strategy
 ):
     documents = documents_of(lists, prefix=prefix, slack=slack)
-    options = PlanOptions(capacity=capacity, strategy=strategy, prefix=int(prefix))
+    options = PlanOptions(max_length=max_length, strategy=strategy, prefix=int(prefix))
     plan = plan_documents(documents.lengths, options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules[gather.__module__], "_CHUNK", chunk)

@@ -69,8 +69,8 @@ def tokens(*lengths, labels=None):
     [
         ("unsupervised", {}),
         ("too_long", {"overlong": "drop"}),
-        ("row_too_short", {"min_len": 2}),
-        ("row_too_short", {"min_len": 8}),
+        ("row_too_short", {"min_length": 2}),
+        ("row_too_short", {"min_length": 8}),
     ],
 )
 def test_a_row_that_is_taken_out_is_missed_whatever_reason_is_counted(tmp_path, reason, options):
@@ -225,7 +225,7 @@ def test_conversations_are_rendered_again(tmp_path, assistant_only, kind):
         jsonl(path, talks)
     else:
         pq.write_table(pa.Table.from_pylist(talks), path)
-    options = {"messages_key": "messages", "assistant_only": assistant_only}
+    options = {"messages_column": "messages", "assistant_only": assistant_only}
     pack(path, out, QWEN3, max_length=128, **options)
     assert problems(out, path, QWEN3) == []
 
@@ -249,7 +249,7 @@ def test_nulls_inside_tools_and_calls_are_those_of_the_packer(tmp_path, kind):
         jsonl(path, records)
     else:
         pq.write_table(pa.Table.from_pylist(records), path)
-    pack(path, tmp_path / "out", QWEN3, max_length=512, messages_key="messages")
+    pack(path, tmp_path / "out", QWEN3, max_length=512, messages_column="messages")
     assert problems(tmp_path / "out", path, QWEN3) == []
 
 
@@ -285,7 +285,7 @@ def with_template(folder, template):
 def test_a_conversation_is_rendered_with_the_date_of_its_run(tmp_path, dated):
     folder = with_template(tmp_path / "tokenizer", dated)
     path, out = jsonl(tmp_path / "a.jsonl", [{"messages": TALK[:2]}]), tmp_path / "out"
-    pack(path, out, folder, max_length=128, messages_key="messages", chat_date="2024-07-26")
+    pack(path, out, folder, max_length=128, messages_column="messages", chat_date="2024-07-26")
     assert problems(out, path, folder) == []
     forge(out, lambda manifest: manifest["options"].update(chat_date="2024-07-27"))
     assert "differ from the input" in problems(out, path, folder)[0]
@@ -301,7 +301,7 @@ def test_what_a_template_marks_as_trained_need_not_be_all_that_the_assistant_say
     path, out = tmp_path / "a.jsonl", tmp_path / "out"
     said = [f"answer number {n} of the assistant" for n in range(2)]
     jsonl(path, [{"messages": [{"role": "assistant", "content": text} for text in said]}])
-    pack(path, out, folder, max_length=128, messages_key="messages")
+    pack(path, out, folder, max_length=128, messages_column="messages")
     assert problems(out, path, folder) == []
 
 
@@ -328,7 +328,7 @@ def test_a_conversation_is_rendered_with_the_recorded_template(tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(QWEN3)
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     path, out = jsonl(tmp_path / "a.jsonl", [{"messages": TALK[:2]}]), tmp_path / "out"
-    pack(path, out, tokenizer, max_length=128, messages_key="messages", assistant_only=False)
+    pack(path, out, tokenizer, max_length=128, messages_column="messages", assistant_only=False)
     assert problems(out, path, QWEN3) == [], "the folder has another template"
     forge(out, lambda manifest: manifest.pop("chat_template"))
     assert "differ from the input" in problems(out, path, QWEN3)[0]
@@ -350,12 +350,12 @@ def test_an_input_of_the_same_size_with_other_content_is_refused(tmp_path):
 
 
 POLICIES = ["split", "truncate", "truncate_left", "drop", "fill"]
-SHAPES = st.just({"strategy": "wrapped", "min_len": 6}) | st.fixed_dictionaries(
+SHAPES = st.just({"strategy": "wrapped", "min_length": 6}) | st.fixed_dictionaries(
     {},
     optional={
         "strategy": st.sampled_from(["best_fit", "first_fit", "greedy"]),
         "overlong": st.sampled_from(POLICIES),
-        "min_len": st.integers(1, 12),
+        "min_length": st.integers(1, 12),
         "max_documents_per_row": st.integers(1, 3),
         "partition_size": st.sampled_from([60, 1 << 20]),
         "index_only": st.booleans(),
@@ -393,7 +393,7 @@ def test_no_way_of_packing_tokens_raises_an_alarm(tmp_path_factory, records, sha
         {}, optional={"add_bos": st.booleans(), "add_eos": st.booleans()}
     ),
     limits=st.fixed_dictionaries(
-        {}, optional={"max_len": st.integers(1, 30), "truncate_at": st.just("b ")}
+        {}, optional={"drop_longer_than": st.integers(1, 30), "truncate_at": st.just("b ")}
     ),
 )
 def test_no_way_of_packing_texts_raises_an_alarm(tmp_path_factory, values, shape, specials, limits):
@@ -415,7 +415,7 @@ def talk(tmp_path):
 def test_labels_are_seen_to_be_wrong_where_packer_and_check_find_the_same_wrong_turns(
     tmp_path, talk, monkeypatch
 ):
-    options = {"max_length": 64, "messages_key": "messages"}
+    options = {"max_length": 64, "messages_column": "messages"}
     pack(talk, tmp_path / "right", QWEN3, **options)
     assert problems(tmp_path / "right", talk, QWEN3) == []
 
@@ -436,7 +436,7 @@ def test_labels_are_seen_to_be_wrong_where_packer_and_check_find_the_same_wrong_
 def test_two_fragments_of_a_document_may_each_be_in_a_row_that_is_too_short(tmp_path, index_only):
     """In rows of 8 with BOS and EOS, 15 tokens are cut at 7 and at 13: EOS is not alone."""
     path = jsonl(tmp_path / "a.jsonl", ["a" * 14])
-    options = {"max_length": 8, "min_len": 8, "add_bos": True, "max_documents_per_row": 1}
+    options = {"max_length": 8, "min_length": 8, "add_bos": True, "max_documents_per_row": 1}
     pack(path, tmp_path / "out", index_only=index_only, **options)
     assert problems(tmp_path / "out", path, "byte") == []
 
@@ -453,7 +453,7 @@ def test_two_fragments_of_a_document_may_each_be_in_a_row_that_is_too_short(tmp_
 def test_a_document_of_one_fragment_has_one_reason(tmp_path, records, old, new):
     path = jsonl(tmp_path / "a.jsonl", [{"input_ids": i, "labels": n} for i, n in records])
     out = tmp_path / "out"
-    pack(path, out, None, pretokenized=True, max_length=16, min_len=3)
+    pack(path, out, None, pretokenized=True, max_length=16, min_length=3)
     assert problems(out, path) == []
 
     def rename(manifest):

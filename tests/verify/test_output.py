@@ -82,12 +82,12 @@ def test_an_undisturbed_output_is_whole(packed):
     "options",
     [
         {"add_bos": False},
-        {"keep_source": False},
+        {"keep_sources": False},
         {"strategy": "wrapped"},
         {"overlong": "truncate"},
         {"overlong": "fill", "stride": 3},
-        {"min_len": 10},
-        {"max_len": 20},
+        {"min_length": 10},
+        {"drop_longer_than": 20},
         {"add_eos": False, "stride": 5},
     ],
 )
@@ -96,7 +96,7 @@ def test_every_way_of_packing_recounts(tmp_path, options):
     pack(path, tmp_path / "out", partition_size=500, **options)
     report = verify_output(tmp_path / "out")
     assert report.problems == []
-    if options.get("keep_source", True):
+    if options.get("keep_sources", True):
         assert verify_inputs(report, [path], "byte").problems == []
 
 
@@ -182,7 +182,7 @@ def test_documents_and_tokens_that_never_were_are_seen_from_the_inputs(packed, t
     changes = {("documents", "empty"): 1, ("documents", "input"): 1}
     changes |= {("tokens", "too_long"): 5, ("tokens", "input"): 5}
     forge(packed, lambda m: _move(m, changes))
-    forge(packed, lambda m: m["options"].update(max_len=1000))
+    forge(packed, lambda m: m["options"].update(drop_longer_than=1000))
     report = verify_output(packed)
     assert report.ok, "the output alone cannot know"
     problems = " ".join(verify_inputs(report, [tmp_path / "a.jsonl"], "byte").problems)
@@ -214,7 +214,7 @@ def test_what_no_finished_run_of_these_options_counts_is_seen(packed, changes, p
 
 @pytest.mark.parametrize(
     ("option", "value", "problem"),
-    [("min_len", 12, "tokens, fewer than 12"), ("max_documents_per_row", 1, "more than 1")],
+    [("min_length", 12, "tokens, fewer than 12"), ("max_documents_per_row", 1, "more than 1")],
 )
 def test_rows_that_the_options_do_not_let_stand_are_seen(packed, option, value, problem):
     forge(packed, lambda m: m["options"].update({option: value}))
@@ -392,7 +392,7 @@ def test_a_bad_text_beside_good_ones_of_a_table_is_passed_over(tmp_path):
 
 def test_empty_documents_counted_under_another_name_are_seen_from_the_inputs(tmp_path):
     path, out = jsonl(tmp_path / "a.jsonl", ["", "abc"]), tmp_path / "out"
-    pack(path, out, max_len=1000)
+    pack(path, out, drop_longer_than=1000)
     forge(out, lambda m: _move(m, {("documents", "empty"): -1, ("documents", "too_long"): 1}))
     report = verify_output(out)
     assert report.ok, "the output alone cannot know"

@@ -25,7 +25,7 @@ def indexed(tmp_path: Path) -> Path:
     path = jsonl(tmp_path / "a.jsonl", records)
     options = {"stride": 2, "index_only": True, "max_documents_per_row": 3}
     pack(path, tmp_path / "out", partition_size=700, max_bad_records=1, **options)
-    replan(tmp_path / "out", max_length=32, overlong="truncate", stride=0, min_len=20)
+    replan(tmp_path / "out", max_length=32, overlong="truncate", stride=0, min_length=20)
     return tmp_path / "out"
 
 
@@ -133,7 +133,7 @@ def test_a_plan_whose_own_terms_are_others_is_seen(indexed, name, value):
 
 
 def test_a_row_shorter_than_was_allowed_is_seen(indexed):
-    forge(indexed, lambda m: m["plans"][1]["options"].update(min_len=31))
+    forge(indexed, lambda m: m["plans"][1]["options"].update(min_length=31))
     assert "tokens, fewer than 31" in problems(indexed)
 
 

@@ -70,7 +70,7 @@ def through_bytes(state):
     return json.loads(json.dumps(state).encode().decode())
 
 
-def best_fit_decreasing(lengths, capacity):
+def best_fit_decreasing(lengths, max_length):
     """Groups of places; the textbook's words and nothing else."""
     groups, free = [], []
     for place in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
@@ -80,28 +80,28 @@ def best_fit_decreasing(lengths, capacity):
         else:
             row = len(free)
             groups.append([])
-            free.append(capacity)
+            free.append(max_length)
         groups[row].append(place)
         free[row] -= lengths[place]
     return groups
 
 
-def naive_packs(lengths, capacity, buffer, ratio, drop_last):
+def naive_packs(lengths, max_length, buffer, ratio, drop_last):
     """The contract in plain loops: packs as lists of numbers, and what the epoch's end dropped."""
     waiting, packs, todo = [], [], list(enumerate(lengths))
 
     def grouped():
-        alone = [[item] for item in waiting if item[1] >= capacity]
-        rest = [item for item in waiting if item[1] < capacity]
+        alone = [[item] for item in waiting if item[1] >= max_length]
+        rest = [item for item in waiting if item[1] < max_length]
         old = [item for item in rest if item[2]]
-        groups = best_fit_decreasing([item[1] for item in old], capacity)
+        groups = best_fit_decreasing([item[1] for item in old], max_length)
         units = [[old[place] for place in group] for group in groups]
         units += [[item] for item in rest if not item[2]]
-        groups = best_fit_decreasing([sum(i[1] for i in unit) for unit in units], capacity)
+        groups = best_fit_decreasing([sum(i[1] for i in unit) for unit in units], max_length)
         return [[item for place in group for item in units[place]] for group in groups], alone
 
     def fill(group):
-        return sum(item[1] for item in group) / capacity
+        return sum(item[1] for item in group) / max_length
 
     def leave(groups):
         packs.extend(sorted(sorted(item[0] for item in group) for group in groups))

@@ -114,9 +114,9 @@ def test_a_change_of_the_groups_must_change_the_version():
 
 
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(50, 120))
-def test_groups_are_the_textbooks(lengths, capacity):
-    groups, _ = calculate_matched_group(list(enumerate(lengths)), capacity)
-    assert [[n for n, _ in group] for group in groups] == best_fit_decreasing(lengths, capacity)
+def test_groups_are_the_textbooks(lengths, max_length):
+    groups, _ = calculate_matched_group(list(enumerate(lengths)), max_length)
+    assert [[n for n, _ in group] for group in groups] == best_fit_decreasing(lengths, max_length)
 
 
 @settings(max_examples=60)

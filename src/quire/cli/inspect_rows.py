@@ -122,5 +122,5 @@ def _histogram(rows: Rows, console: Console, most: int | None) -> None:
             lengths.append(len(row.input_ids))
             fragments += row.lengths.tolist()
             advance(1)
-    for line in histogram_lines(fragments, lengths, rows.capacity):
+    for line in histogram_lines(fragments, lengths, rows.max_length):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

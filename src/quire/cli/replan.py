@@ -22,7 +22,7 @@ def replan(
     stride: Annotated[
         int | None, typer.Option(help="Tokens repeated where a document is cut.")
     ] = None,
-    min_len: Annotated[int | None, typer.Option(help="Drop rows with fewer tokens.")] = None,
+    min_length: Annotated[int | None, typer.Option(help="Drop rows with fewer tokens.")] = None,
     max_documents_per_row: Annotated[
         int | None, typer.Option(help="The most fragments in a row.")
     ] = None,
@@ -50,7 +50,7 @@ def replan(
         "strategy": strategy,
         "overlong": overlong,
         "stride": stride,
-        "min_len": min_len,
+        "min_length": min_length,
         "max_documents_per_row": max_documents_per_row,
         "seed": seed,
         "shuffle": shuffle,

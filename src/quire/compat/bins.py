@@ -93,7 +93,7 @@ def split_document_optimally(
     """
     tokens = _without_bos(document, bos_token_id)
     options = PlanOptions(
-        capacity=max_length,
+        max_length=max_length,
         strategy="greedy",
         stride=stride,
         prefix=int(bos_token_id is not None),
@@ -123,7 +123,7 @@ def pack_sequences_optimized(
     """
     tokens = [_without_bos(document, bos_token_id) for document in documents]
     options = PlanOptions(
-        capacity=max_length,
+        max_length=max_length,
         strategy=strategy,
         overlong="split" if overflow else "truncate",
         stride=stride,

@@ -11,7 +11,7 @@ from quire.documents import Documents
 from quire.errors import InvalidDocument, InvalidOption, unknown_name
 from quire.gather import gather
 from quire.ledger import Ledger
-from quire.options import Count, Positive, Seed, validate
+from quire.options import Count, Positive, Seed, require_integer, validate
 from quire.plan import Plan, PlanOptions, plan_documents, strategy_names
 from quire.text import EncodeOptions, TokenizerLike, as_tokenizer, encode_texts
 from quire.text.option_words import words_of_packing
@@ -70,7 +70,7 @@ class BlockOptions:
         elif strategy == "greedy":
             strategy = "wrapped"
         return PlanOptions(
-            capacity=self.max_length,
+            max_length=self.max_length,
             strategy=strategy,
             overlong="split" if self.overflow else "truncate",
             stride=self.stride,
@@ -153,6 +153,8 @@ def block_tokenize_fn(
             f"features is {type(features).__name__} but a mapping from names to lists of texts is "
             "needed; use map(batched=True)"
         )
+    if max_len is not None:
+        require_integer("max_len", max_len, 1)
     if feature not in features:
         raise unknown_name("feature", feature, features)
     options = BlockOptions(
@@ -165,7 +167,7 @@ def block_tokenize_fn(
         stride=stride,
         min_len=min_len,
         encode=EncodeOptions(
-            add_bos=add_bos, add_eos=add_eos, max_len=max_len, truncate_at=truncate_at
+            add_bos=add_bos, add_eos=add_eos, drop_longer_than=max_len, truncate_at=truncate_at
         ),
     )
     rows = pack_texts(features[feature], tokenizer, options)

@@ -44,7 +44,7 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
     ]
     for name in (TOKENS, *names):
         if name not in known:
-            shown = options.tokens_key if name == TOKENS else name
+            shown = options.tokens_column if name == TOKENS else name
             raise _not_a_list(first, shown, schemas.get(first), name, known)
     columns = {name: known[name] for name in dict.fromkeys((TOKENS, *names))}
     for file, schema in schemas.items():
@@ -56,16 +56,16 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
 
 def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
     """Whether records that were not said to hold tokens do, and hold no text or conversation."""
-    if options.pretokenized or options.messages_key is not None:
+    if options.pretokenized or options.messages_column is not None:
         return False
     if any(file.format.is_plain_text for file in files):
         return False
-    asked = replace(options, pretokenized=True, truncate_at=None, max_len=None)
+    asked = replace(options, pretokenized=True, truncate_at=None, drop_longer_than=None)
     schemas = _schemas(files, asked)
-    if any(options.text_key in schema.names for schema in schemas.values()):
+    if any(options.text_column in schema.names for schema in schemas.values()):
         return False
     lines = (record for file in files if file not in schemas for record in _sample(file, asked))
-    if any(options.text_key in record for record in lines):
+    if any(options.text_column in record for record in lines):
         return False
     file, known = _shown(files, schemas, asked)
     return TOKENS in known and (file in schemas or bool(_of_lines(file, asked)))
@@ -83,7 +83,7 @@ def _schemas(files: Sequence[InputFile], options: CorpusOptions) -> dict[InputFi
 
 
 def _renamed(schema: pa.Schema, options: CorpusOptions) -> pa.Schema:
-    key = options.tokens_key
+    key = options.tokens_column
     if not options.pretokenized or key == TOKENS:
         return schema
     kept = [field for field in schema if field.name != TOKENS]
@@ -119,17 +119,17 @@ def _require_distinct(file: InputFile, schema: pa.Schema) -> None:
 
 
 def _require_field(file: InputFile, schema: pa.Schema, options: CorpusOptions) -> None:
-    name = options.messages_key or options.text_key
-    needed = [name] if options.tools_key in (None, TOOLS) else [name, options.tools_key]
+    name = options.messages_column or options.text_column
+    needed = [name] if options.tools_column in (None, TOOLS) else [name, options.tools_column]
     for one in needed:
-        if one not in schema.names and options.tokens_key in schema.names:
+        if one not in schema.names and options.tokens_column in schema.names:
             raise InvalidOption(
-                f"{file.path} has no column {one!r}, but {options.tokens_key!r}: to pack its "
+                f"{file.path} has no column {one!r}, but {options.tokens_column!r}: to pack its "
                 "tokens, say pretokenized"
             )
         if one not in schema.names:
             raise unknown_name(f"column of {file.path}", one, schema.names)
-    if options.messages_key is None:
+    if options.messages_column is None:
         require_text(file.path, schema, name)
 
 

@@ -47,11 +47,11 @@ def packed_rows(
         shape = documents.terms(options.plan_options(seed))
         require_none_overlong(documents, options, files)
         plan = plan_documents(documents.lengths, shape, supervised_by_labels(documents))
-    rows = gather(documents, plan, keep_source=options.keep_source)
+    rows = gather(documents, plan, keep_sources=options.keep_sources)
     ledger = documents.ledger + plan.ledger
     del documents  # its tokens are in the rows now
     return Contents(
-        records=rows.cast(shard_schema(columns, options.keep_source)),
+        records=rows.cast(shard_schema(columns, options.keep_sources)),
         tokens=int(plan.row_lengths.sum(dtype=np.int64)),
         ledger=ledger,
         record_length=options.max_length,
@@ -119,6 +119,6 @@ def document_schema(columns: Mapping[str, str]) -> pa.Schema:
             raise InvalidOption(
                 f"an index-only output has a column {name!r} of its own; rename that of the input"
             )
-    rows = shard_schema(columns, keep_source=False)
+    rows = shard_schema(columns, keep_sources=False)
     lists = [field for field in rows if field.name != "document_starts"]
     return pa.schema([(DOCUMENT_ID, pa.int64()), (LENGTH, pa.int64()), *lists])

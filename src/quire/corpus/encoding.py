@@ -45,7 +45,7 @@ def make_encoder(
     if options.pretokenized:
         known = None if tokenizer is None else as_tokenizer(tokenizer).vocab_size
         return _Tokens(columns, known)
-    if options.messages_key is not None:
+    if options.messages_column is not None:
         return _Conversations(cast(ChatTokenizer, tokenizer), options)
     return _Texts(as_tokenizer(tokenizer), options)
 

@@ -38,10 +38,10 @@ def find_inputs(named: Iterable[Named], out: AnyPath | None = None) -> tuple[Inp
 def fields_to_read(options: CorpusOptions, columns: Mapping[str, str]) -> Fields:
     """What is read of each record; ``columns`` are the per-token columns, where tokens are read."""
     return Fields(
-        text_column=options.text_key,
-        messages_column=options.messages_key,
-        tools_column=options.tools_key,
-        tokens_column=options.tokens_key,
+        text_column=options.text_column,
+        messages_column=options.messages_column,
+        tools_column=options.tools_column,
+        tokens_column=options.tokens_column,
         token_columns=columns,
         allow_other_columns=bool(options.columns),
         max_record_bytes=options.max_record_bytes,

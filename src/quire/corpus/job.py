@@ -84,7 +84,7 @@ class PartitionJob:
     @property
     def shard_columns(self) -> dict[str, str]:
         """What stands beside the tokens of every row, by name and type."""
-        return {"labels": "int32"} if self.options.messages_key else self.columns
+        return {"labels": "int32"} if self.options.messages_column else self.columns
 
     def _batches(self, partition: Partition) -> Iterator[Batch]:
         for span in partition.spans:

@@ -33,8 +33,8 @@ from quire.text import TokenizerLike
 from quire.text.fingerprint import tokenizer_fingerprint
 
 _NOT_DECISIVE = (
-    *("max_length", "strategy", "overlong", "stride", "min_len", "min_fragment"),
-    *("max_documents_per_row", "shuffle", "seed", "keep_source", "partition_size"),
+    *("max_length", "strategy", "overlong", "stride", "min_length", "min_fragment"),
+    *("max_documents_per_row", "shuffle", "seed", "keep_sources", "partition_size"),
 )
 """Options that change rows, and no document."""
 

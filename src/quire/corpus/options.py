@@ -17,7 +17,7 @@ from quire.text.option_words import words_of_packing
 
 MEBIBYTE = 1 << 20
 ROW_OPTIONS = (
-    *("max_length", "strategy", "overlong", "stride", "min_len", "min_fragment"),
+    *("max_length", "strategy", "overlong", "stride", "min_length", "min_fragment"),
     *("max_documents_per_row", "shuffle", "seed"),
 )
 """The options that shape rows; the others decide what the documents are."""
@@ -31,11 +31,11 @@ class CorpusOptions:
     """Places in a row."""
     strategy: str = "best_fit"
     overlong: Overlong = "split"
-    text_key: str = "text"
+    text_column: str = "text"
     """The field that holds the text."""
-    messages_key: str | None = None
+    messages_column: str | None = None
     """The field that holds a conversation for the tokenizer's chat template."""
-    tools_key: str | None = TOOLS
+    tools_column: str | None = TOOLS
     """The field that holds the tools of a conversation; None leaves them out."""
     assistant_only: bool = True
     """Train only what the assistant says."""
@@ -44,14 +44,14 @@ class CorpusOptions:
     when packing begins, recorded in the manifest and kept by ``resume``."""
     pretokenized: bool = False
     """Records hold tokens, used as they are; recognised if no tokenizer is given."""
-    tokens_key: str = TOKENS
+    tokens_column: str = TOKENS
     """The field that holds the tokens."""
     columns: tuple[str, ...] | None = None
     """Per-token columns that go along with ``input_ids``; None takes those of the first record."""
     stride: Count = 0
-    min_len: Positive = 1
+    min_length: Positive = 1
     """Rows with fewer tokens are dropped and counted."""
-    max_len: Positive | None = None
+    drop_longer_than: Positive | None = None
     """Documents with more tokens are dropped and counted."""
     min_fragment: Positive = 1
     max_documents_per_row: Positive | None = None
@@ -61,8 +61,8 @@ class CorpusOptions:
     truncate_at: str | None = None
     shuffle: bool | None = None
     """Shuffle the rows of each shard; None: unless the strategy keeps their order."""
-    seed: Seed = 42
-    keep_source: bool = True
+    seed: Seed = 0
+    keep_sources: bool = True
     """Write ``document_ids`` and ``document_offsets``: where each fragment comes from."""
     index_only: bool = False
     """Write documents and a plan of all their rows, to be planned again without tokenising."""
@@ -79,9 +79,9 @@ class CorpusOptions:
             self.plan_options(0)
         self._require_names()
         self._require_one_kind()
-        if self.index_only and not self.keep_source:
+        if self.index_only and not self.keep_sources:
             raise InvalidOption(
-                "an index-only output always says where fragments come from; leave keep_source on"
+                "an index-only output always says where fragments come from; leave keep_sources on"
             )
 
     def _require_names(self) -> None:
@@ -89,35 +89,35 @@ class CorpusOptions:
         object.__setattr__(self, "chat_date", date and date.isoformat())
 
     def _require_one_kind(self) -> None:
-        if self.pretokenized and self.messages_key is not None:
+        if self.pretokenized and self.messages_column is not None:
             raise InvalidOption("a record holds input_ids or messages: give one of the two")
         if self.columns is not None and not self.pretokenized:
             raise InvalidOption("columns go along with tokens that are given: say pretokenized")
-        if self.messages_key is None and self.tools_key not in (TOOLS, None):
-            raise InvalidOption("tools_key goes along with messages: name messages_key too")
-        if self.messages_key is None and self.chat_date is not None:
-            raise InvalidOption("chat_date goes along with messages: name messages_key too")
-        taken = self.pretokenized or self.messages_key is not None
-        if taken and (self.truncate_at is not None or self.max_len is not None):
-            raise InvalidOption("truncate_at and max_len are for text; leave them out")
+        if self.messages_column is None and self.tools_column not in (TOOLS, None):
+            raise InvalidOption("tools_column goes along with messages: name messages_column too")
+        if self.messages_column is None and self.chat_date is not None:
+            raise InvalidOption("chat_date goes along with messages: name messages_column too")
+        taken = self.pretokenized or self.messages_column is not None
+        if taken and (self.truncate_at is not None or self.drop_longer_than is not None):
+            raise InvalidOption("truncate_at and drop_longer_than are for text; leave them out")
 
     def encode_options(self) -> EncodeOptions:
         """The part that the encoder takes."""
         return EncodeOptions(
             add_bos=self.add_bos,
             add_eos=self.add_eos,
-            max_len=self.max_len,
+            drop_longer_than=self.drop_longer_than,
             truncate_at=self.truncate_at,
         )
 
     def plan_options(self, seed: int) -> PlanOptions:
         """The part that the planner takes."""
         return PlanOptions(
-            capacity=self.max_length,
+            max_length=self.max_length,
             strategy=self.strategy,
             overlong=self.overlong,
             stride=self.stride,
-            min_length=self.min_len,
+            min_length=self.min_length,
             min_fragment=self.min_fragment,
             max_documents_per_row=self.max_documents_per_row,
             shuffle=not keeps_order(self.strategy) if self.shuffle is None else self.shuffle,
@@ -143,8 +143,8 @@ class CorpusOptions:
     def to_dict(self) -> dict[str, object]:
         """Plain values, as they stand in the manifest."""
         plain = asdict(self)
-        if self.messages_key is None:
-            del plain["tools_key"], plain["chat_date"]
+        if self.messages_column is None:
+            del plain["tools_column"], plain["chat_date"]
         if not self.pretokenized:
-            del plain["tokens_key"]
+            del plain["tokens_column"]
         return {**plain, "columns": None if self.columns is None else list(self.columns)}

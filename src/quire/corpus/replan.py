@@ -26,10 +26,10 @@ def replan(
     """Another plan of an index-only output, beside the others: no text is read, no token moved.
 
     ``changes`` are those options of `pack_corpus` that shape rows (``max_length``, ``strategy``,
-    ``overlong``, ``stride``, ``min_len``, ``min_fragment``, ``max_documents_per_row``, ``shuffle``,
-    ``seed``); what is not given stays as the corpus was packed. ``name`` is by default made of
-    strategy and length; ``PackedDataset(path, plan=name)`` opens it. A plan that is there already
-    is left as it is. Memory: the lengths and the plan.
+    ``overlong``, ``stride``, ``min_length``, ``min_fragment``, ``max_documents_per_row``,
+    ``shuffle``, ``seed``); options that are not given stay as the corpus was packed. ``name`` is
+    made of strategy and length by default; ``PackedDataset(path, plan=name)`` opens it. A plan that
+    exists already is left as it is. Memory: the lengths and the plan.
 
     >>> import tempfile, quire
     >>> from pathlib import Path

@@ -28,23 +28,23 @@ def shard_name(partition: int, piece: int) -> str:
     return f"shard-{partition:05d}-{piece:03d}.parquet"
 
 
-def shard_schema(columns: Mapping[str, str], keep_source: bool) -> pa.Schema:
+def shard_schema(columns: Mapping[str, str], keep_sources: bool) -> pa.Schema:
     """The same columns and types in every shard, whatever its values would need."""
     others = {name: kind for name, kind in columns.items() if name != TOKENS}
     kinds = {TOKENS: pa.int32(), **{n: pa.type_for_alias(kind) for n, kind in others.items()}}
     kinds["document_starts"] = pa.int32()
-    if keep_source:
+    if keep_sources:
         kinds |= {"document_ids": pa.int64(), "document_offsets": pa.int64()}
     return pa.schema({name: pa.list_(kind) for name, kind in kinds.items()})
 
 
-def write_shard(path: AnyPath, rows: pa.Table, capacity: int) -> tuple[str, int]:
+def write_shard(path: AnyPath, rows: pa.Table, max_length: int) -> tuple[str, int]:
     """SHA-256 and size of the shard, which is there whole when this returns."""
     with whole_file(path) as temporary, _HashingFile(temporary) as file:
         pq.write_table(
             rows,
             file,
-            row_group_size=max(1, _GROUP_PLACES // capacity),
+            row_group_size=max(1, _GROUP_PLACES // max_length),
             compression="zstd",
             compression_level=3,
             use_dictionary=False,

@@ -22,14 +22,14 @@ def load_tokenizer(named: TokenizerLike | None, options: CorpusOptions) -> Token
             return None
         raise InvalidOption(
             "text needs a tokenizer; pass 'byte' or the path of one (records that hold tokens "
-            f"under {options.tokens_key!r} need none)"
+            f"under {options.tokens_column!r} need none)"
         )
     if isinstance(named, str) and is_uri(named):
         raise InvalidOption(
             f"the tokenizer {as_path(named)} is in a store, but must be on the local disk\n"
             "fetch it, and pass its path"
         )
-    return as_tokenizer(named) if options.messages_key is None else as_chat_tokenizer(named)
+    return as_tokenizer(named) if options.messages_column is None else as_chat_tokenizer(named)
 
 
 def settled(
@@ -44,9 +44,9 @@ def settled(
     if options.add_bos is None and isinstance((recorded or {}).get("add_bos"), bool):
         options = replace(options, add_bos=(recorded or {})["add_bos"])
     elif options.add_bos is None:
-        is_text = loaded is not None and not options.pretokenized and not options.messages_key
+        is_text = loaded is not None and not options.pretokenized and not options.messages_column
         options = replace(options, add_bos=is_text and adds_bos(as_tokenizer(loaded)))
-    if options.messages_key is None or options.chat_date or not asks_for_date(loaded):
+    if options.messages_column is None or options.chat_date or not asks_for_date(loaded):
         return options
     return replace(options, chat_date=(recorded or {}).get("chat_date") or today())
 

@@ -29,8 +29,8 @@ def documents_from_messages(columns: Columns, source: PackSource) -> Documents:
         raise InvalidOption("messages need a tokenizer with a chat template; pass tokenizer=")
     tokenizer = as_chat_tokenizer(source.tokenizer)
     encode = conversation_encoder(tokenizer, source.assistant_only, source.chat_date)
-    conversations = _values(columns, str(source.messages))
-    tools = _tools(columns, source.tools)
+    conversations = _values(columns, str(source.messages_column))
+    tools = _tools(columns, source.tools_column)
     bad = BadRecords(len(conversations), source.max_bad_records)
     ids: list[list[int]] = []
     labels: list[list[int]] = []

@@ -30,18 +30,18 @@ def pack_dataset(
     tokenizer: TokenizerLike | None = None,
     *,
     max_length: int,
-    feature: str = "text",
+    text_column: str = "text",
     strategy: str = "best_fit",
     overlong: Overlong = "split",
     columns: Sequence[str] | None = None,
-    messages: str | None = None,
-    tools: str | None = "tools",
+    messages_column: str | None = None,
+    tools_column: str | None = "tools",
     assistant_only: bool = True,
     chat_date: datetime.date | str | None = None,
-    group: str | None = None,
+    group_column: str | None = None,
     stride: int = 0,
-    min_len: int = 1,
-    max_len: int | None = None,
+    min_length: int = 1,
+    drop_longer_than: int | None = None,
     min_fragment: int = 1,
     max_documents_per_row: int | None = None,
     align: int = 1,
@@ -49,8 +49,8 @@ def pack_dataset(
     add_eos: bool = True,
     truncate_at: str | None = None,
     shuffle: bool | None = None,
-    seed: int | None = 42,
-    keep_source: bool = False,
+    seed: int | None = 0,
+    keep_sources: bool = False,
     position_ids: bool = False,
     seq_lengths: bool = False,
     max_bad_records: int = 0,
@@ -62,12 +62,13 @@ def pack_dataset(
     ``dataset`` is a `datasets.Dataset`, a dict of them, an Arrow table or a list of dicts. It is
     taken as tokenised where it has ``input_ids``; then ``columns`` (by default every per-token list
     column) go along with the tokens through every cut, and a tokenizer, if given, says which ids
-    there are. Otherwise ``feature`` is text, or ``messages`` are conversations for the tokenizer's
-    chat template, whose labels train what the assistant says; it is given the ``tools`` of each
-    conversation, if any, and ``chat_date`` (today's by default) when it asks for a date. Documents
-    with equal ``group`` are packed into the same row. ``keep_source`` adds where each fragment
-    comes from, ``position_ids`` and ``seq_lengths`` add the boundaries in the forms that
-    transformers' Trainer and TRL's SFTTrainer keep.
+    there are. Otherwise ``text_column`` holds text, or ``messages_column`` conversations for the
+    tokenizer's chat template, with labels on what the assistant says; the template receives the
+    ``tools_column`` of each conversation, if there is one, and ``chat_date`` (today by default)
+    when it asks for a date. Documents with equal values in ``group_column`` are packed into the
+    same row. ``keep_sources`` adds where each fragment comes from, ``position_ids`` and
+    ``seq_lengths`` add the boundaries in the forms that transformers' Trainer and TRL's SFTTrainer
+    keep.
     Rows are shuffled by ``seed`` unless the strategy keeps their order. A Dataset comes back as a
     Dataset, anything else as an Arrow table. The cost is one copy of the tokens.
 
@@ -77,29 +78,32 @@ def pack_dataset(
     """
     require_flag("return_ledger", return_ledger)
     added = AddedColumns(
-        keep_source=keep_source, position_ids=position_ids, seq_lengths=seq_lengths
+        keep_sources=keep_sources, position_ids=position_ids, seq_lengths=seq_lengths
     )
     source = PackSource(
         tokenizer=tokenizer,
-        feature=feature,
+        text_column=text_column,
         columns=columns,
-        messages=messages,
-        tools=tools,
+        messages_column=messages_column,
+        tools_column=tools_column,
         assistant_only=assistant_only,
         chat_date=chat_date,
         encode=EncodeOptions(
-            add_bos=add_bos, add_eos=add_eos, max_len=max_len, truncate_at=truncate_at
+            add_bos=add_bos,
+            add_eos=add_eos,
+            drop_longer_than=drop_longer_than,
+            truncate_at=truncate_at,
         ),
         max_bad_records=max_bad_records,
         progress=progress,
     )
     with words_of_packing():
         shape = PlanOptions(
-            capacity=max_length,
+            max_length=max_length,
             strategy=strategy,
             overlong=overlong,
             stride=stride,
-            min_length=min_len,
+            min_length=min_length,
             min_fragment=min_fragment,
             max_documents_per_row=max_documents_per_row,
             align=align,
@@ -107,10 +111,10 @@ def pack_dataset(
             seed=seed,
         )
     if isinstance(dataset, Mapping):
-        packed, ledgers = _pack_splits(dataset, source, shape, group, added)
+        packed, ledgers = _pack_splits(dataset, source, shape, group_column, added)
         _warn_of_drops(sum(ledgers.values(), Ledger()), return_ledger)
         return (packed, ledgers) if return_ledger else packed
-    rows, ledger = _pack(dataset, source, shape, group, added)
+    rows, ledger = _pack(dataset, source, shape, group_column, added)
     _warn_of_drops(ledger, return_ledger)
     return (rows, ledger) if return_ledger else rows
 
@@ -119,13 +123,13 @@ def _pack_splits(
     splits: Mapping[str, Records],
     source: PackSource,
     shape: PlanOptions,
-    group: str | None,
+    group_column: str | None,
     added: AddedColumns,
 ) -> tuple[Mapping[str, Packed], dict[str, Ledger]]:
     rows, ledgers = {}, {}
     for name, records in splits.items():
         try:
-            rows[name], ledgers[name] = _pack(records, source, shape, group, added)
+            rows[name], ledgers[name] = _pack(records, source, shape, group_column, added)
         except QuireError as error:
             error.add_note(f"in split {name!r}")
             raise
@@ -137,16 +141,16 @@ def _pack(
     records: Records,
     source: PackSource,
     shape: PlanOptions,
-    group: str | None,
+    group_column: str | None,
     added: AddedColumns,
 ) -> tuple[Packed, Ledger]:
     columns = as_columns(records)
-    if group is not None:
-        require_name(columns, group)  # before hours of tokenizing
+    if group_column is not None:
+        require_name(columns, group_column)  # before hours of tokenizing
     documents = documents_of(columns, source)
     with words_of_packing():
-        documents, plan = _planned(documents, columns, shape, group)
-    rows = gather(documents, plan, keep_source=added.keep_source)
+        documents, plan = _planned(documents, columns, shape, group_column)
+    rows = gather(documents, plan, keep_sources=added.keep_sources)
     rows = with_boundary_columns(rows, added)
     tokens_are_given = source.tokenizer is None
     return (
@@ -156,13 +160,13 @@ def _pack(
 
 
 def _planned(
-    documents: Documents, columns: Columns, shape: PlanOptions, group: str | None
+    documents: Documents, columns: Columns, shape: PlanOptions, group_column: str | None
 ) -> tuple[Documents, Plan]:
     """The plan, and the documents that it is of: groups that teach nothing leave before it."""
-    if group is None:
+    if group_column is None:
         judge = supervised_by_labels(documents)
         return documents, plan_documents(documents.lengths, documents.terms(shape), judge)
-    numbers = group_numbers(columns, group)[documents.numbers]
+    numbers = group_numbers(columns, group_column)[documents.numbers]
     documents, numbers = teaching_groups(documents, numbers)
     return documents, plan_groups(documents.lengths, numbers, documents.terms(shape))
 

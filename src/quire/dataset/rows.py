@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 class AddedColumns:
     """Columns of the rows beside tokens and ``document_starts``."""
 
-    keep_source: bool = False
+    keep_sources: bool = False
     position_ids: bool = False
     """Positions that restart with every document: transformers' Trainer keeps this column."""
     seq_lengths: bool = False

@@ -37,10 +37,10 @@ class PackSource:
     """How records are read."""
 
     tokenizer: TokenizerLike | None = None
-    feature: str = "text"
+    text_column: str = "text"
     columns: Sequence[str] | None = None
-    messages: str | None = None
-    tools: str | None = TOOLS
+    messages_column: str | None = None
+    tools_column: str | None = TOOLS
     assistant_only: bool = True
     chat_date: datetime.date | str | None = None
     encode: EncodeOptions
@@ -53,36 +53,36 @@ class PackSource:
         require_column_names(self.columns)
         date = as_chat_date(self.chat_date)
         object.__setattr__(self, "chat_date", date or today())  # one day for all splits
-        if date is not None and self.messages is None:
+        if date is not None and self.messages_column is None:
             raise InvalidOption(
-                f"chat_date={date.isoformat()!r} has no meaning without messages; leave it out"
+                f"chat_date={date.isoformat()!r} needs messages_column; leave it out"
             )
-        if not isinstance(self.tools, str | None):
+        if not isinstance(self.tools_column, str | None):
             raise InvalidOption(
-                f"tools is {type(self.tools).__name__} but must be the name of a column; put the "
-                "tools of each conversation beside its messages"
+                f"tools_column is {type(self.tools_column).__name__} but must be the name of a "
+                "column; put the tools of each conversation beside its messages"
             )
-        if self.messages is None and self.tools not in (TOOLS, None):
+        if self.messages_column is None and self.tools_column not in (TOOLS, None):
             raise InvalidOption(
-                f"tools={self.tools!r} has no meaning without messages; leave tools out"
+                f"tools_column={self.tools_column!r} needs messages_column; leave tools_column out"
             )
 
 
 def documents_of(columns: Columns, source: PackSource) -> Documents:
     """The documents of all records."""
-    if source.messages is not None:
+    if source.messages_column is not None:
         _require_unset(source, "messages", "columns", "truncate_at")
-        return _within(documents_from_messages(columns, source), source.encode.max_len)
+        return _within(documents_from_messages(columns, source), source.encode.drop_longer_than)
     if _are_tokenised(columns, source):
         _require_unset(source, "tokenised input", "truncate_at")
-        return _within(_from_tokens(columns, source), source.encode.max_len)
+        return _within(_from_tokens(columns, source), source.encode.drop_longer_than)
     _require_unset(source, "text", "columns")
     return _from_texts(columns, source)
 
 
 def _are_tokenised(columns: Columns, source: PackSource) -> bool:
     """Whether tokens are taken as they are; where both could be meant, it is asked."""
-    tokens, text = TOKENS in columns.names, source.feature in columns.names
+    tokens, text = TOKENS in columns.names, source.text_column in columns.names
     if source.tokenizer is None and not tokens and columns.names:
         raise InvalidOption(
             f"the dataset has no {TOKENS!r} column (it has {', '.join(columns.names)}); pass a "
@@ -90,8 +90,8 @@ def _are_tokenised(columns: Columns, source: PackSource) -> bool:
         )
     if source.tokenizer is not None and tokens and text:
         raise InvalidOption(
-            f"the dataset has both {TOKENS!r} and {source.feature!r}, and a tokenizer is given; "
-            "leave the tokenizer out to pack the tokens, or remove that column to pack the text"
+            f"the dataset has both {TOKENS!r} and {source.text_column!r}, and a tokenizer is "
+            "given; leave it out to pack the tokens, or remove that column to pack the text"
         )
     return tokens or source.tokenizer is None
 
@@ -122,7 +122,7 @@ def _from_texts(columns: Columns, source: PackSource) -> Documents:
     bad = BadRecords(len(columns), source.max_bad_records)
     parts = []
     with progress_bar("tokenizing", len(columns), show=source.progress) as advance:
-        for texts in text_batches(columns, source.feature, bad):
+        for texts in text_batches(columns, source.text_column, bad):
             parts.append(encode_contents(texts, tokenizer, source.encode))
             advance(len(texts))
     # Asked of every part, so that a large vocabulary need not be read for its size.
@@ -131,11 +131,11 @@ def _from_texts(columns: Columns, source: PackSource) -> Documents:
     return with_specials(encoded, tokenizer, source.encode, bad)
 
 
-def _within(documents: Documents, max_len: int | None) -> Documents:
+def _within(documents: Documents, drop_longer_than: int | None) -> Documents:
     return (
         documents
-        if max_len is None
-        else without(documents, documents.lengths > max_len, "too_long")
+        if drop_longer_than is None
+        else without(documents, documents.lengths > drop_longer_than, "too_long")
     )
 
 

@@ -9,7 +9,15 @@ from typing import Any
 
 from quire.errors import CorruptFile, InvalidOption, StorageError, unknown_name
 from quire.files import whole_file
-from quire.seals import FORMAT_VERSION, Content, Migrations, checksum, migrated, read_version
+from quire.seals import (
+    FORMAT_VERSION,
+    Content,
+    Migrations,
+    checksum,
+    migrated,
+    read_version,
+    renamed,
+)
 from quire.storage import AnyPath, RemotePath
 
 MANIFEST = "manifest.json"
@@ -28,7 +36,28 @@ def _with_tokens_key(manifest: Content) -> Content:
     return {**manifest, "options": {"tokens_key": "input_ids", **options}}
 
 
-_MIGRATIONS: Migrations = {1: _with_tokens_key}
+_RENAMED = {
+    "text_key": "text_column",
+    "messages_key": "messages_column",
+    "tools_key": "tools_column",
+    "tokens_key": "tokens_column",
+    "min_len": "min_length",
+    "max_len": "drop_longer_than",
+    "keep_source": "keep_sources",
+}
+"""Options of version 2 and their names in version 3."""
+
+
+def _with_renamed_options(manifest: Content) -> Content:
+    content = {**manifest, "options": renamed(_RENAMED, manifest["options"])}
+    if "plans" in manifest:
+        content["plans"] = [
+            {**plan, "options": renamed(_RENAMED, plan["options"])} for plan in manifest["plans"]
+        ]
+    return content
+
+
+_MIGRATIONS: Migrations = {1: _with_tokens_key, 2: _with_renamed_options}
 
 
 def read_manifest(path: AnyPath) -> dict[str, Any]:
@@ -88,9 +117,9 @@ def is_indexed(manifest: Mapping[str, Any]) -> bool:
 def shard_columns(manifest: Mapping[str, Any]) -> list[str]:
     """The columns of every shard of packed rows, without opening one."""
     options = manifest["options"]
-    given = ["labels"] if options.get("messages_key") else list(manifest.get("columns") or ())
+    given = ["labels"] if options.get("messages_column") else list(manifest.get("columns") or ())
     others = [name for name in given if name != "input_ids"]
-    source = ("document_ids", "document_offsets") if options.get("keep_source", True) else ()
+    source = ("document_ids", "document_offsets") if options.get("keep_sources", True) else ()
     return ["input_ids", *others, "document_starts", *source]
 
 

@@ -46,7 +46,7 @@ def attention_costs(plan: Plan, *, per_token: float = 1.0, per_pair: float = 2e-
     token and layer, and 2 h for each pair of tokens that attend, so 1 / (12 h) = 2e-5.
 
     >>> from quire import make_plan
-    >>> attention_costs(make_plan([4, 2, 2], capacity=4), per_token=0, per_pair=1)
+    >>> attention_costs(make_plan([4, 2, 2], max_length=4), per_token=0, per_pair=1)
     array([16.,  8.])
     """
     _require_cost("per_token", per_token)
@@ -212,7 +212,7 @@ def _with_more_rows(plan: Plan, extra: int) -> Plan:
         most = np.argsort(-sizes, kind="stable")[:missing]
         # A row of one fragment is cut at its end, which changes nothing.
         offsets = np.union1d(offsets, offsets[most] + (sizes[most] + 1) // 2)
-    padding = plan.ledger.tokens.padding + extra * plan.capacity
+    padding = plan.ledger.tokens.padding + extra * plan.max_length
     ledger = replace(plan.ledger, tokens=replace(plan.ledger.tokens, padding=padding))
     return replace(plan, row_offsets=offsets, ledger=ledger)
 
@@ -266,4 +266,4 @@ def _contents(plan: Plan, rows: IntArray) -> tuple[int, int, int]:
     fragments = int(np.diff(plan.row_offsets)[rows].sum())
     special = fragments * plan.options.prefix
     tokens = int(plan.row_lengths[rows].sum())
-    return tokens - special, special, len(rows) * plan.capacity - tokens
+    return tokens - special, special, len(rows) * plan.max_length - tokens

@@ -20,7 +20,7 @@ _MOST_TOKENS = 2**57
 
 def lower_bound(
     lengths: Lengths,
-    capacity: int,
+    max_length: int,
     *,
     prefix: int = 0,
     align: int = 1,
@@ -28,14 +28,17 @@ def lower_bound(
 ) -> int:
     """A number of rows that no plan for these lengths, uncut, can go below.
 
-    The largest of: the total length over the capacity; Martello and Toth's L2; the functions u(k)
+    The largest of: the total length over the max_length; Martello and Toth's L2; the functions u(k)
     of Fekete and Schepers; documents over ``max_documents_per_row``. Empty documents need no row.
 
-    >>> lower_bound([6, 6, 6], capacity=10)  # 18 tokens, but no two fit together
+    >>> lower_bound([6, 6, 6], max_length=10)  # 18 tokens, but no two fit together
     3
     """
     options = PlanOptions(
-        capacity=capacity, prefix=prefix, align=align, max_documents_per_row=max_documents_per_row
+        max_length=max_length,
+        prefix=prefix,
+        align=align,
+        max_documents_per_row=max_documents_per_row,
     )
     sizes = as_lengths(lengths)
     sizes = sizes[sizes > 0].astype(np.int64)
@@ -55,42 +58,42 @@ def bound_of_sizes(sizes: IntArray, options: PlanOptions) -> int:
     if float(counts @ distinct.astype(np.float64)) > _MOST_TOKENS:  # Python integers have no limit
         distinct, counts = distinct.astype(object), counts.astype(object)
     # A row that holds everything is as good as a larger one, and its size fits into 64 bits.
-    capacity = min(options.row_space // options.align, int(counts @ distinct))
-    bounds = [_martello_toth(distinct, counts, capacity)]
-    bounds += [_fekete_schepers(distinct, counts, capacity, k) for k in _FEKETE_SCHEPERS]
+    max_length = min(options.row_space // options.align, int(counts @ distinct))
+    bounds = [_martello_toth(distinct, counts, max_length)]
+    bounds += [_fekete_schepers(distinct, counts, max_length, k) for k in _FEKETE_SCHEPERS]
     if options.max_documents_per_row:
         bounds.append(-(-len(sizes) // options.max_documents_per_row))
     return max(bounds)
 
 
-def _martello_toth(sizes: IntArray, counts: IntArray, capacity: int) -> int:
+def _martello_toth(sizes: IntArray, counts: IntArray, max_length: int) -> int:
     """L2: fragments over half a row need a row each; the middle ones fill what those leave.
 
-    For a threshold k <= capacity / 2, fragments smaller than k are ignored, and those over
-    capacity - k leave no room for any of the rest. Only the sizes themselves need to be tried as
+    For a threshold k <= max_length / 2, fragments smaller than k are ignored, and those over
+    max_length - k leave no room for any of the rest. Only the sizes themselves need to be tried as
     k: up to the next size the middle stays the same while the room shrinks.
     """
-    half = capacity // 2
+    half = max_length // 2
     k = np.append(sizes[sizes <= half], half)
     number = np.append(0, np.cumsum(counts))
     tokens = np.append(0, np.cumsum(counts * sizes))
     from_k = np.searchsorted(sizes, k)
     over_half = np.searchsorted(sizes, half, side="right")
-    over_rest = np.searchsorted(sizes, capacity - k, side="right")
+    over_rest = np.searchsorted(sizes, max_length - k, side="right")
     middle = tokens[over_half] - tokens[from_k]
-    room = (number[over_rest] - number[over_half]) * capacity
+    room = (number[over_rest] - number[over_half]) * max_length
     room -= tokens[over_rest] - tokens[over_half]
-    extra = np.maximum(0, -((room - middle) // capacity))
+    extra = np.maximum(0, -((room - middle) // max_length))
     return int((number[-1] - number[over_half] + extra).max())
 
 
-def _fekete_schepers(sizes: IntArray, counts: IntArray, capacity: int, k: int) -> int:
+def _fekete_schepers(sizes: IntArray, counts: IntArray, max_length: int, k: int) -> int:
     """u(k): in a row of size C, x weighs floor((k + 1) x / C) / k, or x / C if that is whole.
 
-    Computed in integers, times k * C. k = 0 is the plain sum over the capacity.
+    Computed in integers, times k * C. k = 0 is the plain sum over the max_length.
     """
     if not k:
-        return -(-int(counts @ sizes) // capacity)
+        return -(-int(counts @ sizes) // max_length)
     scaled = (k + 1) * sizes
-    weights = np.where(scaled % capacity == 0, k * sizes, scaled // capacity * capacity)
-    return -(-int(counts @ weights) // (k * capacity))
+    weights = np.where(scaled % max_length == 0, k * sizes, scaled // max_length * max_length)
+    return -(-int(counts @ weights) // (k * max_length))

@@ -119,14 +119,14 @@ class Buffer(Generic[Key]):
         return chosen
 
 
-def take_row(buffer: Buffer[Key], capacity: int, limit: int) -> list[Key]:
+def take_row(buffer: Buffer[Key], max_length: int, limit: int) -> list[Key]:
     """Remove the next row from the buffer and return its keys, oldest first.
 
     No document left in the buffer would fit into the row, unless it holds ``limit`` documents.
     """
-    row, space = _take_oldest(buffer, capacity, limit)
+    row, space = _take_oldest(buffer, max_length, limit)
     while len(row) < limit and buffer and space >= buffer.smallest:
-        sizes = _choose_sizes(buffer, space, limit - len(row), capacity, limit)
+        sizes = _choose_sizes(buffer, space, limit - len(row), max_length, limit)
         row += [buffer.take(size) for size in sizes]
         space -= sum(sizes)
     row.sort()
@@ -148,26 +148,26 @@ def _take_oldest(buffer: Buffer[Key], space: int, limit: int) -> tuple[list[Docu
 
 
 def _choose_sizes(
-    buffer: Buffer[Key], space: int, picks: int, capacity: int, limit: int
+    buffer: Buffer[Key], space: int, picks: int, max_length: int, limit: int
 ) -> list[int]:
     """Sizes to put into the space that a row has left, at most ``picks`` of them."""
     number, total, smallest = len(buffer), buffer.total, buffer.smallest
     # Near the cap a row should hold as many documents as it may, or the small ones pile up until
     # they leave in rows that the cap ends far from full (web lengths, cap 6: 98.0 % instead of
     # 99.9 %).
-    near_cap = 2 * total * limit < 3 * capacity * number
+    near_cap = 2 * total * limit < 3 * max_length * number
     greedy = buffer.largest_fit(space, picks, reserve=smallest if near_cap else 0)
     most = min(picks, space // smallest)
     if most == 1 or most * buffer.largest <= space or (near_cap and len(greedy) == picks):
         return greedy  # it has the largest documents, or as many as the row may hold
     # Documents per row, in eighths: with floats the rows would depend on a machine's rounding.
-    eighths = min(8 * capacity * number // total, 8 * limit)
+    eighths = min(8 * max_length * number // total, 8 * limit)
     gap = space - sum(greedy)
-    if gap <= _tolerance(eighths, capacity // number):
+    if gap <= _tolerance(eighths, max_length // number):
         return greedy
     num_candidates = 16 + 10 * min(8 * NUM_SEARCHED, eighths) // 8
     candidates: Iterable[int] = buffer.first_sizes(num_candidates, largest=space)
-    if limit < capacity:
+    if limit < max_length:
         candidates = sorted(candidates, reverse=True)  # a few large ones reach a sum
     fullest = fullest_subset(candidates, space)
     return fullest if space - sum(fullest) < gap and len(fullest) <= picks else greedy

@@ -97,7 +97,7 @@ def count_fragments(
             },
             overlap=emitted.tokens - emitted.new_tokens,
             special=special,
-            padding=num_rows * options.capacity - emitted.tokens - special,
+            padding=num_rows * options.max_length - emitted.tokens - special,
         ),
     ).check()
 

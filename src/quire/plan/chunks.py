@@ -96,8 +96,8 @@ def _rows_of_the_whole(
     totals = np.zeros(len(distinct), dtype=np.int64)
     np.add.at(totals, which, counts)
     cap = options.max_documents_per_row or int(totals.sum())
-    capacity = min(options.row_space, int(distinct @ totals))
-    return runs(distinct[::-1].tolist(), totals[::-1].tolist(), capacity, cap)[1]
+    max_length = min(options.row_space, int(distinct @ totals))
+    return runs(distinct[::-1].tolist(), totals[::-1].tolist(), max_length, cap)[1]
 
 
 class _RowCollector:

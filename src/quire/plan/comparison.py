@@ -73,7 +73,7 @@ def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
     in_rows = plan.stops - plan.starts + plan.options.prefix
     total = int(in_rows.sum())
     return Candidate(
-        max_length=plan.capacity,
+        max_length=plan.max_length,
         strategy=plan.options.strategy,
         overlong=plan.options.overlong,
         rows=plan.num_rows,
@@ -110,7 +110,7 @@ def compare(
 ) -> list[Candidate]:
     """One candidate for each of the options; ``supervised`` as in `plan_documents`.
 
-    >>> options = [PlanOptions(capacity=4, strategy=name) for name in ("best_fit", "greedy")]
+    >>> options = [PlanOptions(max_length=4, strategy=name) for name in ("best_fit", "greedy")]
     >>> [candidate.rows for candidate in compare(np.array([3, 2, 1, 2]), options)]
     [2, 3]
     """

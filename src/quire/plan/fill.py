@@ -24,16 +24,16 @@ def wrap(fragments: Fragments, options: PlanOptions) -> tuple[Fragments, IntArra
     """Fragments in document order, cut at the end of every row, and the row offsets."""
     min_piece = options.min_fragment if options.overlong == "fill" else 1
     if min_piece == 1 and options.cuts_are_free:
-        return _wrap_plain(fragments, options.capacity)
+        return _wrap_plain(fragments, options.max_length)
     none = np.zeros_like(fragments.starts)
     poured, row = pour(fragments, none, _empty_rows(options), options, min_piece)
     return poured, Rows.of_row_numbers(row).offsets
 
 
-def _wrap_plain(fragments: Fragments, capacity: int) -> tuple[Fragments, IntArray]:
-    """What `pour` returns if cuts cost nothing: one cut at each multiple of the capacity."""
+def _wrap_plain(fragments: Fragments, max_length: int) -> tuple[Fragments, IntArray]:
+    """What `pour` returns if cuts cost nothing: one cut at each multiple of the max_length."""
     ends = np.cumsum(fragments.lengths, dtype=np.int64)
-    cuts = np.append(ends, np.arange(capacity, int(ends[-1]), capacity))
+    cuts = np.append(ends, np.arange(max_length, int(ends[-1]), max_length))
     cuts.sort(kind="stable")
     cuts = cuts[np.diff(cuts, prepend=0) > 0]
     begins = np.append(0, cuts[:-1])
@@ -42,7 +42,7 @@ def _wrap_plain(fragments: Fragments, capacity: int) -> tuple[Fragments, IntArra
     integer = fragments.starts.dtype
     shift = pieces.stops - ends[cut]
     starts, stops = (begins + shift).astype(integer), (cuts + shift).astype(integer)
-    offsets = np.append(np.flatnonzero(begins % capacity == 0), len(cuts))
+    offsets = np.append(np.flatnonzero(begins % max_length == 0), len(cuts))
     return Fragments(documents=pieces.documents, starts=starts, stops=stops), offsets
 
 

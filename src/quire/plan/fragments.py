@@ -144,7 +144,7 @@ def _oversized(whole: Fragments, overlong: BoolArray, longest: int) -> Oversized
     return OversizedDocument(
         f"document {whole.documents[first]} has {whole.stops[first]} tokens but a row holds "
         f"{longest}; split it (overlong='split'), truncate it (overlong='truncate') or raise "
-        "capacity"
+        "max_length"
     )
 
 

@@ -21,7 +21,7 @@ def plan_groups(lengths: Lengths, groups: IntArray, options: PlanOptions) -> Pla
     Groups are ordered by their first documents. A group longer than a row is dropped as a whole
     (``group_too_long`` in the ledger); with ``overlong="error"`` it raises.
 
-    >>> plan = plan_groups([3, 3, 4, 4], np.array([0, 1, 0, 1]), PlanOptions(capacity=8))
+    >>> plan = plan_groups([3, 3, 4, 4], np.array([0, 1, 0, 1]), PlanOptions(max_length=8))
     >>> [[fragment.document for fragment in row] for row in plan]
     [[0, 2], [1, 3]]
     """
@@ -60,7 +60,7 @@ def _in_order(groups: IntArray) -> IntArray:
 def _plan_of_groups(spaces: IntArray, options: PlanOptions) -> Plan:
     """Rows of groups; ``greedy`` replaces ``wrapped``, which would cut a group at a row's end."""
     strategy = "greedy" if options.strategy == "wrapped" else options.strategy
-    whole_groups = PlanOptions(capacity=options.row_space, strategy=strategy, overlong="drop")
+    whole_groups = PlanOptions(max_length=options.row_space, strategy=strategy, overlong="drop")
     return plan_documents(spaces, whole_groups)
 
 
@@ -72,7 +72,7 @@ def _require_fit(
         first = members[int(sizes[:longest].sum())]
         raise OversizedDocument(
             f"the group of document {first} takes {spaces[longest]} tokens but a row holds "
-            f"{options.row_space}; drop such groups (overlong='drop') or raise capacity"
+            f"{options.row_space}; drop such groups (overlong='drop') or raise max_length"
         )
 
 

@@ -69,12 +69,12 @@ def distinct_sizes(sizes: IntArray) -> tuple[IntArray, IntArray]:
     return present, counts[present]
 
 
-def decreasing_rows(sizes: IntArray, capacity: int, cap: int | None, fill: FillRuns) -> Rows:
+def decreasing_rows(sizes: IntArray, max_length: int, cap: int | None, fill: FillRuns) -> Rows:
     """The rows that a decreasing strategy makes of these sizes."""
     histogram = Histogram.of(sizes)
     # A row that holds everything need not be larger, and index structures grow with its size.
-    capacity = min(capacity, int(sizes.sum(dtype=np.int64)))
-    runs, num_rows = fill(histogram.sizes, histogram.counts, capacity, cap or len(sizes))
+    max_length = min(max_length, int(sizes.sum(dtype=np.int64)))
+    runs, num_rows = fill(histogram.sizes, histogram.counts, max_length, cap or len(sizes))
     return rows_from_runs(histogram.order, runs, num_rows)
 
 
@@ -158,7 +158,7 @@ class SpaceIndex(Protocol):
 
 
 def fill_rows(
-    sizes: list[int], counts: list[int], capacity: int, cap: int, index: SpaceIndex
+    sizes: list[int], counts: list[int], max_length: int, cap: int, index: SpaceIndex
 ) -> tuple[list[int], int]:
     """Runs over the decreasing order (see `rows_from_runs`), and the number of rows."""
     if not sizes:
@@ -172,8 +172,8 @@ def fill_rows(
             if space:
                 left = rows.fill(rows.pop(space), space, size, left)
             else:
-                new = rows.open(-(-left // min(capacity // size, cap)))
-                left = rows.fill(new, capacity, size, left)
+                new = rows.open(-(-left // min(max_length // size, cap)))
+                left = rows.fill(new, max_length, size, left)
     return rows.runs, rows.num_rows
 
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Generic
 
 from quire.errors import InvalidLengths, InvalidOption, InvalidState, OversizedDocument
 from quire.options import require_integer
 from quire.plan.buffer import Buffer, Key, take_row
-from quire.seals import Seal
+from quire.seals import Seal, renamed
 
-_OPTIONS = ("capacity", "buffer_size", "max_documents_per_row", "align")
+_OPTIONS = ("max_length", "buffer_size", "max_documents_per_row", "align")
 _FIELDS = {*_OPTIONS, "keys", "spaces"}
 _REMEDY = "pass a state as OnlinePacker.state_dict() returned it"
-_SEAL = Seal(format="quire.online", owner="an online packer", first=3)
+_SEAL = Seal(
+    format="quire.online",
+    owner="an online packer",
+    migrations={2: partial(renamed, {"capacity": "max_length"})},
+    first=3,
+)
 
 
 class OnlinePacker(Generic[Key]):
@@ -25,14 +31,14 @@ class OnlinePacker(Generic[Key]):
     takes the oldest document; the keys of a row are in the order in which they were added. The
     rows depend only on the calls.
 
-    >>> packer = OnlinePacker(capacity=10, buffer_size=4)
+    >>> packer = OnlinePacker(max_length=10, buffer_size=4)
     >>> [packer.add(key, length) for key, length in zip("abcd", [6, 7, 3, 4])]
     [[], [], [], [['a', 'd']]]
     >>> packer.flush()
     [['b', 'c']]
 
     **Waiting is bounded.** Let D be the most documents that a row can hold, the smaller of
-    `capacity // align` and `max_documents_per_row`. Between calls, fewer than
+    `max_length // align` and `max_documents_per_row`. Between calls, fewer than
     W = max(buffer_size, 2 * D) documents are buffered. As the oldest leaves with every row, a
     document is in one of the W rows after its `add`, and leaves within W * D further calls of
     `add`, whatever the lengths. (On average it waits for as many calls as documents are buffered.)
@@ -42,13 +48,13 @@ class OnlinePacker(Generic[Key]):
 
     def __init__(
         self,
-        capacity: int,
+        max_length: int,
         buffer_size: int,
         *,
         max_documents_per_row: int | None = None,
         align: int = 1,
     ) -> None:
-        self.capacity = require_integer("capacity", capacity, 1)
+        self.max_length = require_integer("max_length", max_length, 1)
         self.buffer_size = require_integer("buffer_size", buffer_size, 1)
         self.align = require_integer("align", align, 1)
         if max_documents_per_row is not None:
@@ -57,11 +63,11 @@ class OnlinePacker(Generic[Key]):
             )
         self.max_documents_per_row = max_documents_per_row
         # Sizes are in units of `align`; a document takes at least one.
-        self._row_size = self.capacity // self.align
+        self._row_size = self.max_length // self.align
         if not self._row_size:
             raise InvalidOption(
-                f"align={self.align} is more than the {self.capacity} tokens of a row; lower align "
-                "or raise capacity"
+                f"align={self.align} is more than the {self.max_length} tokens of a row; lower "
+                "align or raise max_length"
             )
         self._row_limit = min(self._row_size, max_documents_per_row or self._row_size)
         self._buffer: Buffer[Key] = Buffer()
@@ -133,7 +139,7 @@ class OnlinePacker(Generic[Key]):
         if restored._is_due():
             raise InvalidOption(
                 f"the state holds {len(keys)} documents with {sum(lengths)} tokens, but with "
-                f"buffer_size={self.buffer_size} and capacity={self.capacity} a row would have "
+                f"buffer_size={self.buffer_size} and max_length={self.max_length} a row would have "
                 f"left before; {_REMEDY}"
             )
         self._buffer, self._num_added = restored._buffer, restored._num_added
@@ -169,10 +175,12 @@ class OnlinePacker(Generic[Key]):
 
     def _oversized(self, key: Key, length: int) -> OversizedDocument:
         usable = self._row_size * self.align
-        aligned = f" (of capacity {self.capacity} at align={self.align})" if self.align > 1 else ""
+        aligned = (
+            f" (of max_length {self.max_length} at align={self.align})" if self.align > 1 else ""
+        )
         return OversizedDocument(
             f"document {key!r} has {length} tokens but a row holds {usable}{aligned}; "
-            "split it before you add it, or raise capacity"
+            "split it before you add it, or raise max_length"
         )
 
 

@@ -18,7 +18,7 @@ _Positive = Annotated[int, Integer(1, LARGEST)]
 class PlanOptions:
     """How documents are packed into rows."""
 
-    capacity: Positive
+    max_length: Positive
     """The most tokens in a row."""
     strategy: str = "best_fit"
     """The packing algorithm; see `strategy_names`."""
@@ -45,33 +45,33 @@ class PlanOptions:
 
     def __post_init__(self) -> None:
         validate(self)
-        if self.min_length > self.capacity:
+        if self.min_length > self.max_length:
             raise InvalidOption(
                 f"min_length={self.min_length} would drop every row because a row holds at most "
-                f"{self.capacity} tokens; lower min_length or raise capacity"
+                f"{self.max_length} tokens; lower min_length or raise max_length"
             )
         self._require_room()
 
     def _require_room(self) -> None:
-        if self.align > self.capacity:
+        if self.align > self.max_length:
             raise InvalidOption(
-                f"align={self.align} is more than the {self.capacity} tokens of a row; lower align "
-                "or raise capacity"
+                f"align={self.align} is more than the {self.max_length} tokens of a row; lower "
+                "align or raise max_length"
             )
         if self.max_fragment < 1:
             raise InvalidOption(
                 f"prefix={self.prefix} and align={self.align} leave no room for a token in a row "
-                f"of capacity {self.capacity}; raise capacity or lower prefix or align"
+                f"of max_length {self.max_length}; raise max_length or lower prefix or align"
             )
         most = self.max_fragment - self.stride
         if self.overlong == "fill" and 2 * self.min_fragment > most + 1 > 1:
             raise InvalidOption(
                 f"min_fragment={self.min_fragment} is over half of the {most} new tokens that a "
                 f"row holds, so cutting a document of {most + 1} would leave a shorter piece; "
-                f"lower min_fragment to {(most + 1) // 2} or raise capacity"
+                f"lower min_fragment to {(most + 1) // 2} or raise max_length"
             )
         if most < self.min_tail:
-            remedy = "lower stride or raise capacity" if self.stride else "raise capacity"
+            remedy = "lower stride or raise max_length" if self.stride else "raise max_length"
             tokens = "1 new token" if self.min_tail == 1 else f"{self.min_tail} new tokens"
             room = "that holds {} after the prefix" if self.prefix else "of {}"
             raise InvalidOption(
@@ -83,10 +83,10 @@ class PlanOptions:
     def row_space(self) -> int:
         """The part of a row that aligned fragments can use.
 
-        >>> PlanOptions(capacity=10, align=4).row_space
+        >>> PlanOptions(max_length=10, align=4).row_space
         8
         """
-        return self.capacity // self.align * self.align
+        return self.max_length // self.align * self.align
 
     @property
     def cuts_are_free(self) -> bool:
@@ -103,7 +103,7 @@ class PlanOptions:
         """The space that fragments of these lengths take in a row.
 
         >>> import numpy as np
-        >>> PlanOptions(capacity=16, align=4, prefix=1).spaces(np.array([3, 4]))
+        >>> PlanOptions(max_length=16, align=4, prefix=1).spaces(np.array([3, 4]))
         array([4, 8])
         """
         if self.prefix:

@@ -55,9 +55,9 @@ class Plan:
         self._check()
 
     @property
-    def capacity(self) -> int:
+    def max_length(self) -> int:
         """Places in a row."""
-        return self.options.capacity
+        return self.options.max_length
 
     @property
     def num_rows(self) -> int:
@@ -76,8 +76,8 @@ class Plan:
 
     @property
     def utilization(self) -> float:
-        """Content over rows x capacity; prefixes and alignment are not content."""
-        places = self.num_rows * self.capacity
+        """Content over rows x max_length; prefixes and alignment are not content."""
+        places = self.num_rows * self.max_length
         return int((self.stops - self.starts).sum(dtype=np.int64)) / places if places else 0.0
 
     @cached_property
@@ -92,7 +92,7 @@ class Plan:
         """The fragments of one row.
 
         >>> from quire import make_plan
-        >>> make_plan([3, 2, 3], capacity=10)[0]
+        >>> make_plan([3, 2, 3], max_length=10)[0]
         [Fragment(document=0, start=0, stop=3), Fragment(document=2, start=0, stop=3),
          Fragment(document=1, start=0, stop=2)]
         """
@@ -106,7 +106,7 @@ class Plan:
 
     def __repr__(self) -> str:
         return (
-            f"Plan({self.num_rows} rows of {self.capacity}, {self.num_fragments} fragments, "
+            f"Plan({self.num_rows} rows of {self.max_length}, {self.num_fragments} fragments, "
             f"{self.utilization:.3%} full, {self.options.strategy})"
         )
 

@@ -17,13 +17,20 @@ from quire.ledger import Ledger
 from quire.plan.lengths import IntArray
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Plan
-from quire.seals import FORMAT_VERSION, Migrations, migrated, read_version
+from quire.seals import FORMAT_VERSION, Content, Migrations, migrated, read_version, renamed
 
 COLUMNS = ("documents", "starts", "stops")
 _KEY = b"quire.plan"
-_MIGRATIONS: Migrations = {}
 _MOST_IN_LISTS = 2**31 - 1
 """Arrow counts what all its lists hold in 32 bits; large lists have 64."""
+
+
+def _with_max_length(about: Content) -> Content:
+    """Version 3 calls the capacity of a row max_length."""
+    return {**about, "options": renamed({"capacity": "max_length"}, about["options"])}
+
+
+_MIGRATIONS: Migrations = {2: _with_max_length}
 
 
 def plan_table(plan: Plan) -> pa.Table:

@@ -22,7 +22,7 @@ Supervised: TypeAlias = Callable[[Fragments], BoolArray]
 
 def make_plan(
     lengths: Lengths,
-    capacity: int,
+    max_length: int,
     strategy: str = "best_fit",
     *,
     overlong: Overlong = "split",
@@ -35,18 +35,18 @@ def make_plan(
     shuffle: bool = False,
     seed: int | None = 0,
 ) -> Plan:
-    """The plan that packs documents of these lengths into rows of this capacity.
+    """The plan that packs documents of these lengths into rows of this max_length.
 
     Options are explained at `PlanOptions`. Empty documents are in no row; the ledger counts them.
 
-    >>> plan = make_plan([6, 3, 5, 0], capacity=8)
+    >>> plan = make_plan([6, 3, 5, 0], max_length=8)
     >>> [[fragment.document for fragment in row] for row in plan]
     [[0], [2, 1]]
     >>> plan.utilization, plan.ledger.documents.dropped["empty"]
     (0.875, 1)
     """
     options = PlanOptions(
-        capacity=capacity,
+        max_length=max_length,
         strategy=strategy,
         overlong=overlong,
         stride=stride,

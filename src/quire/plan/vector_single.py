@@ -56,5 +56,5 @@ def simple_bound(vectors: Vectors) -> int:
     """The largest bound of a single dimension."""
     bounds = [1]
     for column, budget in zip(vectors.sizes.T, vectors.budgets.tolist(), strict=True):
-        bounds.append(bound_of_sizes(column[column > 0], PlanOptions(capacity=budget)))
+        bounds.append(bound_of_sizes(column[column > 0], PlanOptions(max_length=budget)))
     return max(bounds)

@@ -120,7 +120,7 @@ def _fits(vectors: Vectors) -> Iterator[tuple[IntArray, int]]:
 def _single_plan(
     single: OneDimension, strategy: Callable[[IntArray, int, PlanOptions], Rows]
 ) -> tuple[IntArray, int]:
-    options = PlanOptions(capacity=single.capacity, max_documents_per_row=single.cap)
+    options = PlanOptions(max_length=single.capacity, max_documents_per_row=single.cap)
     rows = strategy(as_lengths(single.sizes), single.capacity, options)
     row_of = np.empty(len(single.sizes), dtype=np.int64)
     row_of[rows.fragments] = np.repeat(np.arange(len(rows.counts)), rows.counts)

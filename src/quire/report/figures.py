@@ -49,19 +49,19 @@ def figures_of(
     tokenizer: object | None = None,
 ) -> dict[str, Any]:
     """All figures of a report."""
-    capacity = int(manifest["options"]["max_length"])
+    max_length = int(manifest["options"]["max_length"])
     documents = document_lengths(shapes)
     return {
         "name": path.resolve().name,
-        "headline": _headline(manifest, shapes, capacity),
+        "headline": _headline(manifest, shapes, max_length),
         "ledger": Ledger.from_dict(manifest["ledger"]).to_dict(),
         "lengths": length_bins(documents, shapes.fragment_lengths),
         "document_lengths": None if documents is None else summary(documents),
         "fragment_lengths": summary(shapes.fragment_lengths),
-        "fill": even_bins(shapes.row_lengths, capacity, num_bins=50),
-        "fill_summary": summary(shapes.row_lengths / capacity),
+        "fill": even_bins(shapes.row_lengths, max_length, num_bins=50),
+        "fill_summary": summary(shapes.row_lengths / max_length),
         "fragments_per_row": counts_of(shapes.fragments_per_row),
-        "attention": _attention(shapes, capacity, options),
+        "attention": _attention(shapes, max_length, options),
         "sources": _sources(shapes, manifest),
         "rows": first_rows(shapes, manifest, options.num_rows),
         "samples": samples_of(path, manifest, tokenizer, options.num_samples, options.cache_dir),
@@ -81,12 +81,12 @@ def document_lengths(shapes: RowShapes) -> Ints | None:
     return np.bincount(members, weights=shapes.fragment_lengths).astype(np.int64)
 
 
-def _headline(manifest: dict[str, Any], shapes: RowShapes, capacity: int) -> dict[str, Any]:
+def _headline(manifest: dict[str, Any], shapes: RowShapes, max_length: int) -> dict[str, Any]:
     ledger = Ledger.from_dict(manifest["ledger"])
-    places = shapes.num_rows * capacity
+    places = shapes.num_rows * max_length
     fragments = len(shapes.fragment_lengths)
     cap = manifest["options"]["max_documents_per_row"]
-    bound = lower_bound(shapes.fragment_lengths, capacity, max_documents_per_row=cap)
+    bound = lower_bound(shapes.fragment_lengths, max_length, max_documents_per_row=cap)
     return {
         "documents": ledger.documents.emitted,
         "documents_cut": None if shapes.document_ids is None else _num_cut(shapes.document_ids),
@@ -94,7 +94,7 @@ def _headline(manifest: dict[str, Any], shapes: RowShapes, capacity: int) -> dic
         "tokens": int(shapes.row_lengths.sum()),
         "rows": shapes.num_rows,
         "rows_bound": int(bound),
-        "max_length": capacity,
+        "max_length": max_length,
         "utilization": (ledger.tokens.emitted + ledger.tokens.overlap) / places if places else 0.0,
         "padding": places - int(shapes.row_lengths.sum()),
         "dropped_documents": ledger.documents.num_dropped,
@@ -110,10 +110,10 @@ def _num_cut(document_ids: Ints) -> int:
     return int((pieces > 1).sum())
 
 
-def _attention(shapes: RowShapes, capacity: int, options: ReportOptions) -> dict[str, Any]:
+def _attention(shapes: RowShapes, max_length: int, options: ReportOptions) -> dict[str, Any]:
     pairs, costs = attention_costs(shapes)
     figures: dict[str, Any] = {
-        "pairs": even_bins(pairs, capacity**2, num_bins=50),
+        "pairs": even_bins(pairs, max_length**2, num_bins=50),
         "pairs_total": int(pairs.sum()),
         "pairs_without_boundaries": int((shapes.row_lengths**2).sum()),
         "ranks": options.num_ranks,

@@ -77,7 +77,7 @@ class ChatTemplate:
         if template.tools and not re.search(r"\btools\b", template.source):
             raise InvalidDocument(
                 "has tools, which the chat template does not write out; give the tokenizer a "
-                "template that does, or leave them out: tools=None, or --tools-key ''"
+                "template that does, or leave them out: tools_column=None, or --tools-column ''"
             )
         return template
 

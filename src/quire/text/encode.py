@@ -27,7 +27,7 @@ class EncodeOptions:
     """Open every fragment with BOS, if the tokenizer has one; None: if it adds BOS itself."""
     add_eos: bool = True
     """Close every document with EOS, if the tokenizer has one."""
-    max_len: Positive | None = None
+    drop_longer_than: Positive | None = None
     """Documents with more tokens (BOS counted, EOS not) are dropped as ``too_long``."""
     truncate_at: str | None = None
     """A regular expression; the text is cut before its first match."""
@@ -49,7 +49,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, options: EncodeOptions) -> Documents:
-    """All texts as documents; empty ones and those over ``max_len`` are left out and counted."""
+    """All texts as documents; empty ones and those that are too long are dropped and counted."""
     return with_specials(encode_contents(texts, tokenizer, options), tokenizer, options)
 
 
@@ -90,7 +90,7 @@ def with_specials(
     starts, lengths = _behind_bos(encoded, bos)
     good = np.ones(len(lengths), dtype=bool) if bad is None else bad.good
     empty = good & (lengths == 0)
-    limit = options.max_len or np.iinfo(np.int64).max
+    limit = options.drop_longer_than or np.iinfo(np.int64).max
     too_long = good & (lengths + (bos is not None) > limit)
     kept = np.flatnonzero(good & ~empty & ~too_long)
     opening = np.array([] if bos is None else [bos], dtype=np.int32)

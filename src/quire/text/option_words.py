@@ -1,4 +1,4 @@
-"""The planner's errors in the words of those who pack: its capacity is their max_length."""
+"""The planner's errors in the words of those who pack: its prefix is their BOS."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ _WORDS = (
     ("prefix=1 and align=1 leave", "BOS leaves"),
     ("lower prefix or align", "leave BOS out (add_bos=False, or quire pack --no-add-bos)"),
     ("(the )?prefix", "BOS"),
-    ("capacity", "max_length"),
-    ("min_length", "min_len"),
 )
 
 
@@ -23,9 +21,9 @@ def words_of_packing() -> Iterator[None]:
 
     >>> from quire import make_plan
     >>> with words_of_packing():
-    ...     make_plan([3], capacity=0)
+    ...     make_plan([3], max_length=1, prefix=1)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    quire.errors.InvalidOption: max_length is 0 but must be an integer >= 1
+    quire.errors.InvalidOption: BOS leaves ...
     """
     try:
         yield
@@ -37,8 +35,8 @@ def words_of_packing() -> Iterator[None]:
 def in_words_of_packing(message: str) -> str:
     """The message with the planner's names replaced.
 
-    >>> in_words_of_packing("lower min_length or raise capacity")
-    'lower min_len or raise max_length'
+    >>> in_words_of_packing("lower prefix or align")
+    'leave BOS out (add_bos=False, or quire pack --no-add-bos)'
     """
     for word, theirs in _WORDS:
         message = re.sub(rf"\b{word}\b", theirs, message)

@@ -73,7 +73,7 @@ def _cut_list(numbers: list[int], most: int | None) -> str:
     return " ".join(map(str, shown)) + (f" … {more:,} more" if more else "")
 
 
-def histogram_lines(documents: list[int], rows: list[int], capacity: int | None) -> Iterator[str]:
+def histogram_lines(documents: list[int], rows: list[int], max_length: int | None) -> Iterator[str]:
     """Fragments and rows by length, as bars of text."""
     for name, lengths in (("fragments", documents), ("rows", rows)):
         values = np.array(lengths, dtype=np.int64)
@@ -85,6 +85,6 @@ def histogram_lines(documents: list[int], rows: list[int], capacity: int | None)
             if count:
                 bar = "█" * max(1, round(_BAR * count / largest))
                 yield f"  {low:>9,} - {high - 1:<9,} {count:>9,} {bar}"
-    if capacity and rows:
-        fill = sum(rows) / (len(rows) * capacity)
-        yield f"fill: {fill:.3%} of rows of {capacity:,}, special tokens counted"
+    if max_length and rows:
+        fill = sum(rows) / (len(rows) * max_length)
+        yield f"fill: {fill:.3%} of rows of {max_length:,}, special tokens counted"

@@ -76,7 +76,7 @@ def _packed(path: AnyPath, decode: Decode | None, plan: str | None, cache_dir: P
         rows=dataset,
         decode=decode,
         num_rows=len(dataset),
-        capacity=dataset.max_length,
+        max_length=dataset.max_length,
     )
 
 
@@ -172,7 +172,7 @@ def _stream(path: Path, decode: Decode | None) -> Rows:
 
         decode = getattr(open_tokenizer(config), "decode", None)
     size = config.train.seq_len
-    return Rows(kind="stream", rows=_stream_rows(config), decode=decode, capacity=size)
+    return Rows(kind="stream", rows=_stream_rows(config), decode=decode, max_length=size)
 
 
 def _stream_rows(config: StreamConfig) -> Iterator[dict[str, Any]]:

@@ -42,7 +42,7 @@ class Rows:
     rows: Iterable[Mapping[str, Any]]
     decode: Decode | None = None
     num_rows: int | None = None
-    capacity: int | None = None
+    max_length: int | None = None
     """Places in a row, where that is known."""
 
     def views(self, start: int = 0, count: int | None = None) -> Iterator[RowView]:

@@ -170,7 +170,7 @@ def group_samples(
     if is_plain and not search_steps and len(sizes) <= FEW:
         return best_fit_few(sizes[:, 0].tolist(), rules.max_length, cap)
     if is_plain and not search_steps:
-        options = PlanOptions(capacity=rules.max_length, max_documents_per_row=cap)
+        options = PlanOptions(max_length=rules.max_length, max_documents_per_row=cap)
         rows = best_fit(sizes[:, 0], rules.max_length, options)
     else:
         rows = _vector_rows(sizes, rules, num_documents, search_steps * len(sizes))

@@ -154,7 +154,7 @@ def _none(_value: object) -> None:
 _READ_AS = (
     CorpusOptions(max_length=8),
     CorpusOptions(max_length=8, pretokenized=True, max_record_bytes=64),
-    CorpusOptions(max_length=8, messages_key="x"),
+    CorpusOptions(max_length=8, messages_column="x"),
 )
 """As text, as tokens, as conversations."""
 _SEEDS = [text.encode() for text in (*_LINES, '{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}\n')]

@@ -164,7 +164,7 @@ def _texts(files: list[Path], feature: str) -> list[str]:
     from quire.corpus.options import MEBIBYTE, CorpusOptions
     from quire.formats.format import Span
 
-    options = CorpusOptions(max_length=1, text_key=feature, partition_size=256 * MEBIBYTE)
+    options = CorpusOptions(max_length=1, text_column=feature, partition_size=256 * MEBIBYTE)
     texts: list[str] = []
     for file in find_inputs(files):
         span = Span(file=file.number, start=0, stop=None, first_record=0, size=file.size)

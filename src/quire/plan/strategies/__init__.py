@@ -89,8 +89,8 @@ def register_strategy(name: str, function: RowNumbers) -> None:
     top level of a module or script; within one process any function works.
 
     >>> from quire import make_plan
-    >>> register_strategy("alone", lambda sizes, capacity, options: list(range(len(sizes))))
-    >>> make_plan([3, 2], capacity=10, strategy="alone").num_rows
+    >>> register_strategy("alone", lambda sizes, max_length, options: list(range(len(sizes))))
+    >>> make_plan([3, 2], max_length=10, strategy="alone").num_rows
     2
     """
     if not isinstance(name, str) or not name:
@@ -100,12 +100,12 @@ def register_strategy(name: str, function: RowNumbers) -> None:
     if not callable(function):
         raise InvalidOption(f"strategy {name!r} is {function!r} but must be a function")
 
-    def place(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
+    def place(sizes: IntArray, max_length: int, options: PlanOptions) -> Rows:
         # A copy: the sizes may be the plan's own stops, and a function that sorts in place would
         # change them.
-        numbers = _row_numbers(name, function(sizes.copy(), capacity, options), len(sizes))
+        numbers = _row_numbers(name, function(sizes.copy(), max_length, options), len(sizes))
         rows = Rows.of_row_numbers(numbers)
-        _require_fit(name, rows, sizes, capacity, options)
+        _require_fit(name, rows, sizes, max_length, options)
         return rows
 
     _REGISTERED[name] = Strategy(place=place, function=function)
@@ -125,14 +125,14 @@ def _row_numbers(name: str, numbers: IntArray | list[int], expected: int) -> Int
 
 
 def _require_fit(
-    name: str, rows: Rows, sizes: IntArray, capacity: int, options: PlanOptions
+    name: str, rows: Rows, sizes: IntArray, max_length: int, options: PlanOptions
 ) -> None:
     used = np.add.reduceat(sizes[rows.fragments], rows.offsets[:-1], dtype=np.int64)
     cap = options.max_documents_per_row or len(sizes)
-    for what, values, limit in (("tokens", used, capacity), ("fragments", rows.counts, cap)):
+    for what, values, limit in (("tokens", used, max_length), ("fragments", rows.counts, cap)):
         if (values > limit).any():
             worst = int(np.argmax(values))
             raise StrategyError(
                 f"strategy {name!r} put {values[worst]} {what} into a row that holds {limit}; "
-                "respect `capacity` and `options.max_documents_per_row`"
+                "respect `max_length` and `options.max_documents_per_row`"
             )

@@ -22,26 +22,26 @@ FEW = 1024
 """Up to this many sizes `best_fit_few` is faster: 9 times at 128 sizes, 1.5 times at 1,000."""
 
 
-def best_fit(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
+def best_fit(sizes: IntArray, max_length: int, options: PlanOptions) -> Rows:
     """Rows by best-fit decreasing; ties go to the oldest row."""
-    return decreasing_rows(sizes, capacity, options.max_documents_per_row, best_fit_runs)
+    return decreasing_rows(sizes, max_length, options.max_documents_per_row, best_fit_runs)
 
 
 def best_fit_runs(
-    sizes: list[int], counts: list[int], capacity: int, cap: int
+    sizes: list[int], counts: list[int], max_length: int, cap: int
 ) -> tuple[list[int], int]:
     """Runs over the decreasing order, and the number of rows.
 
-    >>> best_fit_runs([3, 2], [2, 1], capacity=10, cap=9)  # both 3s, then the 2, into row 0
+    >>> best_fit_runs([3, 2], [2, 1], max_length=10, cap=9)  # both 3s, then the 2, into row 0
     ([0, 1, 2, 0, 0, 1, 1, 2], 1)
     """
-    return fill_rows(sizes, counts, capacity, cap, _Spaces(capacity))
+    return fill_rows(sizes, counts, max_length, cap, _Spaces(max_length))
 
 
-def best_fit_few(sizes: Sequence[int], capacity: int, cap: int | None = None) -> list[list[int]]:
+def best_fit_few(sizes: Sequence[int], max_length: int, cap: int | None = None) -> list[list[int]]:
     """The fragments of every row, as in `best_fit`, without arrays: faster for few fragments.
 
-    Sizes are from 1 to the capacity; ``cap`` is the most fragments in a row.
+    Sizes are from 1 to the max_length; ``cap`` is the most fragments in a row.
 
     >>> best_fit_few([30, 30, 20, 60, 50, 10], 80)
     [[3, 2], [4, 0], [1, 5]]
@@ -57,7 +57,7 @@ def best_fit_few(sizes: Sequence[int], capacity: int, cap: int | None = None) ->
             space, row = spaces.pop(tightest)
             rows[row].append(fragment)
         else:
-            space, row = capacity, len(rows)
+            space, row = max_length, len(rows)
             rows.append([fragment])
         if space - size >= smallest and len(rows[row]) < most:
             insort(spaces, (space - size, row))
@@ -67,7 +67,7 @@ def best_fit_few(sizes: Sequence[int], capacity: int, cap: int | None = None) ->
 class _Spaces:
     """A set of integers that finds the next larger member: a bit set in two levels.
 
-    A flat bit set would copy ``capacity`` bits per lookup: 16 kB at 131,072.
+    A flat bit set would copy ``max_length`` bits per lookup: 16 kB at 131,072.
     """
 
     def __init__(self, largest: int) -> None:

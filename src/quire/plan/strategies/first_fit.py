@@ -18,29 +18,29 @@ from quire.plan.strategies import Strategy
 
 _Nodes: TypeAlias = "list[int] | defaultdict[int, int]"
 _SPARSE_FROM = 1 << 22
-"""From this capacity on, only the nodes in use are stored."""
+"""From this max_length on, only the nodes in use are stored."""
 
 
-def first_fit(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
+def first_fit(sizes: IntArray, max_length: int, options: PlanOptions) -> Rows:
     """Rows by first-fit decreasing."""
-    return decreasing_rows(sizes, capacity, options.max_documents_per_row, first_fit_runs)
+    return decreasing_rows(sizes, max_length, options.max_documents_per_row, first_fit_runs)
 
 
 def first_fit_runs(
-    sizes: list[int], counts: list[int], capacity: int, cap: int
+    sizes: list[int], counts: list[int], max_length: int, cap: int
 ) -> tuple[list[int], int]:
     """Runs over the decreasing order, and the number of rows."""
-    return fill_rows(sizes, counts, capacity, cap, _OldestRows(capacity, sum(counts)))
+    return fill_rows(sizes, counts, max_length, cap, _OldestRows(max_length, sum(counts)))
 
 
 class _OldestRows:
     """A tournament tree: leaf s holds the oldest row with space s, a node the oldest below it."""
 
-    def __init__(self, capacity: int, never: int) -> None:
-        self._leaves = 1 << capacity.bit_length()
+    def __init__(self, max_length: int, never: int) -> None:
+        self._leaves = 1 << max_length.bit_length()
         self._never = never
         self._oldest: _Nodes = defaultdict(lambda: never)
-        if capacity < _SPARSE_FROM:
+        if max_length < _SPARSE_FROM:
             self._oldest = [never] * (2 * self._leaves)
 
     def put(self, space: int, oldest_row: int) -> None:

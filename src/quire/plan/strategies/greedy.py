@@ -10,16 +10,16 @@ from quire.plan.options import PlanOptions
 from quire.plan.strategies import Strategy
 
 
-def greedy(sizes: IntArray, capacity: int, options: PlanOptions) -> Rows:
+def greedy(sizes: IntArray, max_length: int, options: PlanOptions) -> Rows:
     """Rows in document order.
 
-    >>> greedy(np.array([3, 4, 2]), 6, PlanOptions(capacity=6)).offsets
+    >>> greedy(np.array([3, 4, 2]), 6, PlanOptions(max_length=6)).offsets
     array([0, 1, 3])
     """
     ends = np.cumsum(sizes, dtype=np.int64)
-    capacity = min(capacity, int(ends[-1]))  # more changes nothing, and might exceed 64 bits
+    max_length = min(max_length, int(ends[-1]))  # more changes nothing, and might exceed 64 bits
     # For every fragment, where the next row would start if a row started here; then follow that.
-    following = np.searchsorted(ends, ends - sizes + capacity, side="right")
+    following = np.searchsorted(ends, ends - sizes + max_length, side="right")
     if options.max_documents_per_row:
         limit = np.arange(len(sizes)) + options.max_documents_per_row
         following = np.minimum(following, limit)

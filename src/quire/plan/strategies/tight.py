@@ -13,7 +13,7 @@ Steps 1 to 4 are tried with a few class counts, until a plan needs no more rows 
 its number of documents do, or the budget of work is spent. The budget counts pivots, table cells
 and sizes, not seconds, and HiGHS runs its one-threaded dual simplex: the clock has no say, and the
 same versions of numpy and scipy give the same plan. The default is about ten seconds of one
-processor at most, whatever the number of documents and the capacity.
+processor at most, whatever the number of documents and the max_length.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _PLACING_STEPS = 50
 """What best-fit costs for each size, in the unit of `Work`."""
 
 
-def tight(sizes: IntArray, capacity: int, options: PlanOptions, *, budget: int = BUDGET) -> Rows:
+def tight(sizes: IntArray, max_length: int, options: PlanOptions, *, budget: int = BUDGET) -> Rows:
     """Rows by the pattern program, or by best-fit where that needs no more."""
     require_solver()
     histogram = Histogram.of(sizes)
-    capacity = min(capacity, int(sizes.sum(dtype=np.int64)))  # as in `best_fit`
+    max_length = min(max_length, int(sizes.sum(dtype=np.int64)))  # as in `best_fit`
     cap = options.max_documents_per_row or len(sizes)
-    runs, num_rows = best_fit_runs(histogram.sizes, histogram.counts, capacity, cap)
+    runs, num_rows = best_fit_runs(histogram.sizes, histogram.counts, max_length, cap)
     patterns = solve_patterns(
         np.array(histogram.sizes, dtype=np.int64),
         np.array(histogram.counts, dtype=np.int64),
-        capacity,
+        max_length,
         options.max_documents_per_row,
         budget=budget,
     )
@@ -73,21 +73,21 @@ def tight(sizes: IntArray, capacity: int, options: PlanOptions, *, budget: int =
 def solve_patterns(
     sizes: IntArray,
     counts: IntArray,
-    capacity: int,
+    max_length: int,
     max_per_row: int | None,
     *,
     budget: int = BUDGET,
 ) -> Patterns:
     """Row patterns that hold every fragment once, in as few rows as the budget finds.
 
-    Sizes are distinct and decreasing, none larger than the capacity.
+    Sizes are distinct and decreasing, none larger than the max_length.
 
     >>> solve_patterns(np.array([3, 2]), np.array([2, 4]), 7, None)  # best-fit needs three rows
     Patterns(contents=(((0, 1), (1, 2)),), rows=(2,))
     """
     if not len(sizes):
         return Patterns.of([])
-    fragments = Fragments.of(sizes, counts, capacity, max_per_row)
+    fragments = Fragments.of(sizes, counts, max_length, max_per_row)
     best = fill(fragments.sizes.tolist(), counts.tolist(), fragments.capacity, fragments.cap)
     work, cost = Work(budget), 0
     for classes, margin in _attempts(fragments):

@@ -26,7 +26,7 @@ class BinPacker:
     ) -> None:
         self._vocab_size, self._buffer_docs = vocab_size, buffer_docs
         self._options = PlanOptions(
-            capacity=size,
+            max_length=size,
             strategy="first_fit",
             overlong="split",
             max_documents_per_row=max_docs,

@@ -21,7 +21,7 @@ document in a buffer of 128, and as much as the planner at about 1,500."""
 
 def first_fit_rows(lengths: Sequence[int], options: PlanOptions) -> list[list[Part]]:
     """What stands in which row."""
-    size, tail = options.capacity, options.min_tail
+    size, tail = options.max_length, options.min_tail
     if sum(-(-length // size) for length in lengths) > _FEW:
         return planned_rows(lengths, options)
     parts = [

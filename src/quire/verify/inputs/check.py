@@ -57,8 +57,8 @@ class _Comparison:
     def __init__(self, report: OutputReport, manifest: Mapping[str, Any]) -> None:
         if not manifest["options"]["keep_sources"]:
             raise InvalidOption(
-                "the output does not record where its fragments come from (--no-source), so it "
-                "cannot be compared with inputs; pack again and keep the sources"
+                "the output does not record where its fragments come from (--no-keep-sources), so "
+                "it cannot be compared with inputs; pack again and keep the sources"
             )
         self._report = report
         self._manifest = manifest

@@ -196,13 +196,13 @@ def _with_template(tokenizer: TokenizerLike, template: object) -> ChatTokenizer:
 
 
 def _chat_encoder(options: Mapping[str, Any], tokenizer: ChatTokenizer) -> Encoder:
-    key, tools_key = options["messages_column"], options.get("tools_column")
+    key, tools_column = options["messages_column"], options.get("tools_column")
     date, assistant_only = options.get("chat_date"), options["assistant_only"]
     renderer = _Renderer(tokenizer, date)
     packer = conversation_encoder(tokenizer, assistant_only, date)
 
     def encode_record(values: Values) -> Columns | None:
-        messages, tools = values.get(key), values.get(tools_key) if tools_key else None
+        messages, tools = values.get(key), values.get(tools_column) if tools_column else None
         if not isinstance(messages, list):
             return None
         try:
@@ -215,7 +215,7 @@ def _chat_encoder(options: Mapping[str, Any], tokenizer: ChatTokenizer) -> Encod
             labels = np.where(trained, ids, np.where(untrained, _IGNORED, labels))
         return {"input_ids": ids, "labels": labels}
 
-    keys = (key,) if tools_key is None else (key, tools_key)
+    keys = (key,) if tools_column is None else (key, tools_column)
     return Encoder(keys=keys, encode=_one_by_one(encode_record))
 
 

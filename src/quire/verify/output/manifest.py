@@ -20,13 +20,13 @@ _FORMATS = ("quire.packed", "quire.indexed")
 _NEEDED = ("format", "options", "inputs", "rows", "tokens", "ledger", "shards", "bad_records")
 _BAD_RECORDS = "bad_records.jsonl"
 _RENAMED = {
-    "keep" + "_source": "keep_sources",
-    "min" + "_len": "min_length",
-    "max" + "_len": "drop_longer_than",
-    "text" + "_key": "text_column",
-    "tokens" + "_key": "tokens_column",
-    "messages" + "_key": "messages_column",
-    "tools" + "_key": "tools_column",
+    "keep_source": "keep_sources",
+    "min_len": "min_length",
+    "max_len": "drop_longer_than",
+    "text_key": "text_column",
+    "tokens_key": "tokens_column",
+    "messages_key": "messages_column",
+    "tools_key": "tools_column",
 }
 """Options as earlier versions of quire wrote them, and what they are called today."""
 

@@ -88,7 +88,7 @@ def recount_plan(
         return found
     sizes = plan.stops - plan.starts + prefix
     found.tokens = int(sizes.sum())
-    recorded = plan.options.get("max_length", plan.options.get("cap" + "acity"))
+    recorded = plan.options.get("max_length", plan.options.get("capacity"))
     for name, said, expected in (
         ("max_length", recorded, int(options["max_length"])),
         ("prefix", plan.options.get("prefix"), prefix),
