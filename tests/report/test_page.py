@@ -108,19 +108,19 @@ def small(tmp_path):
 @pytest.mark.parametrize(
     ("column", "first", "message"),
     [
-        ("document_starts", [0, -5], "do not begin with 0, or do not increase"),
-        ("document_starts", [0, 10**6], "do not begin with 0, or do not increase"),
-        ("document_starts", [1], "do not begin with 0"),
-        ("document_starts", [], "a row has no document_starts"),
-        ("document_starts", None, "document_starts hold a null"),
-        ("document_starts", [0, None], "document_starts hold a null"),
-        ("document_starts", [0.5], "must be lists of integers"),
-        ("document_starts", "0", "must be lists of integers"),
-        ("document_ids", [-1, -1], "document_ids are negative"),
-        ("document_ids", [0], "not one for each of document_starts"),
-        ("document_offsets", [], "not one for each of document_starts"),
-        ("input_ids", None, "input_ids hold a null"),
-        ("input_ids", [5] * 12, "2 rows of .* tokens but the manifest says 2 of"),
+        ("document_starts", [0, -5], "negative value in document_starts: -5"),
+        ("document_starts", [0, 10**6], "row 0: a document starts after the end of the row"),
+        ("document_starts", [1], "row 0: document_starts do not begin with 0"),
+        ("document_starts", [], "row 0 has no document_starts"),
+        ("document_starts", None, "nulls, .* in document_starts"),
+        ("document_starts", [0, None], "nulls, .* in document_starts"),
+        ("document_starts", [0.5], "document_starts of type float64, which are not integers"),
+        ("document_starts", "0", "not lists of numbers, in document_starts"),
+        ("document_ids", [-1, -1], "negative value in document_ids: -1"),
+        ("document_ids", [0], "a different number of document_ids than of document_starts"),
+        ("document_offsets", [], "a different number of document_offsets than of document_starts"),
+        ("input_ids", None, "nulls, .* in input_ids"),
+        ("input_ids", [5] * 12, "has 2 rows with 16 tokens but the manifest says 2 and 15"),
     ],
 )
 def test_a_shard_that_cannot_be_rows_is_an_error_and_no_page(small, column, first, message):
@@ -139,7 +139,7 @@ def test_a_shard_that_cannot_be_rows_is_an_error_and_no_page(small, column, firs
 def test_a_shard_that_lost_rows_is_an_error_and_not_a_fill_over_one(small):
     (shard,) = (small / "data").glob("*.parquet")
     pq.write_table(pq.read_table(shard).slice(0, 1), shard)
-    with pytest.raises(CorruptFile, match=r"it has 1 rows of .* but the manifest says 2 of"):
+    with pytest.raises(CorruptFile, match=r"has 1 row with .* but the manifest says 2 and"):
         write_report(small, small / "r.html")
 
 

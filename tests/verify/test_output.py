@@ -112,7 +112,10 @@ def test_every_way_of_packing_recounts(tmp_path, options):
         (lambda r: r[0].update(document_starts=[]), "has no document_starts"),
         (lambda r: r[0].update(input_ids=[5] * 17), "has 17 tokens, more than 16"),
         (lambda r: r[0].update(input_ids=[]), "has no token"),
-        (lambda r: r[0].update(input_ids=[-1] * 5, document_starts=[0]), "has a token id -1"),
+        (
+            lambda r: r[0].update(input_ids=[-1] * 5, document_starts=[0]),
+            "has a negative value in input_ids: -1",
+        ),
         (lambda r: r[0].update(input_ids=None), "has nulls"),
         (
             lambda r: r[0].update(document_ids=[]),

@@ -74,7 +74,7 @@ def test_an_undisturbed_index_is_whole_with_all_its_plans(indexed, tmp_path):
     [
         (lambda r: r[0].update(length=99), "does not have the recorded length"),
         (lambda r: r[0].update(input_ids=[], length=0), "has no token"),
-        (lambda r: r[0]["input_ids"].__setitem__(0, -7), "has a token id -7"),
+        (lambda r: r[0]["input_ids"].__setitem__(0, -7), "has a negative value in input_ids: -7"),
         (
             lambda r: r[0].update(input_ids=None),
             "has nulls, or values that are not lists of numbers, in input_ids",

@@ -1,4 +1,4 @@
-"""Distributions as plain lists: bins, percentiles, costs."""
+"""Distributions as plain lists: bins, counts and percentiles."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quire.report.shapes import Ints, RowShapes
+from quire.verify.output.shards import Ints
 
-Floats = npt.NDArray[np.float64]
 _BINS_PER_DOUBLING = 2
 _MOST = 2**63 - 1
 
@@ -37,15 +36,15 @@ def even_bins(values: Ints, whole: int, num_bins: int) -> dict[str, Any]:
     >>> even_bins(np.array([1, 29, 50]), whole=50, num_bins=2)
     {'width': 0.5, 'counts': [1, 2]}
     """
-    # In whole numbers: 0.58 * 50 is under 29, so that a share on an edge would fall below it. They
-    # are Python's, because the pairs of a row of 2^29 places are more than an int64 holds 50 times.
+    # In integers: 0.58 * 50 is less than 29, so a value on an edge would fall below it. In Python's
+    # integers: 50 times the pairs of a row of 2^29 tokens exceeds an int64.
     edges = np.array([min(-(-whole * n // num_bins), _MOST) for n in range(1, num_bins)])
     places = np.searchsorted(edges, values, side="right")
     return {"width": 1 / num_bins, "counts": np.bincount(places, minlength=num_bins).tolist()}
 
 
 def length_bins(documents: Ints | None, fragments: Ints) -> dict[str, Any]:
-    """Documents and fragments by length, in bins that grow with it: two to every doubling.
+    """Documents and fragments by length, in two bins for every doubling.
 
     >>> length_bins(np.array([5]), np.array([3, 2]))["fragments"]
     [0, 1, 1, 0, 0]
@@ -68,7 +67,7 @@ def length_bins(documents: Ints | None, fragments: Ints) -> dict[str, Any]:
 
 
 def counts_of(values: Ints, most: int = 64) -> dict[str, Any]:
-    """How often each value occurs; values over ``most`` stand together in bins of equal width.
+    """How often each value occurs, in wider bins if the largest value exceeds ``most``.
 
     >>> counts_of(np.array([1, 1, 3]))
     {'from': [1, 2, 3], 'width': 1, 'counts': [2, 0, 1]}
@@ -82,14 +81,3 @@ def counts_of(values: Ints, most: int = 64) -> dict[str, Any]:
         "width": width,
         "counts": counts.tolist(),
     }
-
-
-def attention_costs(shapes: RowShapes) -> tuple[Ints, Floats]:
-    """For each row the pairs of tokens that attend (the sum of squares), and its cost.
-
-    The cost is that of `quire.attention_costs`: a token counts 1, a pair 2e-5.
-    """
-    if not shapes.num_rows:
-        return np.zeros(0, np.int64), np.zeros(0)
-    pairs = np.add.reduceat(shapes.fragment_lengths**2, shapes.row_offsets[:-1])
-    return pairs, shapes.row_lengths + 2e-5 * pairs

@@ -1,29 +1,29 @@
-"""The figures of a report, as plain JSON: the page shows them, a test can recompute them."""
+"""The figures of a report as plain JSON, which the page shows and tests recompute."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from quire.errors import CorruptFile
 from quire.ledger import Ledger
+from quire.packed import PackedDataset
 from quire.plan import balance, lower_bound
-from quire.report.distributions import (
-    attention_costs,
-    counts_of,
-    even_bins,
-    length_bins,
-    summary,
-)
-from quire.report.picture import first_rows, samples_of
-from quire.report.shapes import Ints, RowShapes
+from quire.report.distributions import counts_of, even_bins, length_bins, summary
+from quire.text import as_tokenizer
+from quire.verify.output.shards import Fragments, Ints
 
 FILE_SHIFT = 40
-"""A document id is the number of its input file, times 2 to this, plus its record number."""
+"""A document id is the number of its input file, times 2 to this power, plus its record number."""
+_COLUMNS = ["input_ids", "document_starts"]
+_MOST_CHARACTERS = 400
+_MOST_BAD_RECORDS = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,38 +33,38 @@ class ReportOptions:
     num_rows: int = 48
     """Rows in the picture."""
     num_samples: int = 3
-    """Rows whose text is shown, where a tokenizer is at hand."""
+    """Rows whose text is shown, if the tokenizer is known."""
     num_ranks: int = 8
     rows_per_rank: int = 1
     """Ranks, and rows of each in a step, for the balance of attention cost."""
     cache_dir: Path | None = None
-    """Holds the memory-mapped form of an index-only output, as for `PackedDataset`."""
+    """Holds the memory-mapped copy of an index-only output, as for `PackedDataset`."""
 
 
 def figures_of(
     path: Path,
     manifest: dict[str, Any],
-    shapes: RowShapes,
+    fragments: Fragments,
     options: ReportOptions,
     tokenizer: object | None = None,
 ) -> dict[str, Any]:
     """All figures of a report."""
-    max_length = int(manifest["options"]["max_length"])
-    documents = document_lengths(shapes)
+    max_length, row_lengths = int(manifest["options"]["max_length"]), fragments.row_lengths()
+    documents = _document_lengths(fragments)
     return {
         "name": path.resolve().name,
-        "headline": _headline(manifest, shapes, max_length),
+        "headline": _headline(manifest, fragments, max_length),
         "ledger": Ledger.from_dict(manifest["ledger"]).to_dict(),
-        "lengths": length_bins(documents, shapes.fragment_lengths),
+        "lengths": length_bins(documents, fragments.sizes),
         "document_lengths": None if documents is None else summary(documents),
-        "fragment_lengths": summary(shapes.fragment_lengths),
-        "fill": even_bins(shapes.row_lengths, max_length, num_bins=50),
-        "fill_summary": summary(shapes.row_lengths / max_length),
-        "fragments_per_row": counts_of(shapes.fragments_per_row),
-        "attention": _attention(shapes, max_length, options),
-        "sources": _sources(shapes, manifest),
-        "rows": first_rows(shapes, manifest, options.num_rows),
-        "samples": samples_of(path, manifest, tokenizer, options.num_samples, options.cache_dir),
+        "fragment_lengths": summary(fragments.sizes),
+        "fill": even_bins(row_lengths, max_length, num_bins=50),
+        "fill_summary": summary(row_lengths / max_length),
+        "fragments_per_row": counts_of(fragments.per_row),
+        "attention": _attention(fragments, max_length, options),
+        "sources": _sources(fragments, manifest),
+        "rows": _first_rows(fragments, manifest, options.num_rows),
+        "samples": _samples(path, manifest, tokenizer, options),
         "bad_records": _bad_records(path, manifest),
         "manifest": {key: value for key, value in manifest.items() if key != "shards"},
         "shards": [
@@ -73,30 +73,33 @@ def figures_of(
     }
 
 
-def document_lengths(shapes: RowShapes) -> Ints | None:
-    """Tokens of each document that stands in a row, specials and overlaps included."""
-    if shapes.document_ids is None:
+def _document_lengths(fragments: Fragments) -> Ints | None:
+    """Tokens of each document in all rows, specials and overlaps included."""
+    if fragments.documents is None:
         return None
-    _, members = np.unique(shapes.document_ids, return_inverse=True)
-    return np.bincount(members, weights=shapes.fragment_lengths).astype(np.int64)
+    _, members = np.unique(fragments.documents, return_inverse=True)
+    return np.bincount(members, weights=fragments.sizes).astype(np.int64)
 
 
-def _headline(manifest: dict[str, Any], shapes: RowShapes, max_length: int) -> dict[str, Any]:
+def _headline(manifest: dict[str, Any], fragments: Fragments, max_length: int) -> dict[str, Any]:
     ledger = Ledger.from_dict(manifest["ledger"])
-    places = shapes.num_rows * max_length
-    fragments = len(shapes.fragment_lengths)
+    num_rows, num_tokens = len(fragments.per_row), int(fragments.sizes.sum())
+    num_places = num_rows * max_length
     cap = manifest["options"]["max_documents_per_row"]
-    bound = lower_bound(shapes.fragment_lengths, max_length, max_documents_per_row=cap)
+    num_cut = None
+    if fragments.documents is not None:
+        num_cut = int((np.unique(fragments.documents, return_counts=True)[1] > 1).sum())
+    content = ledger.tokens.emitted + ledger.tokens.overlap
     return {
         "documents": ledger.documents.emitted,
-        "documents_cut": None if shapes.document_ids is None else _num_cut(shapes.document_ids),
-        "fragments": fragments,
-        "tokens": int(shapes.row_lengths.sum()),
-        "rows": shapes.num_rows,
-        "rows_bound": int(bound),
+        "documents_cut": num_cut,
+        "fragments": len(fragments.sizes),
+        "tokens": num_tokens,
+        "rows": num_rows,
+        "rows_bound": int(lower_bound(fragments.sizes, max_length, max_documents_per_row=cap)),
         "max_length": max_length,
-        "utilization": (ledger.tokens.emitted + ledger.tokens.overlap) / places if places else 0.0,
-        "padding": places - int(shapes.row_lengths.sum()),
+        "utilization": content / num_places if num_places else 0.0,
+        "padding": num_places - num_tokens,
         "dropped_documents": ledger.documents.num_dropped,
         "dropped_tokens": ledger.tokens.num_dropped,
         "strategy": manifest["options"]["strategy"],
@@ -104,64 +107,133 @@ def _headline(manifest: dict[str, Any], shapes: RowShapes, max_length: int) -> d
     }
 
 
-def _num_cut(document_ids: Ints) -> int:
-    """Documents that stand in more than one piece."""
-    _, pieces = np.unique(document_ids, return_counts=True)
-    return int((pieces > 1).sum())
-
-
-def _attention(shapes: RowShapes, max_length: int, options: ReportOptions) -> dict[str, Any]:
-    pairs, costs = attention_costs(shapes)
+def _attention(fragments: Fragments, max_length: int, options: ReportOptions) -> dict[str, Any]:
+    """Pairs of tokens that attend to each other, and how evenly ranks share their cost."""
+    row_lengths, num_rows = fragments.row_lengths(), len(fragments.per_row)
+    pairs = np.zeros(0, np.int64)
+    if num_rows:
+        first = np.cumsum(fragments.per_row) - fragments.per_row
+        pairs = np.add.reduceat(fragments.sizes**2, first)
     figures: dict[str, Any] = {
         "pairs": even_bins(pairs, max_length**2, num_bins=50),
         "pairs_total": int(pairs.sum()),
-        "pairs_without_boundaries": int((shapes.row_lengths**2).sum()),
+        "pairs_without_boundaries": int((row_lengths**2).sum()),
         "ranks": options.num_ranks,
         "rows_per_rank": options.rows_per_rank,
         "balance": None,
     }
-    if shapes.num_rows >= options.num_ranks * options.rows_per_rank:
-        windows: dict[str, float] = {}
-        for window in (1, 4, 16):
-            dealt = balance(costs, options.num_ranks, options.rows_per_rank, window=window)
-            figures["balance"] = {"before": dealt.before, "after": windows}
-            windows[str(window)] = dealt.after
+    if num_rows >= options.num_ranks * options.rows_per_rank:
+        costs = row_lengths + 2e-5 * pairs  # as in `quire.attention_costs`
+        balanced = {
+            window: balance(costs, options.num_ranks, options.rows_per_rank, window=window)
+            for window in (1, 4, 16)
+        }
+        figures["balance"] = {
+            "before": balanced[1].before,
+            "after": {str(window): found.after for window, found in balanced.items()},
+        }
     return figures
 
 
-def _sources(shapes: RowShapes, manifest: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """Documents, fragments and tokens of each input file that stand in rows."""
-    if shapes.document_ids is None:
+def _sources(fragments: Fragments, manifest: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """Documents, fragments and tokens in rows, by input file."""
+    if fragments.documents is None:
         return None
-    files = shapes.document_ids >> FILE_SHIFT
-    num_files = len(manifest["inputs"])
-    if len(files) and int(files.max()) >= num_files:
+    files, num_files = fragments.documents >> FILE_SHIFT, len(manifest["inputs"])
+    if len(files) and not 0 <= int(files.min()) <= int(files.max()) < num_files:
         raise CorruptFile(
-            f"a fragment is of input file {int(files.max())} but the manifest names {num_files}; "
+            f"a fragment is from input file {int(files.max())} but the manifest lists {num_files}; "
             "run quire verify"
         )
-    tokens = np.bincount(files, weights=shapes.fragment_lengths, minlength=num_files)
-    fragments = np.bincount(files, minlength=num_files)
-    documents = np.bincount(np.unique(shapes.document_ids) >> FILE_SHIFT, minlength=num_files)
+    tokens = np.bincount(files, weights=fragments.sizes, minlength=num_files)
+    counts = np.bincount(files, minlength=num_files)
+    documents = np.bincount(np.unique(fragments.documents) >> FILE_SHIFT, minlength=num_files)
     return [
         {
             "name": str(given["name"]),
             "documents": int(documents[number]),
-            "fragments": int(fragments[number]),
+            "fragments": int(counts[number]),
             "tokens": int(tokens[number]),
         }
         for number, given in enumerate(manifest["inputs"])
     ]
 
 
-def _bad_records(path: Path, manifest: dict[str, Any], shown: int = 200) -> dict[str, Any]:
+def _first_rows(
+    fragments: Fragments, manifest: dict[str, Any], num_rows: int
+) -> list[list[dict[str, Any]]]:
+    """Start, length and origin of every fragment in the first rows."""
+    names = [str(given["name"]) for given in manifest["inputs"]]
+    rows, stop = [], 0
+    for count in fragments.per_row[:num_rows].tolist():
+        row, place = [], 0
+        for number in range(stop, stop + count):
+            length = int(fragments.sizes[number])
+            block: dict[str, Any] = {"start": place, "length": length}
+            if fragments.documents is not None and fragments.offsets is not None:
+                document = int(fragments.documents[number])
+                block |= {
+                    "document": str(document),  # an id may exceed 2^53
+                    "file": names[document >> FILE_SHIFT],
+                    "record": document & ((1 << FILE_SHIFT) - 1),
+                    "offset": int(fragments.offsets[number]),
+                }
+            row.append(block)
+            place += length
+        rows.append(row)
+        stop += count
+    return rows
+
+
+def _samples(
+    path: Path, manifest: dict[str, Any], tokenizer: object | None, options: ReportOptions
+) -> list[list[str]] | None:
+    """The beginning of every fragment's text in the first rows; None without a tokenizer."""
+    if tokenizer is None and (manifest.get("tokenizer") or {}).get("kind") == "byte":
+        tokenizer = "byte"
+    decode = getattr(as_tokenizer(tokenizer), "decode", None) if tokenizer is not None else None
+    if decode is None:
+        return None
+    if (plan := manifest["options"].get("plan")) is None:
+        rows = _first_of_shards(path, manifest, options.num_samples)
+    else:
+        dataset = PackedDataset(path, plan=plan, cache_dir=options.cache_dir)
+        first = [dataset[row] for row in range(min(options.num_samples, len(dataset)))]
+        rows = [{name: row[name].tolist() for name in _COLUMNS} for row in first]
+    samples = []
+    for row in rows:
+        starts, tokens = row["document_starts"], row["input_ids"]
+        spans = zip(starts, [*starts[1:], len(tokens)], strict=True)
+        samples.append([_excerpt(decode, tokens[start:stop]) for start, stop in spans])
+    return samples
+
+
+def _first_of_shards(path: Path, manifest: dict[str, Any], num_rows: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for shard in manifest["shards"]:
+        with pq.ParquetFile(path / shard["file"]) as file:
+            for batch in file.iter_batches(batch_size=max(1, num_rows), columns=_COLUMNS):
+                rows += batch.to_pylist()
+                if len(rows) >= num_rows:
+                    return rows[:num_rows]
+    return rows
+
+
+def _excerpt(decode: Callable[[list[int]], str], tokens: list[int]) -> str:
+    # Most tokens are at least one character long, so this many are enough.
+    text = str(decode(tokens[:_MOST_CHARACTERS]))
+    is_cut = len(text) > _MOST_CHARACTERS or len(tokens) > _MOST_CHARACTERS
+    return text[:_MOST_CHARACTERS] + ("…" if is_cut else "")
+
+
+def _bad_records(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     count = int(manifest["bad_records"]["count"])
     if not count:
         return {"count": 0, "first": []}
     file = path / "bad_records.jsonl"
     try:
         with file.open(encoding="utf-8") as lines:
-            first = [json.loads(line) for line, _ in zip(lines, range(shown), strict=False)]
+            shown = zip(lines, range(_MOST_BAD_RECORDS), strict=False)
+            return {"count": count, "first": [json.loads(line) for line, _ in shown]}
     except (OSError, ValueError) as error:
         raise CorruptFile(f"{file} cannot be read: {error}; run quire verify") from error
-    return {"count": count, "first": first}

@@ -1,4 +1,4 @@
-"""One self-contained page: figures, charts and style in a file that asks no network."""
+"""The page: figures, charts and style in one file that needs no network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quire.errors import OutputError
 from quire.files import leftovers_swept, whole_file
 from quire.packed.manifest import chosen_plan, read_manifest
 from quire.report.figures import ReportOptions, figures_of
-from quire.report.shapes import planned_shapes, read_shapes
+from quire.report.fragments import packed_fragments, planned_fragments
 from quire.storage import Named, as_path, local_folder
 from quire.text import TokenizerLike
 
@@ -29,15 +29,15 @@ def write_report(
     plan: str | None = None,
     on_shard: Callable[[int], None] = lambda rows: None,
 ) -> dict[str, Any]:
-    """The figures of the packed dataset at ``path``, which ``out`` now shows in a page.
+    """Write a page about the packed dataset at ``path`` to ``out``, and return its figures.
 
-    A tokenizer turns the first rows into text; a dataset of bytes needs none for that. Of an
-    index-only output, ``plan`` names the plan to show, by default the one it was packed with. A
-    dataset in a store is copied to the local disk for that.
+    A tokenizer decodes the text of the first rows; a dataset of bytes needs none. ``plan`` names
+    the plan of an index-only output to show, by default the one it was packed with. A dataset in an
+    object store is copied to the local disk first.
     """
-    place = as_path(path)
-    read_manifest(place)  # before anything is copied that is no dataset
-    with local_folder(place) as folder:
+    given = as_path(path)
+    read_manifest(given)  # fails before anything is copied that is not a dataset
+    with local_folder(given) as folder:
         figures = _figures(folder, tokenizer, options or ReportOptions(), plan, on_shard)
     file = Path(out)
     try:
@@ -60,19 +60,19 @@ def _figures(
     manifest = read_manifest(folder)
     entry = chosen_plan(folder, manifest, plan)
     if entry is None:
-        shapes = read_shapes(folder, manifest, on_shard)
+        fragments = packed_fragments(folder, manifest, on_shard)
     else:
-        shapes = planned_shapes(folder, manifest, entry)
+        fragments = planned_fragments(folder, manifest, entry)
         manifest |= {"ledger": entry["ledger"], "rows": entry["rows"]}
         manifest["options"] = {**manifest["options"], **entry["options"], "plan": entry["name"]}
-    return figures_of(folder, manifest, shapes, options, tokenizer)
+    return figures_of(folder, manifest, fragments, options, tokenizer)
 
 
 def page_of(figures: dict[str, Any]) -> str:
     """The page as one string."""
     library, script = _asset("vendor/echarts.min.js"), _asset("charts.js")
-    # The browser runs these two scripts and nothing else, loads nothing, and sends nothing:
-    # whatever a file's name or a document's text may hold.
+    # The browser runs these two scripts and nothing else, loads nothing, and sends nothing,
+    # whatever a file's name or a document's text contains.
     policy = (
         f"default-src 'none'; script-src {_digest(library)} {_digest(script)}; "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -84,11 +84,7 @@ def page_of(figures: dict[str, Any]) -> str:
         "LIBRARY": library,
         "SCRIPT": script,
     }
-    return "".join(_filled(piece, parts) for piece in _asset("page.html").split("@@"))
-
-
-def _filled(piece: str, parts: dict[str, str]) -> str:
-    return parts.get(piece, piece)
+    return "".join(parts.get(piece, piece) for piece in _asset("page.html").split("@@"))
 
 
 def _asset(name: str) -> str:
@@ -100,8 +96,8 @@ def _digest(script: str) -> str:
 
 
 def _embedded(figures: dict[str, Any]) -> str:
-    """JSON that can stand in a script element: no text in it can close the element."""
-    text = json.dumps(figures, allow_nan=False)  # ASCII alone, so U+2028 is escaped too
+    """JSON for a script element: no text in it can close the element."""
+    text = json.dumps(figures, allow_nan=False)  # only ASCII, so U+2028 is escaped too
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text

@@ -21,10 +21,10 @@ from quire.verify.output.shards import (
     Fragments,
     Ints,
     Recount,
+    integer_problems,
     ledger_problems,
     list_column,
     recount_fragments,
-    token_problems,
 )
 
 _REASONS = ("row_too_short", "too_long", "too_short", "truncated", "unsupervised")
@@ -62,7 +62,7 @@ def recount_documents(
         found.problems.append(f"document {document} does not have the recorded length")
     if (lengths < 1).any():
         found.problems.append(f"document {int(ids[int(np.argmin(lengths))])} has no token")
-    found.problems += token_problems(tokens)
+    found.problems += integer_problems(columns)
     for column, (_, other) in columns.items():
         if (other != lengths).any():
             message = f"has documents with a different number of {column} than of input_ids"

@@ -21,6 +21,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Lists: TypeAlias = tuple[npt.NDArray[Any], Ints]
 """A column of lists: all values end to end, and the length of each list."""
 _MAPPED = ".mapped"
+_INTEGERS = ("input_ids", "document_starts", "document_ids", "document_offsets")
 
 
 @dataclass(kw_only=True)
@@ -75,34 +76,43 @@ def list_column(name: str, table: pa.Table, column: str) -> Lists:
     return values.to_numpy(zero_copy_only=False), lengths
 
 
+def read_fragments(
+    name: str, table: pa.Table, *, prefix: int = 0, has_sources: bool = True
+) -> tuple[npt.NDArray[Any], Fragments]:
+    """The tokens of a table of rows, end to end, and its fragments.
+
+    Raises CorruptFile, with the file's name, if its columns cannot be those of rows.
+    """
+    sources = ("document_ids", "document_offsets") if has_sources else ()
+    names = dict.fromkeys(["input_ids", "document_starts", *sources, *table.column_names])
+    columns = {column: list_column(name, table, column) for column in names}
+    if problems := list(_column_problems(columns)):
+        raise CorruptFile(f"{name}: {'; '.join(problems)}")
+    tokens, lengths = columns["input_ids"]
+    starts, per_row = columns["document_starts"]
+    ends = np.append(starts[1:], 0).astype(np.int64)[: len(starts)]
+    ends[np.cumsum(per_row) - 1] = lengths
+    fragments = Fragments(
+        per_row=per_row,
+        sizes=ends - starts,
+        prefix=prefix,
+        documents=columns["document_ids"][0] if has_sources else None,
+        offsets=columns["document_offsets"][0] if has_sources else None,
+    )
+    return tokens, fragments
+
+
 def recount_rows(
     name: str, table: pa.Table, options: Mapping[str, Any], ledger: Mapping[str, Any]
 ) -> Recount:
     """What the rows of one shard hold: boundaries, limits, and every count of the ledger."""
-    needed = ["input_ids", "document_starts"]
-    needed += ["document_ids", "document_offsets"] if options["keep_sources"] else []
-    names = dict.fromkeys([*needed, *table.column_names])
-    columns = {column: list_column(name, table, column) for column in names}
-    tokens, lengths = columns["input_ids"]
+    prefix, has_sources = int(ledger["tokens"]["special"] > 0), bool(options["keep_sources"])
+    tokens, fragments = read_fragments(name, table, prefix=prefix, has_sources=has_sources)
     found = Recount(rows=table.num_rows, tokens=len(tokens))
-    found.problems += _column_problems(columns)
-    if found.problems:
-        return found  # the rest relies on boundaries
-    starts, per_row = columns["document_starts"]
-    ends = np.append(starts[1:], 0).astype(np.int64)[: len(starts)]
-    ends[np.cumsum(per_row) - 1] = lengths
-    has_sources = options["keep_sources"]
-    fragments = Fragments(
-        per_row=per_row,
-        sizes=ends - starts,
-        prefix=int(ledger["tokens"]["special"] > 0),
-        documents=columns["document_ids"][0] if has_sources else None,
-        offsets=columns["document_offsets"][0] if has_sources else None,
-    )
     found.problems += ledger_problems(ledger, options)
     recount_fragments(found, fragments, options, ledger)
-    first = tokens[np.repeat(np.cumsum(lengths) - lengths, per_row) + starts]
-    if fragments.prefix and (first != first[:1]).any():
+    first = tokens[np.cumsum(fragments.sizes) - fragments.sizes]
+    if prefix and (first != first[:1]).any():
         found.problems.append("has fragments that do not start with the same token (BOS)")
     return found
 
@@ -179,27 +189,28 @@ def mapped_problems(
         yield f"its memory-mapped copy {where} holds something else; remove {_MAPPED}"
 
 
+def integer_problems(columns: Mapping[str, Lists]) -> Iterator[str]:
+    """Columns of token ids or boundaries with values that are not natural numbers."""
+    for name, (values, _) in columns.items():
+        if name in _INTEGERS and len(values):
+            if values.dtype.kind not in "iu":
+                yield f"has {name} of type {values.dtype}, which are not integers"
+            elif values.min() < 0:
+                yield f"has a negative value in {name}: {values.min()}"
+
+
 def _column_problems(columns: Mapping[str, Lists]) -> Iterator[str]:
-    tokens, lengths = columns["input_ids"]
-    starts, counts = columns["document_starts"]
-    for name, values in (("input_ids", tokens), ("document_starts", starts)):
-        if len(values) and values.dtype.kind not in "iu":
-            yield f"has {name} of type {values.dtype}, which are not integers"
-            return
+    if problems := list(integer_problems(columns)):
+        yield from problems
+        return
+    (_, lengths), (starts, counts) = columns["input_ids"], columns["document_starts"]
     if (lengths < 1).any():
         yield f"row {int(np.argmin(lengths))} has no token"
-    yield from token_problems(tokens)
     yield from _start_problems(starts.astype(np.int64), counts, lengths)
     for name, (_, other) in columns.items():
         like = "document_starts" if name.startswith("document_") else "input_ids"
         if (other != columns[like][1]).any():
             yield f"has rows with a different number of {name} than of {like}"
-
-
-def token_problems(tokens: npt.NDArray[Any]) -> Iterator[str]:
-    """A problem if a token id is negative."""
-    if len(tokens) and tokens.min() < 0:
-        yield f"has a token id {tokens.min()}"
 
 
 def _start_problems(starts: Ints, counts: Ints, lengths: Ints) -> Iterator[str]:
@@ -262,8 +273,8 @@ def _recount_documents(
     found.documents = len(np.unique(ids))
     if len(ids):
         found.first_document, found.last_document = int(ids.min()), int(ids.max())
-    if (offsets < 0).any() or (lengths < 1).any():
-        found.problems.append("has a fragment without content, or at a negative offset")
+    if (lengths < 1).any():
+        found.problems.append("has a fragment without content")
         return {}
     # After a fragment shorter than the stride, the next one begins where that one began.
     order = np.lexsort((offsets + lengths, offsets, ids))
