@@ -22,7 +22,7 @@ from quire.stream import StreamConfig, open_stream
 from quire.text.tokenizer_file import load_tokenizer_file
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
-from quire.view.opening import open_rows
+from quire.view.sources import open_rows
 from tests.corpus.corpora import jsonl, pack, texts
 from tests.fuzz.targets.states import resealed
 from tests.stream.inputs import ListSource, Numbers, config, take
@@ -83,7 +83,7 @@ import sys
 import pyarrow as pa
 from quire.corpus import pack_corpus
 from quire.errors import QuireError
-from quire.view.opening import open_rows
+from quire.view.sources import open_rows
 from pathlib import Path
 for read in (lambda f: pack_corpus([f], f.parent / "out", "byte", max_length=8),
              lambda f: list(open_rows(f).rows)):

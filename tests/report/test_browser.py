@@ -117,7 +117,7 @@ def test_a_dataset_without_a_row_says_so_and_nothing_else(browser, tmp_path):
     assert browser.get_log("browser") == []
     for note in ("lengths", "fill", "attention", "sources"):
         said = browser.execute_script(f"return document.getElementById('{note}-note').textContent")
-        assert said == "There is no row."
+        assert said == "There are no rows."
 
 
 def test_the_headline_is_readable(browser, page):

@@ -30,7 +30,7 @@ def test_several_inputs_behind_one_option_are_refused_with_the_way_to_say_it(cor
     out, first, second = corpus
     done = run("verify", out, "--inputs", first, second, "--tokenizer", "byte")
     assert done.returncode == 2
-    assert f"{second} stands alone, as --inputs takes one" in done.stderr
+    assert f"unexpected argument {second}: verify takes one folder" in done.stderr
     assert f"--inputs {first} --inputs {second}" in done.stderr
 
 

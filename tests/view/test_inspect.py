@@ -50,7 +50,7 @@ def test_the_header_is_the_one_that_forgathers_users_know(tmp_path):
         "-------------"
     ) in out
     assert "├─ 1 · starts at 100 · 200 tokens" in out
-    assert "say --tokenizer to see text" in out
+    assert "name the --tokenizer to see text" in out
 
 
 def test_a_pipe_shows_boundaries_without_colours(packed):
@@ -105,7 +105,7 @@ def test_tokens_and_positions_on_request(tmp_path):
         "├─ 0 · starts at 0 · 2 tokens",
         "7 8",
         "   positions 0 1",
-        "├─ 1 · starts at 2 · 1 tokens",
+        "├─ 1 · starts at 2 · 1 token",
         "9",
         "   positions 0",
     ]
@@ -143,7 +143,7 @@ def test_the_histogram_counts_every_row_and_fragment(packed):
     tokens = sum(len(row["input_ids"]) for row in rows)
     assert f"fragments: {len(fragments)}, {tokens} tokens" in out
     assert f"rows: {len(rows)}, {tokens} tokens" in out
-    assert f"fill: {tokens / (64 * len(rows)):.3%} of rows of 64, special tokens counted" in out
+    assert f"fill: {tokens / (64 * len(rows)):.3%} of rows of 64, special tokens included" in out
     shown = Counter()
     for low, high, count in re.findall(r"(\d+) - (\d+)\s+(\d+) █", out.split("rows:")[0]):
         shown[int(low), int(high)] = int(count)
@@ -165,7 +165,7 @@ def test_a_saved_dataset_of_a_map_is_shown(tmp_path):
     out = run(tmp_path / "saved", "--tokenizer", "byte").stdout
     assert "Tokens: 17, Documents: 3, Features: " in out
     assert "three" in out
-    assert "1 of 1 rows of this saved dataset" in out
+    assert "1 of 1 row of this saved dataset" in out
 
 
 def test_an_arrow_file_is_shown(tmp_path):
@@ -184,19 +184,19 @@ def test_a_stream_is_shown_by_its_config(tmp_path):
     out = run(tmp_path / "stream.yaml").stdout
     assert "Tokens: 6, Documents: 1, Features: input_ids, labels" in out
     assert "hello" in out
-    assert "1 rows of this stream" in out
+    assert "1 row of this stream" in out
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("rows.csv", "a,b", "is no file of rows"),
-        ("rows.jsonl", "{not json}\n", "line 1 is no JSON"),
+        ("rows.csv", "a,b", "is not a file of rows"),
+        ("rows.jsonl", "{not json}\n", "line 1 is not JSON"),
         ("rows.jsonl", "[1]\n", "line 1 is a list"),
         ("rows.jsonl", '{"text": "abc"}\n', "no input_ids"),
         ("rows.jsonl", '{"input_ids": [1], "document_starts": [1]}\n', "document_starts"),
-        ("rows.parquet", "PAR1", "is no parquet file"),
-        ("rows.arrow", "ARROW", "is no Arrow file"),
+        ("rows.parquet", "PAR1", "is not a parquet file"),
+        ("rows.arrow", "ARROW", "is not an Arrow file"),
     ],
 )
 def test_what_holds_no_rows_is_an_error_in_a_line(tmp_path, name, content, message):
@@ -313,7 +313,7 @@ def test_15_a_token_that_the_tokenizer_has_not_is_an_error(tmp_path, token):
     rows.write_text(json.dumps({"input_ids": [100, token], "document_starts": [0]}) + "\n")
     found = run(rows, "--tokenizer", "byte")
     assert found.returncode == 2
-    assert f"token id {token} is none of the tokenizer 'byte', whose ids end at" in found.stderr
+    assert f"token id {token} is not in the vocabulary of the tokenizer 'byte'" in found.stderr
     assert f"100 {token}" in run(rows, "--tokenized").stdout
 
 

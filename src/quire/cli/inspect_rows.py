@@ -29,7 +29,7 @@ def inspect(
     start: Annotated[int, typer.Option(min=0, max=10**12, help="The first row to show.")] = 0,
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="What turns tokens into text: 'byte', or the path of a tokenizer."),
+        typer.Option(help="Decodes tokens: 'byte', or the path of a tokenizer."),
     ] = None,
     plan: Annotated[
         str | None, typer.Option(help="The plan to show, of an index-only output.")
@@ -37,7 +37,7 @@ def inspect(
     cache_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Where to keep the memory-mapped form of a packed dataset; needed where the "
+            help="Where to keep the memory-mapped copy of a packed dataset; needed if the "
             "dataset is on a read-only disk."
         ),
     ] = None,
@@ -51,9 +51,9 @@ def inspect(
         bool, typer.Option("--histogram", help="Show histograms of the lengths instead.")
     ] = False,
 ) -> None:
-    """Show packed rows: every document in its own colour, with its start and length.
+    """Show packed rows: every document in its own color, with its start and length.
 
-    With --histogram all rows are counted; of a stream or a jsonl file, as many as --examples says.
+    --histogram counts all rows, or the first --examples of a stream or a jsonl file.
 
     Example: quire inspect packed -n 3
     """
@@ -76,13 +76,13 @@ def inspect(
 
 
 def _variables(given: list[str]) -> dict[str, object]:
-    """The variables that were named; a value is read as YAML reads it, so that 8 is a number."""
+    """The given variables; values are read as YAML, so that 8 is a number."""
     import yaml  # type: ignore[import-untyped]
 
     pairs = [one.partition("=") for one in given]
     for name, sign, _ in pairs:
         if not (name and sign):
-            raise InvalidOption(f"--var is {name!r} but is written name=value, such as seed=1")
+            raise InvalidOption(f"--var is {name!r} but must be name=value, such as seed=1")
     try:
         return {name: yaml.safe_load(value) for name, _, value in pairs}
     except yaml.YAMLError as error:
@@ -99,13 +99,14 @@ def _show(rows: Rows, console: Console, start: int, examples: int, options: Disp
         for line in show_row(row, rows.decode, options):
             console.print(line, soft_wrap=True)
     total = "" if rows.num_rows is None else f" of {rows.num_rows:,}"
-    console.print(f"{shown:,}{total} rows of this {rows.kind}", style="dim", highlight=False)
+    noun = "row" if rows.num_rows in (None, 1) and shown == 1 else "rows"
+    console.print(f"{shown:,}{total} {noun} of this {rows.kind}", style="dim", highlight=False)
     if rows.decode is None and not options.tokenized and shown:
-        console.print("token ids are shown; say --tokenizer to see text", style="dim")
+        console.print("these are token ids; name the --tokenizer to see text", style="dim")
     if without:
         console.print(
-            "there are no document_starts, so documents cannot be told apart: pack again, or let "
-            "the collator find boundaries from tokens (packed_sequences=True)",
+            "the rows have no document_starts, so boundaries are not shown: pack again, or let the "
+            "collator find boundaries from tokens (packed_sequences=True)",
             style="yellow",
             soft_wrap=True,
         )

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from quire.printable import counted
+
 
 def report(
     path: Annotated[str, typer.Argument(help="A folder that quire pack wrote, or its URI.")],
@@ -25,19 +27,19 @@ def report(
     cache_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Where to keep the memory-mapped form of an index-only output; needed where the "
+            help="Where to keep the memory-mapped copy of an index-only output; needed if the "
             "output is on a read-only disk."
         ),
     ] = None,
     rows: Annotated[int, typer.Option(min=1, max=1000, help="Rows in the picture.")] = 48,
     samples: Annotated[int, typer.Option(min=0, max=100, help="Rows to show as text.")] = 3,
-    ranks: Annotated[int, typer.Option(min=1, help="Ranks to balance cost over.")] = 8,
-    rows_per_rank: Annotated[int, typer.Option(min=1, help="Rows of a rank in a step.")] = 1,
+    ranks: Annotated[int, typer.Option(min=1, help="Ranks to balance the cost across.")] = 8,
+    rows_per_rank: Annotated[int, typer.Option(min=1, help="Rows per rank and step.")] = 1,
 ) -> None:
-    """Write one self-contained HTML page: ledger, fill, lengths, costs, mix, and the rows.
+    """Write one self-contained HTML page: ledger, fill, lengths, costs, sources and rows.
 
     The page loads nothing from a network. It shows the text of a few documents; --samples 0 leaves
-    it out.
+    them out.
 
     Example: quire report packed -o report.html
     """
@@ -61,8 +63,9 @@ def report(
     headline = figures["headline"]
     console = Console()
     console.print(
-        f"[bold]{headline['rows']:,}[/] rows, [bold]{headline['utilization']:.3%}[/] full, "
-        f"{headline['documents']:,} documents, {headline['dropped_documents']:,} dropped",
+        f"[bold]{counted(headline['rows'], 'row')}[/], "
+        f"[bold]{headline['utilization']:.3%}[/] full, "
+        f"{counted(headline['documents'], 'document')}, {headline['dropped_documents']:,} dropped",
         highlight=False,
         soft_wrap=True,
     )

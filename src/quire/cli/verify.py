@@ -1,4 +1,4 @@
-"""`quire verify`: is a packed dataset what its manifest says?"""
+"""`quire verify`: does a packed dataset match its manifest and its inputs?"""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.console import Console
 
 from quire.errors import InvalidOption
 from quire.ledger import Ledger
+from quire.printable import counted
 
 if TYPE_CHECKING:
     from quire.verify.output import OutputReport
@@ -21,8 +22,8 @@ def verify(
     inputs: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also read this input again (a file, a folder or a quoted glob) and look for "
-            "every token of it; may be repeated."
+            help="Also read this input again (a file, a folder or a quoted glob) and find every "
+            "token of it in the output; may be repeated."
         ),
     ] = None,
     tokenizer: Annotated[
@@ -30,16 +31,16 @@ def verify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
-    """Recount a packed dataset from its files alone: checksums, boundaries, totals, every token.
+    """Recount a packed dataset from its own files: checksums, boundaries, totals, every token.
 
-    Exit code 0: it is whole. 1: it is not. 2: it could not be checked.
+    Exit code 0: whole. 1: not whole. 2: the check could not be made.
 
     Example: quire verify ./packed --inputs corpus/ --tokenizer byte
     """
     from quire.verify.output import verify_output
 
     if context.args:
-        raise _word_too_many(context.args, inputs or [])
+        raise _unexpected_argument(context.args, inputs or [])
     report = verify_output(path)
     if inputs and report.ok:
         from quire.verify.inputs import verify_inputs
@@ -52,26 +53,27 @@ def verify(
     raise typer.Exit(0 if report.ok else 1)
 
 
-def _word_too_many(others: list[str], inputs: list[str]) -> InvalidOption:
-    """Which of the words is the folder, only who wrote them knows; so none is guessed."""
-    said = " ".join(f"--inputs {one}" for one in [*inputs, *others])
+def _unexpected_argument(others: list[str], inputs: list[str]) -> InvalidOption:
+    """Do not guess which of the arguments is the folder."""
+    repeated = " ".join(f"--inputs {one}" for one in [*inputs, *others])
     return InvalidOption(
-        f"{others[0]} stands alone, as --inputs takes one and verify one folder; write {said}"
+        f"unexpected argument {others[0]}: verify takes one folder, and each --inputs one input; "
+        f"write {repeated}"
     )
 
 
 def print_report(report: OutputReport) -> None:
-    """Say what is wrong, and what was counted."""
+    """Print what is wrong, and what was counted."""
     console = Console()
     for problem in report.problems:
         shown = problem.encode("unicode_escape").decode()
         console.print(f"[bold red]wrong[/] {_plain(shown)}", highlight=False, soft_wrap=True)
     verdict = "[bold green]whole[/]" if report.ok else "[bold red]not whole[/]"
     console.print(
-        f"{verdict}: {report.shards:,} shards, "
-        + (f"{report.plans:,} plans, " if report.plans else "")
-        + f"{report.rows:,} rows, {report.tokens:,} tokens, "
-        f"{report.documents:,} documents"
+        f"{verdict}: {counted(report.shards, 'shard')}, "
+        + (f"{counted(report.plans, 'plan')}, " if report.plans else "")
+        + f"{counted(report.rows, 'row')}, {counted(report.tokens, 'token')}, "
+        + counted(report.documents, "document")
         + ("" if report.compared is None else f", {report.compared:,} compared with the inputs"),
         highlight=False,
         soft_wrap=True,

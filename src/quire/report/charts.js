@@ -1,9 +1,10 @@
 "use strict";
-// Fills the page from the figures. Whatever a user could have written goes in as text, never as markup.
+// Fills the page with the figures. Anything a user could have written is inserted as text, never as markup.
 
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const byId = (id) => document.getElementById(id);
 const whole = (n) => Math.round(n).toLocaleString("en-US");
+const counted = (n, noun) => `${whole(n)} ${noun}${Math.round(n) === 1 ? "" : "s"}`;
 const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
 const say = (id, text) => { byId(id).textContent = text; };
 const plain = (text) => String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
@@ -35,17 +36,17 @@ function showHeadline() {
   const h = figures.headline;
   say("name", plain(figures.name));
   document.title = `${plain(figures.name)} – quire report`;
-  const cut = h.documents_cut === null ? "" : `, ${whole(h.documents_cut)} of them cut`;
-  say("verdict", `${whole(h.documents)} documents in ${whole(h.rows)} rows of up to ` +
-    `${whole(h.max_length)} tokens${cut}; strategy ${h.strategy}, overlong ${h.overlong}. No packing of these ` +
-    `fragments needs fewer than ${whole(h.rows_bound)} rows.`);
+  const cut = h.documents_cut === null ? "" : ` (${whole(h.documents_cut)} of them cut)`;
+  say("verdict", `${counted(h.documents, "document")}${cut} packed into ${counted(h.rows, "row")} of up to ` +
+    `${counted(h.max_length, "token")}; strategy ${h.strategy}, overlong ${h.overlong}. These fragments need at ` +
+    `least ${counted(h.rows_bound, "row")}.`);
   const tiles = [
-    [percent(h.utilization, 3), "of all places hold content", h.utilization >= 0.95 ? "good" : "warn"],
-    [whole(h.rows), "rows"],
+    [percent(h.utilization, 3), "of all positions hold content", h.utilization >= 0.95 ? "good" : "warn"],
+    [whole(h.rows), h.rows === 1 ? "row" : "rows"],
     [whole(h.tokens), "tokens in rows"],
     [whole(h.documents), "documents"],
     [whole(h.fragments), "fragments"],
-    [whole(h.padding), "empty places"],
+    [whole(h.padding), "padding tokens"],
     [whole(h.dropped_documents), "documents dropped", h.dropped_documents ? "warn" : "good"],
     [whole(h.dropped_tokens), "tokens dropped", h.dropped_tokens ? "warn" : "good"],
   ];
@@ -65,13 +66,13 @@ function showTables() {
     ["pending", documents.pending, tokens.pending],
     ["special tokens added", "", tokens.special],
     ["repeated as overlap", "", tokens.overlap],
-    ["empty places", "", tokens.padding],
+    ["padding", "", tokens.padding],
   ]);
-  say("ledger-note", "Input is emitted, or dropped for a reason that is counted: " +
+  say("ledger-note", "Every input token is emitted, or dropped for a counted reason: " +
     `${whole(tokens.input)} = ${whole(tokens.emitted)} emitted + ` +
     `${whole(reasons.reduce((sum, r) => sum + (tokens.dropped[r] || 0), 0))} dropped + ${whole(tokens.pending)} pending.`);
   const sources = figures.sources;
-  say("sources-note", sources === null ? "The source of fragments was not written, so the mix is not known."
+  say("sources-note", sources === null ? "The sources of fragments were not recorded, so their shares are unknown."
     : `Tokens in rows, by input file${sources.length > 20 ? "; the chart shows the 20 largest" : ""}.`);
   if (sources) {
     const total = sources.reduce((sum, s) => sum + s.tokens, 0) || 1;
@@ -79,8 +80,8 @@ function showTables() {
       sources.map((s) => [s.name, s.documents, s.tokens, percent(s.tokens / total)]));
   }
   const bad = figures.bad_records;
-  say("bad-note", bad.count ? `${whole(bad.count)} records were left out` +
-    `${bad.count > bad.first.length ? `; the first ${whole(bad.first.length)}` : ""}:` : "There were none.");
+  say("bad-note", bad.count ? `${counted(bad.count, "record")} left out` +
+    `${bad.count > bad.first.length ? `; the first ${whole(bad.first.length)}` : ""}:` : "There are none.");
   if (bad.count) {
     fillTable("bad", ["file", "record", "byte", "reason"],
       bad.first.map((b) => [b.file, b.record, b.byte_offset === null ? "" : b.byte_offset, b.reason]));
@@ -101,19 +102,19 @@ function showSamples() {
     return;
   }
   figures.samples.forEach((texts, row) => {
-    const colours = coloursOf(figures.rows[row] || []);
+    const colors = colorsOf(figures.rows[row] || []);
     byId("samples").appendChild(element("h3", `Row ${row}`));
     texts.forEach((text, place) => {
       const block = (figures.rows[row] || [])[place] || {};
       const box = byId("samples").appendChild(element("div", undefined, "sample"));
-      box.style.borderLeftColor = colours[place];
+      box.style.borderLeftColor = colors[place];
       const whose = block.file === undefined ? "" : `${plain(block.file)}, record ${whole(block.record)}, from token ${whole(block.offset)}; `;
-      box.append(element("small", `${whose}${whole(block.length)} tokens`), element("p", escaped(text)));
+      box.append(element("small", `${whose}${counted(block.length, "token")}`), element("p", escaped(text)));
     });
   });
 }
 
-// In running text line ends and tabs stay; everything else that could steer or hide text is spelt out.
+// Line ends and tabs stay in running text; other characters that could control or hide text are spelled out.
 const escaped = (text) => text.split(/([\n\t])/).map((part) => (part === "\n" || part === "\t" ? part : plain(part))).join("");
 
 const PALETTE = ["#4c84a8", "#d08c4c", "#6aa56e", "#b86a7d", "#8a77b5", "#c2a83e", "#4fa3a0", "#a87b5c",
@@ -126,8 +127,8 @@ function hueOf(block, place) {
   return (hash >>> 0) % PALETTE.length;
 }
 
-// A document keeps its colour from row to row, unless its neighbour on the left has the same.
-function coloursOf(row) {
+// A document keeps its color from row to row, unless its left neighbor has the same color.
+function colorsOf(row) {
   let before = -1;
   return row.map((block, place) => {
     const hue = hueOf(block, place);
@@ -167,7 +168,8 @@ function bars(c, categories, series, { name, tooltip, log = false }) {
   };
 }
 
-const lines = (parts) => parts.filter(Boolean).join("<br>"); // only ever given figures, no text of a user
+const rowCount = (n) => `<b>${whole(n)}</b> ${n === 1 ? "row" : "rows"}`;
+const lines = (parts) => parts.filter(Boolean).join("<br>"); // only figures, never text from a user
 
 const OPTIONS = {
   "chart-ledger": (c) => {
@@ -175,9 +177,9 @@ const OPTIONS = {
     const links = [["input", "emitted", tokens.emitted], ["input", "pending", tokens.pending],
       ...Object.entries(tokens.dropped).map(([reason, n]) => ["input", `dropped: ${reason}`, n]),
       ["emitted", "rows", tokens.emitted], ["special tokens", "rows", tokens.special],
-      ["overlap", "rows", tokens.overlap], ["empty places", "rows", tokens.padding]].filter((link) => link[2] > 0);
+      ["overlap", "rows", tokens.overlap], ["padding", "rows", tokens.padding]].filter((link) => link[2] > 0);
     const names = [...new Set(links.flatMap(([from, to]) => [from, to]))];
-    const tone = (n) => (n.startsWith("dropped") ? c.warn : n === "empty places" || n === "pending" ? c.soft : n === "rows" ? c.good : c.accent);
+    const tone = (n) => (n.startsWith("dropped") ? c.warn : n === "padding" || n === "pending" ? c.soft : n === "rows" ? c.good : c.accent);
     return {
       tooltip: { formatter: (p) => `${p.dataType === "edge" ? `${p.data.source} → ${p.data.target}` : p.name}: <b>${whole(p.value)}</b>`, confine: true },
       series: [{ type: "sankey", left: 8, right: narrow() ? 84 : 130, top: 12, bottom: 12, nodeGap: 14, nodeWidth: 16, layoutIterations: 32,
@@ -190,9 +192,9 @@ const OPTIONS = {
   "chart-rows": (c) => {
     const { max_length: width } = figures.headline;
     const blocks = figures.rows.flatMap((row, number) => {
-      const colours = coloursOf(row);
+      const colors = colorsOf(row);
       const end = row.length ? row[row.length - 1].start + row[row.length - 1].length : 0;
-      return [...row.map((block, place) => ({ value: [number, block.start, block.start + block.length], block, itemStyle: { color: colours[place] } })),
+      return [...row.map((block, place) => ({ value: [number, block.start, block.start + block.length], block, itemStyle: { color: colors[place] } })),
         ...(end < width ? [{ value: [number, end, width], block: null, itemStyle: { color: c.line } }] : [])];
     });
     const zoom = { filterMode: "weakFilter" };
@@ -200,9 +202,9 @@ const OPTIONS = {
       grid: { left: 8, right: 24, top: 8, bottom: 52, containLabel: true },
       tooltip: { confine: true, renderMode: "richText", formatter: (p) => {
         const b = p.data.block;
-        if (b === null) return `row ${p.value[0]}: ${whole(p.value[2] - p.value[1])} empty places`;
-        const whose = b.file === undefined ? "" : `\n${plain(b.file).slice(0, 80)}\nrecord ${whole(b.record)}, from its token ${whole(b.offset)}`;
-        return `row ${p.value[0]}, places ${whole(b.start)} to ${whole(b.start + b.length)}: ${whole(b.length)} tokens${whose}`;
+        if (b === null) return `row ${p.value[0]}: ${counted(p.value[2] - p.value[1], "padding token")}`;
+        const whose = b.file === undefined ? "" : `\n${plain(b.file).slice(0, 80)}\nrecord ${whole(b.record)}, from token ${whole(b.offset)}`;
+        return `row ${p.value[0]}, positions ${whole(b.start)} to ${whole(b.start + b.length - 1)}: ${counted(b.length, "token")}${whose}`;
       } },
       xAxis: axis(c, { type: "value", min: 0, max: width, splitLine: { show: false } }),
       yAxis: axis(c, { type: "category", data: figures.rows.map((_, n) => `${n}`), inverse: true, name: "" }),
@@ -228,23 +230,23 @@ const OPTIONS = {
   },
   "chart-fill": (c) => {
     const { width, counts } = figures.fill;
-    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.good } }], { name: "of a row's places", log: true,
-      tooltip: ([p]) => lines([`${percent(p.dataIndex * width, 0)} to ${percent((p.dataIndex + 1) * width, 0)} full`, `<b>${whole(p.value || 0)}</b> rows`]) });
+    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.good } }], { name: "of a row's positions", log: true,
+      tooltip: ([p]) => lines([`${percent(p.dataIndex * width, 0)} to ${percent((p.dataIndex + 1) * width, 0)} full`, rowCount(p.value || 0)]) });
   },
   "chart-fragments": (c) => {
     const { from, width, counts } = figures.fragments_per_row;
     return bars(c, from.map(whole), [{ data: counts, itemStyle: { color: c.accent } }], { name: "fragments",
-      tooltip: ([p]) => lines([width > 1 ? `${whole(from[p.dataIndex])} to ${whole(from[p.dataIndex] + width - 1)} fragments` : `${p.name} fragments`, `<b>${whole(p.value)}</b> rows`]) });
+      tooltip: ([p]) => lines([width > 1 ? `${whole(from[p.dataIndex])} to ${whole(from[p.dataIndex] + width - 1)} fragments` : counted(from[p.dataIndex], "fragment"), rowCount(p.value)]) });
   },
   "chart-attention": (c) => {
     const { width, counts } = figures.attention.pairs;
-    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.warn } }], { name: "of the pairs of one document as long as a row", log: true,
-      tooltip: ([p]) => lines([`${percent(p.dataIndex * width, 0)} to ${percent((p.dataIndex + 1) * width, 0)} of the pairs`, `<b>${whole(p.value || 0)}</b> rows`]) });
+    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.warn } }], { name: "of the pairs in one document as long as a row", log: true,
+      tooltip: ([p]) => lines([`${percent(p.dataIndex * width, 0)} to ${percent((p.dataIndex + 1) * width, 0)} of the pairs`, rowCount(p.value || 0)]) });
   },
   "chart-balance": (c) => {
     const { balance } = figures.attention;
     if (balance === null) return null;
-    const data = [["as they stand", balance.before], ...Object.entries(balance.after).map(([w, v]) => [`window ${w}`, v])];
+    const data = [["in file order", balance.before], ...Object.entries(balance.after).map(([w, v]) => [`window ${w}`, v])];
     const top = Math.max(...data.map(([, value]) => value));
     return { grid: { left: 8, right: 64, top: 4, bottom: 8, containLabel: true },
       xAxis: axis(c, { type: "value", min: 1, max: 1 + Math.max(0.02, (top - 1) * 1.05), axisLabel: { color: c.soft, hideOverlap: true, formatter: (v) => v.toFixed(top < 1.1 ? 3 : 2) }, splitNumber: 3 }),
@@ -256,7 +258,7 @@ const OPTIONS = {
     if (!figures.sources) return null;
     const largest = figures.sources.map((s) => s).sort((a, b) => b.tokens - a.tokens).slice(0, 20);
     return { grid: { left: 8, right: 48, top: 4, bottom: 8, containLabel: true },
-      tooltip: { renderMode: "richText", confine: true, formatter: (p) => `${plain(p.name).slice(0, 80)}\n${whole(p.value)} tokens` },
+      tooltip: { renderMode: "richText", confine: true, formatter: (p) => `${plain(p.name).slice(0, 80)}\n${counted(p.value, "token")}` },
       xAxis: axis(c, { type: "value", axisLabel: { color: c.soft, formatter: short, hideOverlap: true } }),
       yAxis: axis(c, { type: "category", inverse: true, data: largest.map((s) => plain(s.name)), axisLabel: { color: c.soft, width: 130, overflow: "truncate" } }),
       series: [{ type: "bar", data: largest.map((s) => s.tokens), itemStyle: { color: c.accent } }] };
@@ -269,27 +271,27 @@ function showNotes() {
   const fragments = figures.fragments_per_row;
   const { attention } = figures;
   if (!figures.headline.rows) {
-    ["lengths", "fill", "fragments", "attention", "balance", "sources"].forEach((id) => say(`${id}-note`, "There is no row."));
+    ["lengths", "fill", "fragments", "attention", "balance", "sources"].forEach((id) => say(`${id}-note`, "There are no rows."));
     return;
   }
-  say("lengths-note", (lengths ? `Documents have ${whole(lengths.p50)} tokens in the middle, ${whole(lengths.max)} at most. ` : "The source of fragments was not written, so documents are not known. ") +
-    "Both axes grow by factors.");
-  say("fill-note", `Half of the rows are at least ${percent(fill.p50)} full, all but a twentieth ${percent(fill.p5)}; the emptiest has ${percent(fill.min)}.`);
-  say("fragments-note", `On average ${(figures.headline.fragments / figures.headline.rows).toFixed(2)} in a row${fragments.width > 1 ? `; a bar is ${fragments.width} wide` : ""}.`);
-  say("attention-note", `Pairs of tokens that attend to each other. Boundaries spare ${percent(1 - attention.pairs_total / attention.pairs_without_boundaries, 1)} of the pairs that rows without them would have.`);
-  say("balance-note", attention.balance === null ? `Fewer rows than ${attention.ranks} ranks of ${attention.rows_per_rank} take in a step.`
-    : `Slowest rank over the mean, for ${attention.ranks} ranks with ${attention.rows_per_rank} row${attention.rows_per_rank > 1 ? "s" : ""} a step; 1 is even. A window is how many steps may exchange rows.`);
+  say("lengths-note", (lengths ? `Half of the documents have at most ${counted(lengths.p50, "token")}; the longest has ${whole(lengths.max)}. ` : "The sources of fragments were not recorded, so the lengths of documents are unknown. ") +
+    "Both axes are logarithmic.");
+  say("fill-note", `Half of the rows are at least ${percent(fill.p50)} full, 95 % of them at least ${percent(fill.p5)}; the emptiest is ${percent(fill.min)} full.`);
+  say("fragments-note", `On average ${(figures.headline.fragments / figures.headline.rows).toFixed(2)} per row${fragments.width > 1 ? `; each bar covers ${fragments.width} counts` : ""}.`);
+  say("attention-note", `Pairs of tokens that attend to each other. Document boundaries save ${percent(1 - attention.pairs_total / attention.pairs_without_boundaries, 1)} of the pairs that rows without boundaries would have.`);
+  say("balance-note", attention.balance === null ? `There are fewer rows than one step of ${counted(attention.ranks, "rank")} with ${counted(attention.rows_per_rank, "row")} each.`
+    : `Time of the slowest rank relative to the mean, for ${counted(attention.ranks, "rank")} with ${counted(attention.rows_per_rank, "row")} per step; 1 is perfectly even. A window is the number of steps that may exchange rows.`);
 }
 
 function draw() {
-  const colours = ink();
+  const colors = ink();
   charts.splice(0).forEach((chart) => chart.dispose());
   for (const [id, make] of Object.entries(OPTIONS)) {
-    const option = figures.headline.rows ? make(colours) : null;
+    const option = figures.headline.rows ? make(colors) : null;
     if (option === null) { byId(id).style.display = "none"; continue; }
     const chart = echarts.init(byId(id));
     chart.setOption({ animation: false, textStyle: { fontFamily: "inherit" }, ...option,
-      tooltip: option.tooltip && { backgroundColor: colours.card, borderColor: colours.line, textStyle: { color: colours.text }, ...option.tooltip } });
+      tooltip: option.tooltip && { backgroundColor: colors.card, borderColor: colors.line, textStyle: { color: colors.text }, ...option.tooltip } });
     charts.push(chart);
   }
   document.body.dataset.charts = String(charts.length);

@@ -1,4 +1,4 @@
-"""A row in a terminal: every document in its own colour, every boundary visible without any."""
+"""A row in a terminal: every document in its own color, with its boundaries in the text."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from rich.text import Text
 
 from quire.boundaries import position_ids
-from quire.printable import printable
+from quire.printable import counted, printable
 from quire.report.distributions import length_bins
 from quire.view.rows import Decode, RowView
 
-_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
+_COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _BAR = 40
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DisplayOptions:
-    """What is shown of a row."""
+    """What to show of a row."""
 
     tokenized: bool = False
     """Token ids instead of text."""
@@ -30,29 +30,28 @@ class DisplayOptions:
 
 
 def show_row(row: RowView, decode: Decode | None, options: DisplayOptions) -> Iterator[Text]:
-    """The lines of a row: a header, then for each document where it starts and what it says."""
+    """The lines of a row: a header, then the start and the content of each document."""
     yield header(row)
     positions = position_ids(row.starts, len(row.input_ids))
     for place, (start, length) in enumerate(zip(row.starts, row.lengths, strict=True)):
         part = slice(int(start), int(start + length))
-        yield Text(f"├─ {place} · starts at {start:,} · {length:,} tokens", style="dim")
-        colour = _COLOURS[place % len(_COLOURS)]
+        yield Text(f"├─ {place} · starts at {start:,} · {counted(length, 'token')}", style="dim")
         tokens = row.input_ids[part].tolist()
-        yield Text(_content(tokens, decode, options), style=colour)
+        yield Text(_content(tokens, decode, options), style=_COLORS[place % len(_COLORS)])
         if options.positions:
             shown = _cut_list(positions[part].tolist(), options.most and 60)
             yield Text(f"   positions {shown}", style="dim")
 
 
 def header(row: RowView) -> Text:
-    """The line above a row, in the form that Forgather's users know."""
+    """The line above a row, in the same form as Forgather's."""
     documents = f"{len(row.starts)}" if row.has_starts else "? (no document_starts)"
     features = ", ".join(printable(name, keep="") for name in row.features)
-    said = (
+    return Text(
         f"------------- {row.number} Tokens: {len(row.input_ids)}, Documents: {documents}, "
-        f"Features: {features} -------------"
+        f"Features: {features} -------------",
+        style="bold",
     )
-    return Text(said, style="bold")
 
 
 def _content(tokens: list[int], decode: Decode | None, options: DisplayOptions) -> str:
@@ -61,7 +60,7 @@ def _content(tokens: list[int], decode: Decode | None, options: DisplayOptions) 
     most = options.most
     if most is None:
         return printable(decode(tokens), keep="\n\t")
-    # A token is a character at least, save for parts of one: this many are enough to fill it.
+    # A character takes at most about four tokens, so this many are enough.
     text = decode(tokens[: 4 * most])
     cut = len(text) > most or len(tokens) > 4 * most
     return printable(text[:most], keep="\n\t") + (" …" if cut else "")
@@ -80,11 +79,11 @@ def histogram_lines(documents: list[int], rows: list[int], max_length: int | Non
         bins = length_bins(None, values)
         edges, counts = bins["edges"], bins["fragments"]
         largest = max(counts, default=0)
-        yield f"{name}: {len(values):,}, {int(values.sum()):,} tokens"
+        yield f"{name}: {len(values):,}, {counted(int(values.sum()), 'token')}"
         for low, high, count in zip(edges, edges[1:], counts, strict=False):
             if count:
                 bar = "█" * max(1, round(_BAR * count / largest))
                 yield f"  {low:>9,} - {high - 1:<9,} {count:>9,} {bar}"
     if max_length and rows:
         fill = sum(rows) / (len(rows) * max_length)
-        yield f"fill: {fill:.3%} of rows of {max_length:,}, special tokens counted"
+        yield f"fill: {fill:.3%} of rows of {max_length:,}, special tokens included"

@@ -1,4 +1,4 @@
-"""Packed rows as they are looked at, checked one by one."""
+"""Packed rows to show, checked one by one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RowView:
     starts: Ints
     features: tuple[str, ...]
     has_starts: bool = True
-    """Whether the row says where its documents start; without, it is shown as one."""
+    """Whether the row has document_starts; without, it is shown as one document."""
 
     @property
     def lengths(self) -> Ints:
@@ -36,14 +36,14 @@ class RowView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """Rows in order, with what turns their tokens into text, if that is known."""
+    """Rows in order, with the decoder of their tokens, if that is known."""
 
     kind: str
     rows: Iterable[Mapping[str, Any]]
     decode: Decode | None = None
     num_rows: int | None = None
     max_length: int | None = None
-    """Places in a row, where that is known."""
+    """The most tokens in a row, if that is known."""
 
     def views(self, start: int = 0, count: int | None = None) -> Iterator[RowView]:
         """Rows from ``start`` on."""
@@ -55,29 +55,26 @@ class Rows:
 def _view(number: int, row: Mapping[str, Any]) -> RowView:
     if not isinstance(row, Mapping):
         raise InvalidOption(
-            f"row {number} is a {type(row).__name__} but a row maps names to lists; this holds no "
+            f"row {number} is a {type(row).__name__} but a row maps names to lists; these are not "
             "packed rows"
         )
     if "input_ids" not in row:
         raise InvalidOption(
-            f"row {number} has {', '.join(map(str, row))[:200]} but no input_ids: this holds no "
-            "packed rows; pack it first (quire pack), or name what was packed"
+            f"row {number} has {', '.join(map(str, row))[:200]} but no input_ids: these are not "
+            "packed rows; pack them first (quire pack), or name what was packed"
         )
     ids = _tokens(number, row["input_ids"])
-    features = tuple(str(name) for name in row)
-    if row.get("document_starts") is None:
-        return RowView(
-            number=number,
-            input_ids=ids,
-            starts=np.zeros(1, np.int64),
-            features=features,
-            has_starts=False,
-        )
-    starts = _starts(number, row["document_starts"], len(ids))
-    return RowView(number=number, input_ids=ids, starts=starts, features=features)
+    given = row.get("document_starts")
+    return RowView(
+        number=number,
+        input_ids=ids,
+        starts=np.zeros(1, np.int64) if given is None else _starts(number, given, len(ids)),
+        features=tuple(str(name) for name in row),
+        has_starts=given is not None,
+    )
 
 
-def _tokens(number: int, given: Any) -> Ints:  # noqa: ANN401 - whatever stood in a file
+def _tokens(number: int, given: Any) -> Ints:  # noqa: ANN401 - whatever a file holds
     """The tokens of a row, if they are a list of integers."""
     try:
         ids = np.asarray(given)
@@ -86,7 +83,7 @@ def _tokens(number: int, given: Any) -> Ints:  # noqa: ANN401 - whatever stood i
     if ids.ndim != 1 or not (ids.dtype.kind in "iu" or (isinstance(given, list) and not given)):
         raise InvalidOption(
             f"row {number}: input_ids are {given!r:.60} but must be a list of integers; "
-            "this holds no packed rows, or is damaged"
+            "these are not packed rows, or they are damaged"
         )
     return ids.astype(np.int64)
 
@@ -95,6 +92,6 @@ def _starts(number: int, given: Any, length: int) -> Ints:  # noqa: ANN401 - as 
     try:
         return check_starts(given, length)
     except InvalidBoundaries as error:
-        # The check knows of one row alone, and calls it 0.
-        said = str(error).replace("row 0", f"row {number}", 1)
-        raise InvalidBoundaries(said) from None
+        # The check sees only this row, and calls it 0.
+        message = str(error).replace("row 0", f"row {number}", 1)
+        raise InvalidBoundaries(message) from None

@@ -14,7 +14,7 @@ from quire.corpus.options import CorpusOptions
 from quire.dataset import pack_dataset
 from quire.formats.format import Span
 from quire.formats.token_columns import documents_from_columns
-from quire.view.opening import open_rows
+from quire.view.sources import open_rows
 from tests.fuzz.mutation import NUMBERS, mutated_bytes
 from tests.fuzz.target import Subject, Target, by_name
 

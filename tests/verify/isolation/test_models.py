@@ -197,7 +197,7 @@ def test_a_dense_mask_is_refused_before_flex_attention_aborts_the_process():
 def test_a_state_space_model_whose_kernels_ignore_seq_idx_is_refused(name, attention):
     report = check_isolation(model(name, "eager"), collate(rows(), attention=attention))
     assert report.verdict == "leak"
-    assert "Mixer carries a state across documents" in report.diagnosis.cause
+    assert "Mixer carry a state across documents" in report.diagnosis.cause
     assert "ignore seq_idx" in report.diagnosis.cause
     assert "one document in a row" in report.diagnosis.remedy
 

@@ -115,7 +115,9 @@ def test_a_state_space_model_is_refused_with_1(mamba):
 
 @pytest.mark.parametrize("backend", ["sdpa", "flash_attention_2", "no_such_backend"])
 def test_a_backend_that_the_model_lacks_is_a_typed_error(mamba, backend):
-    with pytest.raises(ModelError, match=f"attn_implementation='{backend}'.*name a backend"):
+    with pytest.raises(
+        ModelError, match=f"attn_implementation='{backend}'.*name an attn_implementation"
+    ):
         load_causal_lm(mamba, attn_implementation=backend)
 
 

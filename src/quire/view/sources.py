@@ -1,4 +1,4 @@
-"""Rows to look at, from whatever holds packed rows."""
+"""Open whatever holds packed rows: datasets, files of rows, streams and recipes."""
 
 from __future__ import annotations
 
@@ -33,35 +33,23 @@ def open_rows(
     """The rows of a packed dataset, a saved dataset, a file of rows, a stream or a recipe.
 
     ``plan`` names a plan of an index-only output, ``variables`` are those of a recipe.
-    ``cache_dir`` holds the memory-mapped form of a packed dataset, as for `PackedDataset`.
+    ``cache_dir`` holds the memory-mapped copy of a packed dataset, as for `PackedDataset`.
     """
-    given = None if tokenizer is None else _decoder(tokenizer)
-    if isinstance(path, RemotePath):
-        return _packed(path, given, plan, cache_dir)
+    decode = None if tokenizer is None else _decoder(tokenizer)
+    if isinstance(path, RemotePath) or (path / "manifest.json").is_file():
+        return _packed(path, decode, plan, cache_dir)
     if not path.exists():
         raise InvalidOption(f"{path} does not exist; name a folder, a file or a recipe")
     if path.is_dir():
-        return _folder(path, given, plan, cache_dir)
+        return _saved(path, decode)
     if path.suffix in (".yaml", ".yml"):
-        return _yaml(path, given, variables or {})
-    opener = _FILES.get(path.suffix)
-    if opener is None:
+        return _yaml(path, decode, variables or {})
+    if path.suffix not in _FILES:
         raise InvalidOption(
-            f"{path} is no file of rows: {path.suffix or 'no suffix'!r} is none of "
+            f"{path} is not a file of rows: its suffix is {path.suffix!r}, not one of "
             f"{', '.join(sorted(_FILES))}, .yaml"
         )
-    return opener(path, given)
-
-
-def _folder(path: Path, decode: Decode | None, plan: str | None, cache_dir: Path | None) -> Rows:
-    if (path / "manifest.json").is_file():
-        return _packed(path, decode, plan, cache_dir)
-    if (path / "dataset_info.json").is_file() or (path / "dataset_dict.json").is_file():
-        return _saved(path, decode)
-    raise InvalidOption(
-        f"{path} has neither a manifest.json (quire pack) nor a dataset_info.json (save_to_disk): "
-        "it is unfinished, or holds no packed rows"
-    )
+    return _FILES[path.suffix](path, decode)
 
 
 def _packed(path: AnyPath, decode: Decode | None, plan: str | None, cache_dir: Path | None) -> Rows:
@@ -81,19 +69,24 @@ def _packed(path: AnyPath, decode: Decode | None, plan: str | None, cache_dir: P
 
 
 def _saved(path: Path, decode: Decode | None) -> Rows:
+    if not any((path / f"dataset_{name}.json").is_file() for name in ("info", "dict")):
+        raise InvalidOption(
+            f"{path} has neither a manifest.json (quire pack) nor a dataset_info.json "
+            "(save_to_disk): it is unfinished, or holds no packed rows"
+        )
     try:
         from datasets import Dataset, load_from_disk
     except ModuleNotFoundError:
-        raise missing_dependency("datasets", "a folder of save_to_disk", "hf") from None
+        raise missing_dependency("datasets", "a folder that save_to_disk wrote", "hf") from None
     dataset = load_from_disk(str(path))
     if not isinstance(dataset, Dataset):
         names = ", ".join(dataset)
-        raise InvalidOption(f"{path} holds several splits; name the folder of one of: {names}")
+        raise InvalidOption(f"{path} holds several splits; name the folder of one: {names}")
     return Rows(kind="saved dataset", rows=dataset, decode=decode, num_rows=len(dataset))
 
 
 _DAMAGE = (OSError, pa.ArrowException, UnicodeDecodeError)
-"""What Arrow raises; the last where the names of columns, or texts, are none."""
+"""What Arrow raises; the last if names of columns, or texts, are not valid UTF-8."""
 
 
 def _parquet(path: Path, decode: Decode | None) -> Rows:
@@ -104,7 +97,7 @@ def _parquet(path: Path, decode: Decode | None) -> Rows:
     try:
         num_rows = pq.read_metadata(path).num_rows
     except _DAMAGE as error:
-        raise CorruptFile(f"{path} is no parquet file: {error}") from error
+        raise CorruptFile(f"{path} is not a parquet file: {error}") from error
     return Rows(kind="parquet file", rows=rows(), decode=decode, num_rows=num_rows)
 
 
@@ -119,7 +112,7 @@ def _arrow(path: Path, decode: Decode | None) -> Rows:
         require_sound(table)
         batches = table.to_batches(max_chunksize=64)
     except _DAMAGE as error:
-        raise CorruptFile(f"{path} is no Arrow file: {error}") from error
+        raise CorruptFile(f"{path} is not an Arrow file: {error}") from error
     rows = _of_batches(path, batches)
     return Rows(kind="Arrow file", rows=rows, decode=decode, num_rows=table.num_rows)
 
@@ -129,7 +122,7 @@ def _of_batches(path: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[
         for batch in batches:
             yield from batch.to_pylist()
     except _DAMAGE as error:
-        raise CorruptFile(f"{path} is damaged: {error}; fetch or make it again") from error
+        raise CorruptFile(f"{path} is damaged: {error}; download or write it again") from error
 
 
 def _json_lines(path: Path, decode: Decode | None) -> Rows:
@@ -145,18 +138,18 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise CorruptFile(f"{path}: line {number + 1} is no JSON: {error}") from error
+        raise CorruptFile(f"{path}: line {number + 1} is not JSON: {error}") from error
     if not isinstance(record, dict):
         raise CorruptFile(f"{path}: line {number + 1} is a {type(record).__name__}, not an object")
     return record
 
 
 def _yaml(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> Rows:
-    """A stream's config if it reads as one, otherwise a recipe."""
+    """A stream, if the file reads as its config, otherwise a recipe."""
     try:
         plain = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        plain = None  # recipes have lines and tags that plain YAML has not
+        plain = None  # recipes have lines and tags that plain YAML does not have
     if isinstance(plain, dict) and {"data", "train"} <= plain.keys():
         return _stream(path, decode)
     return _recipe(path, decode, variables)
@@ -202,7 +195,7 @@ def _recipe(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> 
     dataset = targets["train_dataset"]
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__iter__")):
         raise InvalidOption(
-            f"{path}: train_dataset is a {type(dataset).__name__} but must hold rows; let it be a "
+            f"{path}: train_dataset is a {type(dataset).__name__} but must hold rows; make it a "
             "dataset, or a call that returns one"
         )
     if decode is None and "tokenizer" in targets:
@@ -214,16 +207,19 @@ def _decoder(tokenizer: str) -> Decode:
     known = as_tokenizer(tokenizer)
     decode: Decode | None = getattr(known, "decode", None)
     if decode is None:
-        raise InvalidOption(f"the tokenizer {tokenizer!r} cannot turn tokens into text")
-
+        raise InvalidOption(
+            f"the tokenizer {tokenizer!r} cannot decode tokens; name another one, or show ids with "
+            "--tokenized"
+        )
     most = known.vocab_size or 1 << 31
 
     def decode_known(tokens: list[int]) -> str:
         wrong = next((token for token in tokens if not 0 <= token < most), None)
-        if wrong is not None:  # of which tokenizers make nothing, without a word
+        if wrong is not None:  # which tokenizers skip without an error
             raise InvalidRow(
-                f"token id {wrong} is none of the tokenizer {tokenizer!r}, whose ids end at "
-                f"{most - 1}; name the tokenizer of the data, or show ids with --tokenized"
+                f"token id {wrong} is not in the vocabulary of the tokenizer {tokenizer!r}, whose "
+                f"ids end at {most - 1}; name the tokenizer of the data, or show ids with "
+                "--tokenized"
             )
         return decode(tokens)
 
