@@ -120,7 +120,7 @@ class Experiment:
     def _differences(self, groups: Groups) -> Effects:
         found: Effects = {}
         # In training mode documents are not compared with themselves alone, which would show that
-        # tokens were dropped for lack of max_length, so they are changed in more ways.
+        # tokens were dropped for lack of expert capacity, so they are changed in more ways.
         ways = (0, *CROWDED) if is_training(self.call.model) else (0,)
         for group, way in product(groups, ways):
             changed = self.changed_logits(group, way)
