@@ -24,10 +24,9 @@ from benchmarks.harness import (
     ratio,
 )
 from benchmarks.stream_pipeline import memory, pipeline
-from quire.config import load_options
-from quire.stream import StreamConfig, open_stream, save_state
+from quire.stream import StreamOptions, open_stream, save_state
 from quire.stream.batch import BatchMaker
-from quire.stream.packers import make_packer
+from quire.stream.packers import PACKERS, PackerOptions
 
 TITLE = "Streams"
 SCALE = 10 if os.environ.get("QUIRE_BENCH_SMALL") else 1
@@ -35,7 +34,7 @@ CAPACITY = 4096
 BUFFER = 128
 NUM_DOCUMENTS = 12_000 // SCALE
 NUM_STATES = 20 // SCALE
-MODES = ("sequential", "bin", "online")
+STRATEGIES = ("wrapped", "first_fit", "online")
 VOCABULARY = 151_936
 
 
@@ -81,29 +80,25 @@ def _documents(lengths: Sequence[int]) -> list[np.ndarray]:
 
 
 def _quire_sides(documents: list[np.ndarray]) -> dict[str, Side]:
-    def share(mode: str) -> float:
-        windows = [window for batch in _windows(mode, documents) for window in batch]
+    def share(strategy: str) -> float:
+        windows = [window for batch in _windows(strategy, documents) for window in batch]
         return sum(len(window.tokens) for window in windows) / (len(windows) * CAPACITY)
 
     return {
-        f"quire {mode}": (
-            lambda mode=mode: _exhaust(_batches(mode, documents)),
-            lambda mode=mode: share(mode),
+        f"quire {strategy}": (
+            lambda strategy=strategy: _exhaust(_batches(strategy, documents)),
+            lambda strategy=strategy: share(strategy),
         )
-        for mode in MODES
+        for strategy in STRATEGIES
     }
 
 
-def _options(mode: str, **data: object) -> StreamConfig:
-    tokenizer = {"kind": "byte", "byte_offset": VOCABULARY - 256, **data.pop("tokenizer", {})}
-    data = {"packing_mode": mode, "packing_buffer_docs": BUFFER, **data, "tokenizer": tokenizer}
-    train = {"seq_len": CAPACITY - 1, "batch_size": 8}
-    return load_options(StreamConfig, {"data": data, "train": train})
-
-
-def _windows(mode: str, documents: list[np.ndarray]) -> Iterator[list]:
+def _windows(strategy: str, documents: list[np.ndarray]) -> Iterator[list]:
     """Windows as they leave, eight at a time, without the last flush."""
-    packer = make_packer(_options(mode).data, CAPACITY, VOCABULARY)
+    options = PackerOptions(
+        window_size=CAPACITY, vocab_size=VOCABULARY, buffer_size=BUFFER, min_tail=2
+    )
+    packer = PACKERS[strategy](options)
     ready: list = []
     for document in documents:
         ready += packer.add(document)
@@ -112,9 +107,10 @@ def _windows(mode: str, documents: list[np.ndarray]) -> Iterator[list]:
             del ready[:8]
 
 
-def _batches(mode: str, documents: list[np.ndarray]) -> Iterator[object]:
-    maker = BatchMaker(_options(mode, emit_position_ids=True))
-    return (maker.make(windows, 1) for windows in _windows(mode, documents))
+def _batches(strategy: str, documents: list[np.ndarray]) -> Iterator[object]:
+    options = StreamOptions(max_length=CAPACITY - 1, batch_size=8, emit_position_ids=True)
+    maker = BatchMaker(options)
+    return (maker.make(windows, 1) for windows in _windows(strategy, documents))
 
 
 def _grain_source(documents: list[np.ndarray]):
@@ -161,26 +157,32 @@ def _exhaust(items: Iterable[object]) -> None:
 def states() -> Table:
     table = Table(
         f"States with a buffer of {BUFFER} documents",
-        ["packing", "pending tokens", "bytes", "get_state", "save_state", "and the disk"],
+        ["packing", "pending tokens", "bytes", "state_dict", "save_state", "and the disk"],
         f"Web lengths, ids below {VOCABULARY:,}, windows of {CAPACITY:,}. Of {NUM_STATES} steps "
         "the most tokens, the largest file and the longest times, each time the best of 3. The "
         "first two are processor time; the disk adds two syncs, of the file and of its folder.",
     )
     with tempfile.TemporaryDirectory() as name:
-        for mode in MODES:
-            table.add(mode, *_state_costs(mode, Path(name) / "state.json"))
+        for strategy in STRATEGIES:
+            table.add(strategy, *_state_costs(strategy, Path(name) / "state.json"))
     return table
 
 
-def _state_costs(mode: str, file: Path) -> list[str]:
+def _state_costs(strategy: str, file: Path) -> list[str]:
     source = _Encoded(_documents(draw_lengths("web", 4000, CAPACITY, seed=1).tolist()))
-    options = _options(mode, shuffle_buffer_size=1000, tokenizer={"kind": "hf"})
+    options = {
+        "max_length": CAPACITY - 1,
+        "batch_size": 8,
+        "strategy": strategy,
+        "buffer_size": BUFFER,
+        "shuffle_buffer_size": 1000,
+    }
     costs = []
-    with open_stream(options, source=source, tokenizer=source) as stream:
+    with open_stream(source=source, tokenizer=source, **options) as stream:
         for _ in range(NUM_STATES):
             next(stream)
-            state = stream.get_state()
-            getting = _processor_time(stream.get_state)
+            state = stream.state_dict()
+            getting = _processor_time(stream.state_dict)
             saving = _processor_time(lambda state=state: save_state(state, file))
             on_disk = best_of(3, lambda state=state: save_state(state, file))
             pending = stream.ledger.tokens.pending

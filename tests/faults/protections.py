@@ -41,7 +41,7 @@ _INPUTS = "corpus/inputs.py"
 _COLUMNS = "corpus/columns.py"
 _ENGINE = "corpus/engines/local.py"
 _OUTPUT = "corpus/output.py"
-_PIPELINE = "stream/pipeline.py"
+_STREAM = "stream/stream.py"
 
 _OF_INPUT = (
     Protection(
@@ -191,7 +191,7 @@ _OF_STATES = (
         f"{_STATE}any_flipped_bit_is_found",
     ),
     Protection(
-        28, "stream/lane.py", "        if self._over:\n            self._require_end()\n", "",
+        28, "stream/row_stream.py", "        if self._over:\n            self._require_end()\n", "",
         f"{_FOUND}a_state_that_says_too_early_that_the_stream_is_over_is_refused",
     ),
     Protection(
@@ -203,13 +203,13 @@ _OF_STATES = (
         f"{_STATE}a_foreign_state_is_refused",
     ),
     Protection(
-        29, "stream/migration.py", 'return {**lane, "packer": {**packer, "tail": 1}}',
-        "return lane",
+        29, "stream/state.py", 'return {**stream, "packer": {**packer, "tail": 1}}',
+        "return stream",
         "stream/test_golden_state.py::"
         "test_a_state_of_every_version_goes_on_to_the_batches_of_its_time",
     ),
     Protection(
-        30, _PIPELINE, "if mine.get(name, none) != theirs.get(name, none)", "if False",
+        30, _STREAM, "if mine.get(name, missing) != theirs.get(name, missing)", "if False",
         f"{_STATE}other_options_are_refused_by_name",
     ),
     Protection(
@@ -217,31 +217,31 @@ _OF_STATES = (
         f"{_PROCESS}30_31_other_options_or_another_tokenizer_are_refused_on_resume",
     ),
     Protection(
-        31, _PIPELINE, 'if state["tokenizer"] != self._tokenizer_digest:', "if False:",
+        31, _STREAM, 'if state["tokenizer"] != self._tokenizer_digest:', "if False:",
         f"{_STATE}another_tokenizer_is_refused",
     ),
     Protection(
-        32, "stream/producer.py", "if str(stream) not in streams:", "if False:",
+        32, "stream/pipeline.py", "if str(number) not in streams:", "if False:",
         "stream/test_ranks.py::test_one_rank_s_state_is_refused_where_others_are_needed",
     ),
     Protection(
-        33, _PIPELINE, '        "grain_prefetch",\n', "",
+        33, "stream/options.py", "names|prefetch|", "names|",
         f"{_STATE}options_that_change_no_batch_may_differ",
     ),
     Protection(
-        33, "stream/dealing.py", "if not place.is_shared and", "if False and",
-        "stream/test_dealing.py::test_a_state_tells_of_one_worker_and_is_refused_by_another",
+        33, "stream/workers.py", "if not position.is_shared and", "if False and",
+        "stream/test_loader_workers.py::test_a_state_tells_of_one_worker_and_is_refused_by_another",
     ),
     Protection(
         34, "stream/shuffle.py", "        if read:\n", "        if True:\n",
         f"{_STATE}saving_twice_and_before_the_first_batch_is_exact",
     ),
     Protection(
-        35, _PIPELINE, "if len(steps) > 1:", "if False:",
+        35, _STREAM, "if len(steps) > 1:", "if False:",
         "stream/test_ranks.py::test_states_of_different_steps_are_refused",
     ),
     Protection(
-        36, "stream/walk.py", 'self.begin(read_count("the source\'s epoch", fields["epoch"]))',
+        36, "stream/reader.py", 'self.begin(read_count("the source\'s epoch", fields["epoch"]))',
         "self.begin(0)", f"{_STATE}every_step_around_the_end_of_an_epoch_is_exact",
     ),
     Protection(

@@ -34,7 +34,9 @@ def test_39_a_state_that_cannot_be_saved_is_an_error_and_the_old_one_stays(file,
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, call, fail)
-    with pytest.raises(OutputError, match=r"state\.json: No space left on device; a state that"):
+    with pytest.raises(
+        OutputError, match=r"state\.json: No space left on device; an earlier state"
+    ):
         save_state(state(2), file)
     assert load_state(file)["step"] == 1
     assert names(file.parent) == ["state.json"]

@@ -44,7 +44,7 @@ def test_a_state_that_says_too_early_that_the_stream_is_over_is_refused(repeat):
         next(one)
         state = one.get_state()
         state["streams"]["0"]["over"] = True
-        with pytest.raises(InvalidState, match="over, but its source goes on"):
+        with pytest.raises(InvalidState, match="ended, but its source continues"):
             one.set_state(resealed(state))
         assert take(one, 1), "the stream goes on where it stood"
 
@@ -70,10 +70,10 @@ def test_what_is_no_state_does_not_begin_a_loader_anew(state):
 
 @pytest.mark.parametrize("state", [None, 5, "state"])
 def test_what_is_no_state_is_refused_where_batches_are_dealt(state):
-    from quire.stream.dealing import DealtBatches
+    from quire.stream.workers import WorkerBatches
 
     with pytest.raises(InvalidState, match="must be a dict"):
-        DealtBatches(stream).set_state(state)
+        WorkerBatches(stream).load_state_dict(state)
 
 
 # ---- tables

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from quire.packed import PackedDataset
 from quire.plan import OnlinePacker
 from quire.stream import open_stream
-from quire.stream.dealing import DealtBatches
+from quire.stream.workers import WorkerBatches
 from quire.vision import PackedVLDataset
 from tests.corpus.corpora import jsonl, pack, texts
 from tests.stream.inputs import ListSource, Numbers, config, key, shards_of, unique_documents
@@ -54,10 +54,10 @@ class Streamed:
         return (key(item[0]), item[1]) if isinstance(item, tuple) else key(item)
 
     def state(self) -> str:
-        return json.dumps(self.source.get_state())
+        return json.dumps(self.source.state_dict())
 
     def restore(self, text: str) -> None:
-        self.source.set_state(json.loads(text))
+        self.source.load_state_dict(json.loads(text))
 
 
 def streams(choose: Random) -> Make:
@@ -87,7 +87,7 @@ def streams(choose: Random) -> Make:
     def opened() -> Any:
         return open_stream(plain, source=ListSource(shards), tokenizer=Numbers())
 
-    return lambda: Streamed(opened() if pieces == 1 else DealtBatches(opened, pieces=pieces))
+    return lambda: Streamed(opened() if pieces == 1 else WorkerBatches(opened, pieces=pieces))
 
 
 class Packs:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quire.stream import Batch, Stream
+from quire.stream import Batch, Stream, StreamOptions
 
 BOS, EOS, PAD = 1, 2, 0
 
@@ -111,6 +111,11 @@ def config(seq_len: int = 8, batch_size: int = 2, **data: object) -> dict[str, o
         "data": {"retry_delay_sec": 0.0, **data, "tokenizer": tokenizer},
         "train": {"seq_len": seq_len, "batch_size": batch_size, "grad_accum": grad_accum},
     }
+
+
+def options_of(**more: object) -> StreamOptions:
+    """Options of a small stream, in the words of quire."""
+    return StreamOptions(**{"max_length": 8, "batch_size": 2, "retry_delay_sec": 0.0, **more})
 
 
 def take(stream: Stream, count: int | None = None) -> list[Batch]:

@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.boundaries.batch import Boundaries
-from quire.config import load_options
 from quire.labels import LabelOptions, causal_labels
-from quire.stream import StreamConfig
 from quire.stream.batch import BatchMaker
-from quire.stream.windows import window_of
+from quire.stream.packers import Window
+from tests.stream.inputs import options_of
 
 EOS, PAD = 2, 0
 
@@ -48,23 +47,22 @@ def windows_of(draw, size):
         tokens = draw(st.lists(st.integers(0, 9), min_size=length, max_size=length))
         fragments.append(np.array(tokens, np.int32))
         left -= length
-    return window_of(fragments, len(fragments))
+    return Window.of(fragments, len(fragments))
 
 
 @settings(max_examples=300)
 @given(data=st.data(), size=st.integers(2, 9), masks=st.booleans(), learns_eos=st.booleans())
 def test_a_batch_is_what_the_rules_say(data, size, masks, learns_eos):
     windows = data.draw(st.lists(windows_of(size), min_size=4, max_size=4))
-    plain = {"mask_boundary_loss": masks, "train_on_eos": learns_eos, "emit_position_ids": True}
-    config = load_options(
-        StreamConfig,
-        {
-            "data": plain,
-            "train": {"seq_len": size - 1, "batch_size": 2, "grad_accum": 2},
-            "model": {"eos_token_id": EOS, "pad_token_id": PAD},
-        },
+    stream_options = options_of(
+        max_length=size - 1,
+        mask_boundary_loss=masks,
+        train_on_eos=learns_eos,
+        emit_position_ids=True,
+        eos_token_id=EOS,
+        pad_token_id=PAD,
     )
-    batch = BatchMaker(config).make(windows, 2).to_dict()
+    batch = BatchMaker(stream_options).make(windows, 2).to_dict()
     options = LabelOptions(mask_boundary_loss=masks, train_on_eos=learns_eos, eos_token_id=EOS)
     expected = by_the_rules(windows, size, options)
     assert batch.keys() == expected.keys()

@@ -133,6 +133,6 @@ def test_an_interrupted_run_saves_its_state(config, tmp_path, number, code):
     assert process.returncode == code, errors
     assert "tokens/s" in output
     saved = load_state(state)
-    assert saved["options"]["data.seed"] == 3
+    assert saved["options"]["seed"] == 3
     with open_stream(config) as other, pytest.raises(InvalidState, match=r"data\.seed \(saved 3"):
         other.set_state(saved)

@@ -43,9 +43,9 @@ def test_25_a_stream_that_is_dealt_empty_shards_names_them_and_three_remedies():
     ):
         next(stream)
     assert str(caught.value) == (
-        "stream 1 of 2 finds no document in the source, and data.repeat would look for ever: of 4 "
-        "shards it is dealt one in 2, and those are empty (shard-1, shard-3); add documents, take "
-        "empty shards out, set data.shuffle, which deals others in every epoch, or lower "
+        "stream 1 of 2 finds no documents in the source, and data.repeat would search forever: it "
+        "reads one in 2 of 4 shards, and those are empty (shard-1, shard-3); add documents, remove "
+        "empty shards, set data.shuffle, which deals others in every epoch, or lower "
         "data.num_streams"
     )
 
@@ -83,7 +83,7 @@ def test_an_empty_source_of_one_stream_is_refused_by_its_shards():
 def test_a_stream_whose_texts_are_all_empty_says_which_it_is():
     with (
         stream_over(DOCUMENTS, EMPTY_TEXTS, num_streams=2, shuffle=False) as stream,
-        pytest.raises(InvalidOption, match="holds no token for stream 1 of 2, and"),
+        pytest.raises(InvalidOption, match="has no token for stream 1 of 2, and"),
     ):
         next(stream)
 
@@ -96,10 +96,10 @@ def test_25_without_repeat_a_stream_of_nothing_is_warned_of(shuffle, last_batch)
         take(stream)
         ledger = stream.ledger.check()
     first, *later = [str(warning.message) for warning in told]
-    assert re.search(r"stream [01] of 2 finds no document .*lower data\.num_s", first)
+    assert re.search(r"stream [01] of 2 finds no documents .*lower data\.num_s", first)
     (second,) = later
     padded = r"of 2 streams, [01] ended before the others, so batches are padded"
-    assert re.match("the stream ends without a batch" if last_batch == "drop" else padded, second)
+    assert re.match("the stream ended without a batch" if last_batch == "drop" else padded, second)
     assert ledger.documents.emitted == (len(DOCUMENTS) if last_batch == "pad" else 0)
 
 
@@ -131,8 +131,8 @@ def test_streams_that_end_before_others_are_reported_once(prefetch):
 @pytest.mark.parametrize(
     ("shards", "said"),
     [
-        ([[]], "of 0 documents none is left out"),
-        ([EMPTY_TEXTS], r"of \d+ documents \d+ left out as"),
+        ([[]], "of 0 documents, none was dropped"),
+        ([EMPTY_TEXTS], r"of \d+ documents, \d+ dropped as"),
     ],
 )
 @pytest.mark.parametrize("prefetch", [0, 2])
@@ -141,6 +141,6 @@ def test_08_a_stream_that_ends_without_a_batch_is_warned_of(shards, said, prefet
     options = {"repeat": False, "grain_prefetch": prefetch}
     with (
         stream_over(*shards, **options) as stream,
-        pytest.warns(UserWarning, match=f"the stream ends without a batch: {said}"),
+        pytest.warns(UserWarning, match=f"the stream ended without a batch: {said}"),
     ):
         assert take(stream) == []

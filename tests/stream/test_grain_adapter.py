@@ -137,7 +137,7 @@ def test_workers_within_workers_are_refused():
     given.set_slice(slice(1, None, 2))
     given.set_slice(slice(1, None, 2))  # the same again, as grain may say it with each iterator
     assert keys(given) == batch_keys()[1::2]
-    with pytest.raises(InvalidOption, match="dealt to 2 workers already"):
+    with pytest.raises(InvalidOption, match="already shared by 2 workers"):
         given.set_slice(slice(0, None, 3))
 
 

@@ -8,7 +8,7 @@ import datasets
 import pytest
 
 from quire.errors import InvalidOption, MissingDependency, SourceError
-from quire.stream.options import SourceOptions
+from quire.stream.options import StreamSource
 from quire.stream.sources import open_source
 
 
@@ -20,7 +20,7 @@ def folder(tmp_path):
 
 
 def opened(**options):
-    return open_source(SourceOptions(backend="hf", **options))
+    return open_source(StreamSource(backend="hf", **options))
 
 
 def test_a_dataset_that_is_a_folder_is_opened(folder):
@@ -41,7 +41,7 @@ def test_what_a_dataset_does_not_have_is_an_option_to_change(folder, options, sa
     with pytest.raises(InvalidOption) as caught:
         opened(hf_dataset=folder, **options)
     message = str(caught.value)
-    assert message.startswith(f"data.hf_dataset is {folder!r}")
+    assert message.startswith(f"hf_dataset is {folder!r}")
     for name, value in options.items():
         assert f"{name} {value!r}" in message
     assert said in message
@@ -54,7 +54,7 @@ def test_a_missing_file_of_a_loader_is_an_option_to_change(folder):
 
 
 def test_an_empty_name_is_an_option_to_change():
-    with pytest.raises(InvalidOption, match=r"data\.hf_dataset is '' but"):
+    with pytest.raises(InvalidOption, match=r"hf_dataset is '' but"):
         opened(hf_dataset="")
 
 
@@ -76,7 +76,7 @@ def test_whatever_datasets_raises_is_typed_and_says_the_remedy(monkeypatch, rais
     monkeypatch.setattr(datasets, "load_dataset", fails)
     with pytest.raises(kind, match=message) as caught:
         opened(hf_dataset="a/b")
-    assert "data.hf_dataset is 'a/b'" in str(caught.value)
+    assert "hf_dataset is 'a/b'" in str(caught.value)
     assert str(raised) in str(caught.value)
     assert caught.value.__cause__ is raised
 

@@ -19,7 +19,7 @@ from quire.stream import (
     WeightedSource,
     open_stream,
 )
-from quire.stream.recipe import StreamRecipe
+from quire.stream.open import StreamArguments
 from tests.option_fields import integer_fields
 from tests.stream.inputs import ListSource, Numbers, same, shards_of, take, unique_documents
 
@@ -123,13 +123,13 @@ TRAIN = TrainOptions(seq_len=8, batch_size=2)
 
 
 @pytest.mark.parametrize("wrong", [None, 5, [], b"config.yaml", 1.5, TRAIN])
-@pytest.mark.parametrize("opens", [open_stream, StreamRecipe.of])
+@pytest.mark.parametrize("opens", [open_stream, lambda config: StreamArguments.of(config, {})])
 def test_what_is_no_config_is_refused_with_what_is_one(wrong, opens):
     with pytest.raises(InvalidOption) as caught:
         opens(wrong)
     assert str(caught.value) == (
         f"the config is a {type(wrong).__name__} but must be a StreamConfig, a dict or the path of "
-        "a YAML file"
+        "a YAML file; or give options as keywords"
     )
 
 
@@ -189,4 +189,4 @@ def test_lists_of_an_object_stand_for_tuples(tmp_path):
 
 def test_options_without_a_fault_are_opened_as_they_are():
     options = StreamConfig(train=TRAIN, data=DataOptions(**TEXT))
-    assert StreamRecipe.of(options).options == options
+    assert StreamArguments.of(options, {}).config == options

@@ -104,7 +104,7 @@ def test_a_limit_that_no_document_reaches_cuts_nothing():
     [
         ({"num_streams": 3}, "data.num_streams is 3 but must divide train.batch_size, which is 2"),
         ({"sources": [{"weight": 0}]}, "data.sources[0].weight is 0 but must be a finite"),
-        ({"sources": [{"weight": 1}]}, "there is another source beside it"),
+        ({"sources": [{"weight": 1}]}, "there is another source besides it"),
         ({"tokenizer": {"kind": "hf"}}, "data.tokenizer.hf_name_or_path is null"),
         (
             {"tokenizer": {"hf_name_or_path": "no/such/tokenizer-anywhere"}},

@@ -11,29 +11,25 @@ from hypothesis import strategies as st
 
 from quire.errors import InvalidState
 from quire.plan import PlanOptions
-from quire.stream.options import DataOptions
-from quire.stream.packers import make_packer
+from quire.stream.packers import PACKERS, PackerOptions
 from quire.stream.packers.first_fit import first_fit_rows, planned_rows
 
 VOCAB = 1 << 16
 KINDS = {
-    "sequential": DataOptions(packing_mode="sequential"),
-    "bin": DataOptions(packing_mode="bin", packing_buffer_docs=4),
-    "bin of one": DataOptions(packing_mode="bin", packing_buffer_docs=1),
-    "bin capped": DataOptions(
-        packing_mode="bin", packing_buffer_docs=4, packing_max_docs_per_bin=2
-    ),
-    "online": DataOptions(packing_mode="online", packing_buffer_docs=4),
-    "online capped": DataOptions(
-        packing_mode="online", packing_buffer_docs=3, packing_max_docs_per_bin=2
-    ),
+    "wrapped": {},
+    "first_fit": {"buffer_size": 4},
+    "first_fit of one": {"buffer_size": 1},
+    "first_fit capped": {"buffer_size": 4, "max_documents_per_row": 2},
+    "online": {"buffer_size": 4},
+    "online capped": {"buffer_size": 3, "max_documents_per_row": 2},
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 lengths_of_documents = st.lists(st.integers(1, 30), max_size=40)
 
 
 def packer_of(kind, size=8):
-    return make_packer(KINDS[kind], size, VOCAB)
+    options = PackerOptions(window_size=size, vocab_size=VOCAB, min_tail=2, **KINDS[kind])
+    return PACKERS[kind.split()[0]](options)
 
 
 def documents_of(lengths):
@@ -98,11 +94,11 @@ def test_a_packer_restored_from_bytes_goes_on_exactly(kind, lengths, size, data)
     for document in documents[:left_at]:
         packer.add(document)
     restored = packer_of(kind, size)
-    frozen = packer.freeze()
+    snapshot = packer.snapshot()
     rest = pack(packer, documents[left_at:])
-    state = json.loads(json.dumps(frozen()))  # asked for after the packer went on
-    restored.restore(state)
-    assert restored.freeze()() == state
+    state = json.loads(json.dumps(snapshot()))  # asked for after the packer went on
+    restored.load_state_dict(state)
+    assert restored.snapshot()() == state
     again = pack(restored, documents[left_at:])
     assert [(w.tokens.tolist(), w.lengths, w.num_documents) for w in again] == [
         (w.tokens.tolist(), w.lengths, w.num_documents) for w in rest
@@ -125,7 +121,7 @@ def test_what_waits_is_what_came_and_has_not_left(kind, lengths):
     assert packer.pending == (0, 0)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "sequential"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "wrapped"])
 @settings(max_examples=25)
 @given(lengths=lengths_of_documents, size=st.integers(2, 12))
 def test_the_last_token_of_a_long_document_never_stands_alone(kind, lengths, size):
@@ -158,7 +154,7 @@ def test_a_large_buffer_is_left_to_the_planner(monkeypatch):
     lengths = [1 + number % 13 for number in range(200)]
     options = PlanOptions(max_length=8, strategy="first_fit", min_tail=2)
     scanned = first_fit_rows(lengths, options)
-    monkeypatch.setattr("quire.stream.packers.first_fit._FEW", 100)
+    monkeypatch.setattr("quire.stream.packers.first_fit._MAX_SCANNED", 100)
     monkeypatch.setattr("quire.stream.packers.first_fit.scanned_rows", None)
     assert first_fit_rows(lengths, options) == scanned
 
@@ -168,7 +164,7 @@ def test_an_empty_packer_flushes_nothing(kind):
     assert packer_of(kind).flush() == []
 
 
-@pytest.mark.parametrize("kind", ["bin capped", "online capped"])
+@pytest.mark.parametrize("kind", ["first_fit capped", "online capped"])
 @settings(max_examples=25)
 @given(lengths=lengths_of_documents)
 def test_a_cap_on_documents_is_kept(kind, lengths):
@@ -176,14 +172,14 @@ def test_a_cap_on_documents_is_kept(kind, lengths):
         assert len(window.lengths) <= 2
 
 
-def test_the_sequential_packer_keeps_the_order_and_pads_only_the_last_window():
+def test_the_wrapped_packer_keeps_the_order_and_pads_only_the_last_window():
     lengths = [3, 20, 1, 7, 9, 2]
-    windows = pack(packer_of("sequential"), documents_of(lengths))
+    windows = pack(packer_of("wrapped"), documents_of(lengths))
     assert np.concatenate([w.tokens for w in windows]).tolist() == list(range(sum(lengths)))
     assert [len(w.tokens) for w in windows] == [8, 8, 8, 8, 8, 2]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bin of one"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "first_fit of one"])
 @pytest.mark.parametrize(
     "damage",
     [
@@ -213,4 +209,4 @@ def test_a_damaged_state_is_refused(kind, damage):
     packer = packer_of(kind)
     packer.add(np.array([5, 6, 7], np.int32))
     with pytest.raises(InvalidState):
-        packer_of(kind).restore(damage(packer.freeze()()))
+        packer_of(kind).load_state_dict(damage(packer.snapshot()()))

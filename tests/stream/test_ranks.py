@@ -8,9 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from quire.config import load_options
 from quire.errors import InvalidOption, InvalidState
-from quire.stream import StreamConfig, open_stream
+from quire.stream import StreamOptions, open_stream
 from quire.stream.ranks import RankRows
 from tests.quick import few
 from tests.stream.inputs import (
@@ -163,9 +162,9 @@ def test_states_of_different_steps_are_refused():
     early = world.states()
     world.take(1)
     late = world.states()
-    with pytest.raises(InvalidState, match="of the steps 0, 1 but must be of one"):
+    with pytest.raises(InvalidState, match="of the steps 0, 1 but must be of the same one"):
         World(options, 1).restore([early[0], late[1]])
-    with pytest.raises(InvalidState, match="no state in the list"):
+    with pytest.raises(InvalidState, match="the list has no state"):
         World(options, 1).restore([])
 
 
@@ -197,7 +196,7 @@ def test_a_source_of_empty_shards_is_an_error_for_every_stream(nothing):
     source = ListSource([nothing, nothing, nothing])
     with (
         open_stream(options, source=source, tokenizer=Numbers()) as stream,
-        pytest.raises(InvalidOption, match=r"data\.repeat would look"),
+        pytest.raises(InvalidOption, match=r"data\.repeat would search"),
     ):
         next(stream)
 
@@ -218,7 +217,7 @@ def test_a_rank_that_cannot_be_is_refused(rank, world_size, message):
 
 def test_a_rank_of_numpy_keeps_the_columns_of_one_of_python():
     """200 times 2 columns is more than eight bits hold."""
-    options = load_options(StreamConfig, config(batch_size=512))
+    options = StreamOptions(max_length=8, batch_size=512)
     rows = RankRows.of(options, np.uint8(200), np.uint16(256))
     assert rows == RankRows.of(options, 200, 256)
     assert rows.columns == range(400, 402)

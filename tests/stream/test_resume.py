@@ -19,7 +19,7 @@ from datasets import IterableDataset, load_dataset
 
 from quire.config import load_options
 from quire.stream import StreamConfig, load_state, open_stream, save_state
-from quire.stream.encode import ProcessEncoder, Terms, make_encoder
+from quire.stream.encode import ProcessEncoder, make_encoder
 from quire.text import as_tokenizer
 from tests.quick import few
 from tests.stream.inputs import (
@@ -29,6 +29,7 @@ from tests.stream.inputs import (
     config,
     digest,
     key,
+    options_of,
     same,
     shards_of,
     take,
@@ -156,20 +157,20 @@ def undisturbed(kind, mode, order, end, folder):
 class SharedWorkers:
     """Two worker processes that serve all streams of the module, as to start them takes time."""
 
-    ahead = 4
+    num_ahead = 4
 
     def __init__(self):
-        self.terms = Terms(bos=1, eos=2)
-        self.encoder = ProcessEncoder(as_tokenizer(Numbers()), self.terms, 2)
+        options = options_of(num_workers=2, add_bos=True, bos_token_id=1, eos_token_id=2)
+        self.encoder = ProcessEncoder(as_tokenizer(Numbers()), options)
         self.submit = self.encoder.submit
 
     def close(self):
         pass
 
-    def make(self, tokenizer, terms, num_workers):
-        if not num_workers:
-            return make_encoder(tokenizer, terms, 0)
-        assert (terms, num_workers) == (self.terms, 2)
+    def make(self, tokenizer, options):
+        if not options.num_workers:
+            return make_encoder(tokenizer, options)
+        assert (options.bos, options.eos, options.num_workers) == (1, 2, 2)
         return self
 
 
@@ -182,7 +183,7 @@ def shared_workers():
 
 @pytest.fixture
 def workers(shared_workers, monkeypatch):
-    monkeypatch.setattr("quire.stream.opening.make_encoder", shared_workers.make)
+    monkeypatch.setattr("quire.stream.open.make_encoder", shared_workers.make)
 
 
 MATRIX = list(product(SOURCES, MODES, ORDERS, AHEAD, ENDS))

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from quire.errors import CorruptFile, InvalidOption, SourceChanged, SourceError
 from quire.stream import open_stream
-from quire.stream.mixture import Mixture
+from quire.stream.documents import Mixture
 from quire.stream.prefetch import Prefetcher
-from quire.stream.reader import Reader, RetryOptions
-from quire.stream.walk import ShardWalk, Share
+from quire.stream.reader import RetryingReader, ShardReader, Share
 from tests.stream.inputs import (
     LENGTHS,
     ListSource,
     Numbers,
     config,
+    options_of,
     same,
     shards_of,
     take,
@@ -41,9 +41,10 @@ def read_all(reader):
             return records
 
 
-def reader_of(source, waits=None, **options):
+def reader_of(source, waits=None, **more):
     sleep = (lambda seconds: None) if waits is None else waits.append
-    return Reader(ShardWalk(source, Share()), RetryOptions(**options), sleep=sleep)
+    options = options_of(shuffle=False, **more)
+    return RetryingReader(ShardReader(source, Share(options=options)), options, sleep=sleep)
 
 
 @settings(max_examples=150)
@@ -54,7 +55,7 @@ def reader_of(source, waits=None, **options):
 def test_what_fails_up_to_the_limit_is_read_as_if_it_never_failed(failing, mark_every):
     source = ListSource(SHARDS, fail_at=dict(failing))
     expected = read_all(reader_of(ListSource(SHARDS)))
-    assert read_all(reader_of(source, max_retries=3, mark_every=mark_every)) == expected
+    assert read_all(reader_of(source, max_retries=3, state_update_interval=mark_every)) == expected
     assert not any(source.fail_at.values())
 
 
@@ -62,7 +63,7 @@ def test_the_wait_doubles_and_starts_anew_behind_every_document():
     """Fault 48: the back-off."""
     waits = []
     source = ListSource(SHARDS, fail_at={(0, 2): 3, (0, 3): 1, (1, 0): 2})
-    read_all(reader_of(source, waits, max_retries=3, delay=0.5))
+    read_all(reader_of(source, waits, max_retries=3, retry_delay_sec=0.5))
     assert waits == [0.5, 1.0, 2.0, 0.5, 0.5, 1.0]
 
 
@@ -71,7 +72,7 @@ def test_when_retries_run_out_there_is_an_error_with_its_cause_and_never_an_end(
     source = ListSource(SHARDS, fail_at={(0, 5): 4})
     reader = reader_of(source, max_retries=3)
     read = [reader.next() for _ in range(5)]
-    with pytest.raises(SourceError, match=r"failed 4 times in a row.*raise data\.max_retries") as e:
+    with pytest.raises(SourceError, match=r"failed 4 times in a row.*raise max_retries") as e:
         reader.next()
     assert isinstance(e.value.__cause__, ConnectionResetError)
     assert read + read_all(reader) == read_all(reader_of(ListSource(SHARDS)))
@@ -104,7 +105,7 @@ def test_whatever_the_network_does_no_epoch_is_short(error):
 
     expected = read_all(reader_of(ListSource(SHARDS)))
     source = Remote(SHARDS, fail_at=dict.fromkeys(PLACES[::5], 1))
-    assert read_all(reader_of(source, max_retries=3, mark_every=4)) == expected
+    assert read_all(reader_of(source, max_retries=3, state_update_interval=4)) == expected
     never = Remote(SHARDS)
     reader = reader_of(never, max_retries=0)
     with pytest.raises(SourceError, match="failed 1 times in a row") as caught:
@@ -123,7 +124,7 @@ def test_without_retries_the_first_failure_is_an_error():
 def test_a_source_that_gives_something_else_the_second_time_is_an_error():
     """Fault 49."""
     source = ListSource([list(SHARDS[0]), SHARDS[1]], fail_at={(0, 5): 1})
-    reader = reader_of(source, mark_every=100)
+    reader = reader_of(source, state_update_interval=100)
     for _ in range(5):
         reader.next()
     source.shards[0][3] = [7, 7, 7]
@@ -134,7 +135,7 @@ def test_a_source_that_gives_something_else_the_second_time_is_an_error():
 def test_a_source_that_became_shorter_is_an_error():
     """Fault 49."""
     source = ListSource([list(SHARDS[0])], fail_at={(0, 5): 1})
-    reader = reader_of(source, mark_every=100)
+    reader = reader_of(source, state_update_interval=100)
     for _ in range(5):
         reader.next()
     del source.shards[0][2:]
@@ -208,7 +209,7 @@ def test_after_an_error_the_stream_and_its_state_go_on_exactly(prefetch, shuffle
 
 @pytest.mark.parametrize(
     ("documents", "message"),
-    [([], "finds no document in the source"), ([[], []], "holds no token")],
+    [([], "finds no documents in the source"), ([[], []], "has no token")],
 )
 def test_a_source_of_nothing_is_not_looked_through_for_ever(documents, message):
     source = ListSource([documents])
@@ -223,7 +224,7 @@ def test_an_empty_source_that_does_not_repeat_is_an_empty_stream():
     for documents in ([], [[], []]):
         options = config(repeat=False)
         with open_stream(options, source=ListSource([documents]), tokenizer=Numbers()) as stream:
-            with pytest.warns(UserWarning, match="the stream ends without a batch"):
+            with pytest.warns(UserWarning, match="the stream ended without a batch"):
                 assert take(stream) == []
             assert stream.ledger.check().documents.dropped["empty"] == len(documents)
 
@@ -255,7 +256,7 @@ def test_a_damaged_shard_is_an_error_however_often_it_is_asked_and_never_an_end(
 def test_a_source_that_may_be_asked_without_end_is_asked_without_an_overflow():
     waits = []
     reader = reader_of(
-        ListSource([[[5]]], fail_at={(0, 0): 3000}), waits, max_retries=4000, delay=0.0
+        ListSource([[[5]]], fail_at={(0, 0): 3000}), waits, max_retries=4000, retry_delay_sec=0.0
     )
     assert reader.next() == "5"
     assert waits == [0.0] * 3000

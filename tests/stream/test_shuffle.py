@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from quire.stream.reader import Reader, RetryOptions
-from quire.stream.shuffle import ShuffleWindows, WindowOptions
-from quire.stream.walk import ShardWalk, Share
-from tests.stream.inputs import ListSource
+from quire.stream.reader import RetryingReader, ShardReader, Share
+from quire.stream.shuffle import ShuffleWindows
+from tests.stream.inputs import ListSource, options_of
 
 RECORDS = [[number] for number in range(10, 40)]
 
 
 def windows_of(seed=0, size=10, repeat=False):
     """Shuffle windows of a source of 30 records; slices are whole windows here."""
-    share = Share(seed=seed, shuffle=True)
-    walk = ShardWalk(ListSource([RECORDS]), share)
-    return ShuffleWindows(
-        Reader(walk, RetryOptions()), share, WindowOptions(size=size, repeat=repeat)
-    )
+    options = options_of(seed=seed, shuffle_buffer_size=size, repeat=repeat)
+    share = Share(options=options)
+    shards = ShardReader(ListSource([RECORDS]), share)
+    return ShuffleWindows(RetryingReader(shards, options), share)
 
 
 def orders(windows, count):
@@ -53,4 +51,4 @@ def test_without_repeat_the_end_stays_the_end():
             windows.next()
         except StopIteration:
             continue
-        raise AssertionError("there is a slice behind the end")
+        raise AssertionError("there is a slice after the end")

@@ -16,13 +16,14 @@ from quire.corpus.options import CorpusOptions
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, InvalidState, SourceChanged
 from quire.formats.format import Span
 from quire.stream import BadRecord, open_stream
-from quire.stream.options import SourceOptions
+from quire.stream.options import StreamSource
+from quire.stream.reader import ShardReader, Share
 from quire.stream.sources import open_source
-from quire.stream.walk import ShardWalk, Share
 from tests.stream.inputs import (
     ListSource,
     Numbers,
     config,
+    options_of,
     shards_of,
     take,
     unique_documents,
@@ -42,7 +43,7 @@ def compress(data: bytes, suffix: str) -> bytes:
 
 
 def files(*patterns, **options):
-    return open_source(SourceOptions(backend="files", files=tuple(map(str, patterns)), **options))
+    return open_source(StreamSource(backend="files", files=tuple(map(str, patterns)), **options))
 
 
 def read_all(shard):
@@ -115,11 +116,11 @@ def test_large_shards_are_read_from_any_place(tmp_path, write):
 
 def test_a_dataset_of_datasets_is_read_from_any_record():
     dataset = IterableDataset.from_generator(lambda: ({"text": text} for text in TEXTS))
-    assert read_from_everywhere(open_source(SourceOptions(), dataset)) == TEXTS
+    assert read_from_everywhere(open_source(StreamSource(), dataset)) == TEXTS
 
 
 def test_local_text_is_one_document():
-    shards = open_source(SourceOptions(backend="local_text", local_text="abc"))
+    shards = open_source(StreamSource(backend="local_text", local_text="abc"))
     assert read_from_everywhere(shards) == ["abc"]
 
 
@@ -264,7 +265,7 @@ def test_a_pattern_still_finds_files_by_name(tmp_path):
 
 def test_files_of_no_known_format_or_named_twice_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("")
-    with pytest.raises(InvalidOption, match=r"data\.files: .*a\.csv has a suffix of no known"):
+    with pytest.raises(InvalidOption, match=r"files: .*a\.csv has a suffix of no known"):
         files(tmp_path / "a.csv")
     (tmp_path / "a.jsonl").write_text("")
     with pytest.raises(InvalidOption, match="are the same file"):
@@ -286,7 +287,7 @@ def test_a_parquet_file_without_the_text_is_refused(tmp_path):
     with pytest.raises(InvalidDocument, match=r"no column 'text' \(it has txt, text_id\)"):
         files(tmp_path / "a.parquet").open(0, None)
     with pytest.raises(InvalidDocument, match="holds int64 but text is needed"):
-        files(tmp_path / "a.parquet", text_key="text_id").open(0, None)
+        files(tmp_path / "a.parquet", text_column="text_id").open(0, None)
 
 
 def test_a_null_in_parquet_is_a_bad_record(tmp_path):
@@ -409,8 +410,8 @@ def test_streams_share_all_records_of_every_epoch(num_shards, num_streams, shuff
     for epoch in range(3):
         read = []
         for stream in range(num_streams):
-            share = Share(shuffle=shuffle, stream=stream, num_streams=num_streams)
-            walk = ShardWalk(source, share)
+            options = options_of(shuffle=shuffle, num_streams=num_streams, batch_size=num_streams)
+            walk = ShardReader(source, Share(options=options, stream=stream))
             walk.begin(epoch)
             read += read_all(walk)
         assert sorted(read) == sorted(str(document[0]) for document in documents)
@@ -418,7 +419,7 @@ def test_streams_share_all_records_of_every_epoch(num_shards, num_streams, shuff
 
 def test_the_order_of_shards_is_another_in_every_epoch():
     source = ListSource([[[number]] for number in range(20)])
-    walk = ShardWalk(source, Share(shuffle=True))
+    walk = ShardReader(source, Share(options=options_of()))
     orders = []
     for epoch in range(3):
         walk.begin(epoch)

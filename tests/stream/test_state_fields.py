@@ -39,7 +39,7 @@ def said_of(function, value) -> str:
 
 
 UTF16 = json.dumps(BODY).encode("utf-16")
-NOT_WHOLE = "{} is not a whole JSON document (ERROR); use an earlier state"
+NOT_WHOLE = "{} is not a complete JSON document (ERROR); use an earlier state"
 from_base64 = partial(base64.b64decode, validate=True)
 
 # Whole states
@@ -56,7 +56,11 @@ def test_a_state_of_version_1_opens_in_the_form_of_today():
     streams = {"0": {"packer": {"rows": []}}, "1": {"packer": {"continues": 1}}, "2": None}
     older = sealed({"version": 1, **BODY, "streams": streams})
     assert opened(older) == sealed(
-        {**BODY, "streams": {**streams, "0": {"packer": {"rows": [], "tail": 1}}}}
+        {
+            **BODY,
+            "options": {**BODY["options"], "drop_longer_than": None},
+            "streams": {**streams, "0": {"packer": {"rows": [], "tail": 1}}},
+        }
     )
 
 
@@ -66,7 +70,7 @@ def test_a_state_with_other_fields_is_refused():
     assert str(raised.value) == (
         "the state has the fields ['checksum', 'format', 'step', 'version'] but must have "
         "['checksum', 'format', 'options', 'step', 'streams', 'tokenizer', 'version']; use a state "
-        "as get_state() gave it"
+        "exactly as it was saved"
     )
 
 
@@ -105,8 +109,8 @@ def test_39_a_state_that_cannot_be_saved_says_why_and_that_the_old_one_stays(
     with pytest.raises(OutputError) as raised:
         save_state(sealed({**BODY, "step": 4}), tmp_path / "a.json")
     assert str(raised.value) == (
-        f"the state cannot be saved as {tmp_path / 'a.json'}: {words}; a state that was there "
-        "stays: mend the cause, then save again"
+        f"the state cannot be saved as {tmp_path / 'a.json'}: {words}; an earlier state there "
+        "is kept: fix the cause, then save again"
     )
     assert raised.value.__cause__ is error
     assert load_state(tmp_path / "a.json")["step"] == 3
@@ -140,8 +144,8 @@ def test_a_file_that_holds_no_state_is_named_with_the_reason(tmp_path, content, 
         (lambda: read_fields("the packer", [], ("a",)), "the packer is list but must be a dict"),
         (
             lambda: read_fields("the packer", {"b": 1, 7: 1}, ("c", "a")),
-            "the packer has the fields ['7', 'b'] but must have ['a', 'c']; use a state as "
-            "get_state() gave it",
+            "the packer has the fields ['7', 'b'] but must have ['a', 'c']; use a state "
+            "exactly as it was saved",
         ),
         (lambda: read_count("the step", -1), "the step is -1 but must be an integer >= 0"),
         (lambda: read_count("the step", True), "the step is True but must be an integer >= 0"),
@@ -201,8 +205,8 @@ def test_tokens_take_as_few_bytes_as_the_largest_needs(documents, plain):
 
 PLAIN = {"lengths": [1, 2], "width": 1, "data": "AQID"}
 NOT_THOSE = (
-    "ready: {} bytes are not the {} tokens of {} bytes that the lengths tell of, each of at least "
-    "1, as is the width"
+    "ready: {} bytes are not the {} tokens of {} bytes that the lengths say; lengths and "
+    "width are at least 1"
 )
 
 
@@ -213,7 +217,7 @@ NOT_THOSE = (
         (
             {"lengths": []},
             "ready has the fields ['lengths'] but must have ['data', 'lengths', 'width']; use a "
-            "state as get_state() gave it",
+            "state exactly as it was saved",
         ),
         ({**PLAIN, "lengths": None}, "ready: lengths must be a list of integers"),
         (
@@ -229,14 +233,14 @@ NOT_THOSE = (
         ({**PLAIN, "lengths": [1, 1]}, NOT_THOSE.format(3, 2, 1)),
         ({**PLAIN, "lengths": [1, 2, 0]}, NOT_THOSE.format(3, 3, 1)),
         ({"lengths": [], "width": 0, "data": ""}, NOT_THOSE.format(0, 0, 0)),
-        (PLAIN, "ready: token id 3 is not one of the 3 ids from 0 on"),
+        (PLAIN, "ready: token id 3 is outside the vocabulary of 3"),
         (
             {"lengths": [2], "width": 1, "data": "AAc="},
-            "ready: token id 7 is not one of the 3 ids from 0 on",
+            "ready: token id 7 is outside the vocabulary of 3",
         ),
         (
             {"lengths": [2], "width": 4, "data": "/////wcAAAA="},
-            "ready: token id -1 is not one of the 3 ids from 0 on",
+            "ready: token id -1 is outside the vocabulary of 3",
         ),
     ],
 )

@@ -1,6 +1,6 @@
-"""Streams: fixed-shape batches from an endless source, resumable at every step.
+"""Streams: fixed-shape batches from an endless source, resumable after every batch.
 
-``source → shuffle → encode → mixture → packer → windows → batch``, one module a stage.
+``open``: ``sources → reader → shuffle → encode → documents → packers → row_stream → pipeline``
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from quire.stream.batch import Batch
-from quire.stream.opening import open_stream
-from quire.stream.options import (
-    DataOptions,
-    ModelOptions,
-    SourceOptions,
-    StreamConfig,
-    TokenizerOptions,
-    TrainOptions,
-    WeightedSource,
-)
-from quire.stream.pipeline import Stream
-from quire.stream.places import latest_state
-from quire.stream.records import BadRecord
-from quire.stream.sources import Shard, Shards
+from quire.stream.open import open_stream
+from quire.stream.options import StreamOptions
+from quire.stream.sources import BadRecord, Shard, Shards
 from quire.stream.state import load_state, save_state
+from quire.stream.stream import Stream
+from quire.stream.workers import latest_state
 
 if TYPE_CHECKING:
+    from quire.compat.chomp import (
+        DataOptions,
+        ModelOptions,
+        SourceOptions,
+        StreamConfig,
+        TokenizerOptions,
+        TrainOptions,
+        WeightedSource,
+    )
     from quire.stream.grain_adapter import GrainBatches
     from quire.stream.jax_arrays import device_arrays
     from quire.stream.torch_adapter import TorchBatches
@@ -43,6 +43,7 @@ __all__ = [
     "SourceOptions",
     "Stream",
     "StreamConfig",
+    "StreamOptions",
     "TokenizerOptions",
     "TorchBatches",
     "TrainOptions",
@@ -56,11 +57,23 @@ __all__ = [
     "save_state",
 ]
 
-# What needs torch, grain or jax is loaded when it is asked for.
+# What needs torch, grain or jax is imported on first use, and so is the config of chomp.
 _LAZY = {
     "GrainBatches": "quire.stream.grain_adapter",
     "TorchBatches": "quire.stream.torch_adapter",
     "device_arrays": "quire.stream.jax_arrays",
+    **dict.fromkeys(
+        (
+            "DataOptions",
+            "ModelOptions",
+            "SourceOptions",
+            "StreamConfig",
+            "TokenizerOptions",
+            "TrainOptions",
+            "WeightedSource",
+        ),
+        "quire.compat.chomp",
+    ),
 }
 
 

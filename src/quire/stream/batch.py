@@ -1,19 +1,19 @@
-"""Batches: windows in arrays of one shape, with their labels."""
+"""Batches: windows as arrays of one shape, with their labels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from quire.boundaries import Boundaries
 from quire.labels import LabelOptions
-from quire.stream.options import StreamConfig
-from quire.stream.windows import Window
+from quire.stream.options import StreamOptions
+from quire.stream.packers import Window
 
 Row: TypeAlias = npt.NDArray[np.int32]
 
@@ -24,36 +24,35 @@ class Batch:
 
     input_ids: npt.NDArray[np.int32]
     labels: npt.NDArray[np.int32]
-    """Shifted: the label of a place is what stands behind it, -100 where nothing is learnt."""
+    """Shifted: the label of a position is the token after it, -100 where nothing is learned."""
     attention_mask: npt.NDArray[np.bool_]
     """True on tokens, False on padding."""
     segment_ids: npt.NDArray[np.int32]
     """1..k within a row, 0 on padding."""
     position_ids: npt.NDArray[np.int32] | None = None
-    """Places within fragments, if ``data.emit_position_ids``."""
+    """Positions within fragments, if ``emit_position_ids``."""
 
     def to_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The arrays by name, without what is not emitted."""
+        """The arrays by name, without those that are not emitted."""
         arrays = {name: getattr(self, name) for name in self.__slots__}
         return {name: array for name, array in arrays.items() if array is not None}
 
 
 class BatchMaker:
-    """Turns windows into batches as the options say.
+    """Turns windows into batches.
 
-    The rules are those of `quire.labels` and `quire.boundaries`. Here they are applied to the few
-    places where fragments meet instead of to every token, which is several times as fast.
+    Labels follow the rules of `quire.labels`, applied only where fragments meet instead of to every
+    token, which is several times faster.
     """
 
-    def __init__(self, config: StreamConfig) -> None:
-        data, model = config.data, config.model
-        self._width = config.train.seq_len
-        self._pad = model.pad_token_id or 0
-        self._emits_positions = data.emit_position_ids
+    def __init__(self, options: StreamOptions) -> None:
+        self._width = options.max_length
+        self._pad = options.pad_token_id or 0
+        self._emits_positions = options.emit_position_ids
         self._labels = LabelOptions(
-            mask_boundary_loss=data.mask_boundary_loss,
-            train_on_eos=data.train_on_eos,
-            eos_token_id=model.eos_token_id,
+            mask_boundary_loss=options.mask_boundary_loss,
+            train_on_eos=options.train_on_eos,
+            eos_token_id=options.eos_token_id,
         )
 
     def make(self, windows: Sequence[Window | None], num_microbatches: int) -> Batch:
@@ -61,22 +60,25 @@ class BatchMaker:
         input_ids = np.empty((len(windows), self._width), np.int32)
         labels = np.empty_like(input_ids)
         for window, ids, targets in zip(windows, input_ids, labels, strict=True):
-            self._write(window or _NOTHING, ids, targets)
+            self._write(window or _EMPTY, ids, targets)
         if not self._labels.train_on_eos:
             labels[labels == self._labels.eos_token_id] = self._labels.ignore_index
-        numbers, counts = _segments(windows, self._width)
-        segments = numbers.repeat(counts)
+        boundaries = _boundaries(windows, self._width)
+        segments = boundaries.segment_ids()
         shape = (num_microbatches, len(windows) // num_microbatches, self._width)
+        positions = None
+        if self._emits_positions:
+            positions = boundaries.position_ids().astype(np.int32).reshape(shape)
         return Batch(
             input_ids=input_ids.reshape(shape),
             labels=labels.reshape(shape),
             attention_mask=(segments > 0).reshape(shape),
             segment_ids=segments.reshape(shape),
-            position_ids=_positions(counts).reshape(shape) if self._emits_positions else None,
+            position_ids=positions,
         )
 
     def _write(self, window: Window, ids: Row, targets: Row) -> None:
-        """Tokens and labels of one row; the last token of a full window is a label alone."""
+        """Write tokens and labels of one row; the last token of a full window is only a label."""
         tokens, length = window.tokens, len(window.tokens)
         ids[:length] = tokens[: self._width]
         ids[length:] = self._pad
@@ -88,36 +90,24 @@ class BatchMaker:
             targets[[end - 1 for end in ends]] = self._labels.ignore_index
 
 
-def _segments(
-    windows: Sequence[Window | None], width: int
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """The number of every segment of the batch, 0 for padding, and the places that it has."""
+def _boundaries(windows: Sequence[Window | None], width: int) -> Boundaries:
+    """The segments of a batch; its windows are sound, so they need no checks."""
     numbers: list[int] = []
-    counts: list[int] = []
+    lengths: list[int] = []
     for window in windows:
-        lengths = () if window is None else window.lengths
-        free = width - sum(lengths)
-        numbers += range(1, len(lengths) + 1)
-        counts += lengths
-        if free < 0:  # the last token is a label alone
-            counts[-1] -= 1
+        fragments = () if window is None else window.lengths
+        free = width - sum(fragments)
+        numbers += range(1, len(fragments) + 1)
+        lengths += fragments
+        if free < 0:  # the last token is only a label
+            lengths[-1] -= 1
         elif free:
             numbers.append(0)
-            counts.append(free)
-    return np.array(numbers, np.int32), np.array(counts)
+            lengths.append(free)
+    starts = list(accumulate(lengths, initial=0))[:-1]
+    return Boundaries(
+        shape=(len(windows), width), starts=np.array(starts), numbers=np.array(numbers)
+    )
 
 
-def _positions(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """The distance of every place from the start of its segment; padding is one of its own."""
-    ends = counts.cumsum()
-    starts = (ends - counts).astype(np.int32).repeat(counts)
-    return np.subtract(_places(int(ends[-1])), starts, out=starts)
-
-
-@lru_cache(maxsize=4)
-def _places(count: int) -> npt.NDArray[np.int32]:
-    """0, 1, …, made once for all batches of a shape; never written to."""
-    return np.arange(count, dtype=np.int32)
-
-
-_NOTHING = Window(np.zeros(0, np.int32), (), 0)
+_EMPTY = Window(np.zeros(0, np.int32), (), 0)

@@ -1,4 +1,4 @@
-"""Texts to documents: tokens with their specials, a slice at a time, here or in processes."""
+"""Texts to documents with their special tokens, a slice at a time, here or in worker processes."""
 
 from __future__ import annotations
 
@@ -15,142 +15,145 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import WorkerError
+from quire.stream.options import StreamOptions
 from quire.stream.state import Tokens
 from quire.text import EncodeOptions, Tokenizer
 from quire.text.encode import encode_contents
 
-_AS_THEY_ARE = EncodeOptions(add_bos=False, add_eos=False)
+_PLAIN = EncodeOptions(add_bos=False, add_eos=False)
 _MAX_DEATHS = 3
 """Worker processes that may die over one slice of texts before it is an error."""
 _PATIENCE = 5.0
-"""Seconds after which a pool that gives nothing is asked whether it is broken."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Terms:
-    """What is done to the tokens of a text."""
-
-    bos: int | None = None
-    eos: int | None = None
-    max_doc_tokens: int | None = None
+"""Seconds to wait for a result before checking whether the pool is broken."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncodedTexts:
-    """Documents end to end; one without any token has length 0 and no specials."""
+    """Documents end to end; those without tokens have length 0 and no specials."""
 
     tokens: Tokens
     lengths: npt.NDArray[np.int64]
-    cut: npt.NDArray[np.int64]
-    """Tokens that ``max_doc_tokens`` cut off each."""
+    num_cut: npt.NDArray[np.int64]
+    """Tokens that were dropped: the end of a truncated document, or all of one that is too long."""
 
     def split(self) -> list[Tokens]:
-        """One array a document."""
+        """One array per document."""
         ends = np.cumsum(self.lengths).tolist()
         return [self.tokens[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
-def encode(texts: Sequence[str], tokenizer: Tokenizer, terms: Terms) -> EncodedTexts:
-    """The documents of the texts; each depends on its own text alone.
+def encode(texts: Sequence[str], tokenizer: Tokenizer, options: StreamOptions) -> EncodedTexts:
+    """The documents of the texts; each depends only on its own text.
 
     >>> from quire.text import ByteTokenizer
-    >>> done = encode(["abc", "", "d"], ByteTokenizer(), Terms(bos=1, eos=2, max_doc_tokens=2))
-    >>> done.tokens.tolist(), done.lengths.tolist(), done.cut.tolist()
+    >>> options = StreamOptions(max_length=8, batch_size=1, add_bos=True, truncate_to=2)
+    >>> options = options.with_tokenizer(ByteTokenizer())
+    >>> done = encode(["abc", "", "d"], ByteTokenizer(), options)
+    >>> done.tokens.tolist(), done.lengths.tolist(), done.num_cut.tolist()
     ([1, 100, 101, 2, 1, 103, 2], [4, 0, 3], [1, 0, 0])
     """
-    contents = encode_contents(texts, tokenizer, _AS_THEY_ARE)
-    kept, tokens = contents.lengths, contents.tokens
-    if terms.max_doc_tokens is not None and terms.max_doc_tokens < kept.max(initial=0):
-        kept = np.minimum(kept, terms.max_doc_tokens)
-        tokens = tokens[_first_places(contents.lengths, kept)]
-    extra = (terms.bos is not None) + (terms.eos is not None)
-    lengths = np.where(kept > 0, kept + extra, 0)
-    flat = _with_specials(tokens, lengths, terms) if extra else tokens
-    return EncodedTexts(tokens=flat, lengths=lengths, cut=contents.lengths - kept)
+    contents = encode_contents(texts, tokenizer, _PLAIN)
+    kept, longest = contents.lengths, int(contents.lengths.max(initial=0))
+    bos, eos = options.bos, options.eos
+    if options.truncate_to is not None and options.truncate_to < longest:
+        kept = np.minimum(kept, options.truncate_to)
+    num_cut = contents.lengths - kept
+    limit = options.drop_longer_than
+    if limit is not None and limit < longest + (bos is not None):
+        too_long = contents.lengths + (bos is not None) > limit
+        kept = np.where(too_long, 0, kept)
+        num_cut = np.where(too_long, contents.lengths + (eos is not None), num_cut)
+    tokens = contents.tokens
+    if kept is not contents.lengths:
+        tokens = tokens[_leading(contents.lengths, kept)]
+    num_specials = (bos is not None) + (eos is not None)
+    lengths = np.where(kept > 0, kept + num_specials, 0)
+    flat = _with_specials(tokens, lengths, bos, eos) if num_specials else tokens
+    return EncodedTexts(tokens=flat, lengths=lengths, num_cut=num_cut)
 
 
-def _first_places(
-    lengths: npt.NDArray[np.int64], kept: npt.NDArray[np.int64]
-) -> npt.NDArray[np.bool_]:
-    """Which places of the texts end to end are among the first ``kept`` of their text."""
+def _leading(lengths: npt.NDArray[np.int64], kept: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which tokens of the texts end to end are among the first ``kept`` of their text."""
     starts = np.cumsum(lengths) - lengths
-    places: npt.NDArray[np.bool_] = np.arange(int(lengths.sum())) < (starts + kept).repeat(lengths)
-    return places
+    leads: npt.NDArray[np.bool_] = np.arange(int(lengths.sum())) < (starts + kept).repeat(lengths)
+    return leads
 
 
-def _with_specials(tokens: Tokens, lengths: npt.NDArray[np.int64], terms: Terms) -> Tokens:
+def _with_specials(
+    tokens: Tokens, lengths: npt.NDArray[np.int64], bos: int | None, eos: int | None
+) -> Tokens:
     ends = np.cumsum(lengths)[lengths > 0]
     starts = ends - lengths[lengths > 0]
     flat = np.empty(int(lengths.sum()), np.int32)
     is_content = np.ones(len(flat), np.bool_)
-    for token, places in ((terms.bos, starts), (terms.eos, ends - 1)):
+    for token, positions in ((bos, starts), (eos, ends - 1)):
         if token is not None:
-            flat[places] = token
-            is_content[places] = False
+            flat[positions] = token
+            is_content[positions] = False
     flat[is_content] = tokens
     return flat
 
 
 class Encoder(Protocol):
-    """Encodes slices of texts, now or ahead."""
+    """Encodes slices of texts, immediately or ahead."""
 
-    ahead: int
-    """Slices that may be under way beside the one that is used."""
+    num_ahead: int
+    """Slices that may be in progress besides the current one."""
 
     def submit(self, texts: Sequence[str]) -> Callable[[], EncodedTexts]:
-        """A function that gives the documents when they are needed."""
+        """A function that returns the documents when they are needed."""
 
     def close(self) -> None:
-        """End what runs."""
+        """End all worker processes."""
 
 
 class InlineEncoder:
     """Encodes when the documents are needed."""
 
-    ahead = 0
+    num_ahead = 0
 
-    def __init__(self, tokenizer: Tokenizer, terms: Terms) -> None:
-        self._tokenizer, self._terms = tokenizer, terms
+    def __init__(self, tokenizer: Tokenizer, options: StreamOptions) -> None:
+        self._tokenizer, self._options = tokenizer, options
 
     def submit(self, texts: Sequence[str]) -> Callable[[], EncodedTexts]:
-        """Nothing happens before the call."""
-        return lambda: encode(texts, self._tokenizer, self._terms)
+        """A function that encodes when it is called."""
+        return lambda: encode(texts, self._tokenizer, self._options)
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Do nothing: there are no processes."""
 
 
 class ProcessEncoder:
-    """Encodes ahead in processes of its own; the documents come out the same.
+    """Encodes ahead in worker processes, with the same results.
 
-    A process that dies takes its pool with it. Then there is a new pool, and the texts whose
-    documents had not come back are encoded again: each depends on its own text alone.
+    A process that dies breaks its pool. Then a new pool starts, and the texts whose documents had
+    not come back are encoded again: each depends only on its own text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, terms: Terms, num_workers: int) -> None:
-        self.ahead = 2 * num_workers
-        self._num_workers, self._arguments = num_workers, (tokenizer, terms)
+    def __init__(self, tokenizer: Tokenizer, options: StreamOptions) -> None:
+        self.num_ahead = 2 * options.num_workers
+        self._options, self._arguments = options, (tokenizer, options)
         self._pool = self._new_pool()
 
     def submit(self, texts: Sequence[str]) -> Callable[[], EncodedTexts]:
-        """A process begins at once."""
+        """Start encoding at once."""
         kept = list(texts)
         pool, future = self._begin(kept)
         return lambda: self._result(pool, future, kept)
 
     def close(self) -> None:
-        """Ends the processes."""
+        """End the processes."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _new_pool(self) -> ProcessPoolExecutor:
         pool = ProcessPoolExecutor(
-            self._num_workers,
+            self._options.num_workers,
             get_context("spawn"),
             initializer=_prepare,
             initargs=self._arguments,
         )
         # All processes start with the first texts. One that starts while the pool breaks over
-        # another is never ended in Python 3.11, and whoever leaves waits for it for ever.
+        # another is never ended in Python 3.11, and leaving the program would wait for it forever.
         pool._safe_to_dynamically_spawn_children = False  # type: ignore[attr-defined]
         return pool
 
@@ -173,39 +176,39 @@ class ProcessEncoder:
             except BrokenProcessPool as error:
                 death = error
         raise WorkerError(
-            f"worker processes died {_MAX_DEATHS} times while they tokenised the same "
-            f"{len(texts)} documents (killed, out of memory, or a script that opens a stream "
-            "outside of `if __name__ == '__main__':`); no document was lost: go on from the last "
-            "state, with fewer data.num_workers or with 0"
+            f"worker processes died {_MAX_DEATHS} times while tokenizing the same {len(texts)} "
+            "documents (killed, out of memory, or a script that opens a stream outside of "
+            "`if __name__ == '__main__':`); no document was lost: continue from the last state, "
+            f"with fewer {self._options.name('num_workers')} or with 0"
         ) from death
 
 
 def _awaited(pool: ProcessPoolExecutor, future: Future[EncodedTexts]) -> EncodedTexts:
-    """What the future gives; texts that came in while their pool broke would be waited for."""
+    """The result of a future; one that was submitted while its pool broke may never be done."""
     while True:
         try:
             return future.result(_PATIENCE)
         except TimeoutError:
-            if future.done():  # the tokenizer's own
+            if future.done():  # raised by the tokenizer
                 raise
             pool.submit(_nothing)  # raises if the pool is broken
 
 
 def _nothing() -> None:
-    """For a pool to do."""
+    """A task that checks whether the pool still takes any."""
 
 
-_here: tuple[Tokenizer, Terms]
+_here: tuple[Tokenizer, StreamOptions]
 
 
-def _prepare(tokenizer: Tokenizer, terms: Terms) -> None:
+def _prepare(tokenizer: Tokenizer, options: StreamOptions) -> None:
     global _here  # noqa: PLW0603 - a worker process has one tokenizer
-    _here = tokenizer, terms
+    _here = tokenizer, options
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed cannot end its workers, so they watch for it."""
+    """End this process with its parent, which cannot do that itself when it is killed."""
     parent = parent_process()
     if parent is not None:
         parent.join()
@@ -216,8 +219,7 @@ def _encode_here(texts: list[str]) -> EncodedTexts:
     return encode(texts, *_here)
 
 
-def make_encoder(tokenizer: Tokenizer, terms: Terms, num_workers: int) -> Encoder:
-    """An encoder with so many processes."""
-    if num_workers:
-        return ProcessEncoder(tokenizer, terms, num_workers)
-    return InlineEncoder(tokenizer, terms)
+def make_encoder(tokenizer: Tokenizer, options: StreamOptions) -> Encoder:
+    """The encoder for this number of worker processes."""
+    kind = ProcessEncoder if options.num_workers else InlineEncoder
+    return kind(tokenizer, options)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidOption, missing_dependency
-from quire.stream.dealing import DealtBatches, Saved
-from quire.stream.options import StreamConfig
-from quire.stream.places import WHOLE, Part
-from quire.stream.recipe import StreamRecipe
+from quire.stream.open import ConfigLike, StreamArguments
+from quire.stream.options import StreamOptions
 from quire.stream.state import State
+from quire.stream.stream import Saved
+from quire.stream.workers import ONLY, Worker, WorkerBatches
 from quire.text import TokenizerLike
 
 try:
@@ -22,57 +20,67 @@ try:
 except ModuleNotFoundError:
     raise missing_dependency("grain", "GrainBatches", "jax") from None
 
+if TYPE_CHECKING:
+    from quire.compat.chomp import StreamConfig
+
 Arrays: TypeAlias = dict[str, npt.NDArray[np.generic]]
 
 
 class GrainBatches(grain.IterDataset[Arrays]):  # type: ignore[misc]
-    """Batches as dicts of arrays ``[A, B, T]``, in grain's terms.
+    """Batches as dicts of arrays ``[A, B, T]``, as a grain dataset.
 
-    Arguments are those of `open_stream`; ``state`` is where every iteration begins instead of at
-    the start: what `latest_state` found in an iterator's state, or a `Stream`'s own. ``map``,
-    ``batch``, thread prefetch and ``mp_prefetch`` work on it, and an iterator's `get_state` is
-    exact behind any of them. With ``mp_prefetch`` every worker reads all and gives each N-th
-    batch, so the order stays that of the stream.
+    Arguments are those of `open_stream`; ``state`` is where every iteration starts: what
+    `latest_state` found in an iterator's state, or a `Stream`'s own. ``map``, ``batch``, thread
+    prefetch and ``mp_prefetch`` work on it, and the iterator's `get_state` is exact after any of
+    them. With ``mp_prefetch`` every worker reads everything and delivers every N-th batch, so the
+    order stays that of the stream.
     """
 
     def __init__(
         self,
-        config: StreamConfig | Mapping[str, Any] | str | os.PathLike[str],
+        config: ConfigLike | None = None,
         *,
         rank: int = 0,
         world_size: int = 1,
         source: object | None = None,
         tokenizer: TokenizerLike | None = None,
         state: Saved | None = None,
+        **options: Any,  # noqa: ANN401 - the fields of StreamOptions, checked there
     ) -> None:
         super().__init__()
         given = {"rank": rank, "world_size": world_size, "source": source, "tokenizer": tokenizer}
-        self._recipe = StreamRecipe.of(config, **given)
+        self._arguments = StreamArguments.of(config, options, **given)
         self._start = state
-        self._part = WHOLE
+        self._worker = ONLY
+
+    @property
+    def options(self) -> StreamOptions:
+        """The options, with everything that was left to the tokenizer filled in."""
+        return self._arguments.resolved()[0].options
 
     @property
     def config(self) -> StreamConfig:
-        """The options with the vocabulary's size and special ids filled in."""
-        return self._recipe.config
+        """The config that was given, with everything filled in."""
+        return self._arguments.resolved_config()
 
     def __iter__(self) -> GrainIterator:
-        return GrainIterator(DealtBatches(self._recipe.open, part=self._part, start=self._start))
+        opener = self._arguments.open_in_worker
+        return GrainIterator(WorkerBatches(opener, worker=self._worker, start=self._start))
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
-        """Give every N-th batch; grain says so to the copy of each of its N workers."""
+        """Deliver every N-th batch; grain calls this on the copy of each of its N workers."""
         if sequential_slice or sl.stop is not None:
             raise InvalidOption(
-                f"a stream cannot give the stretch {sl} of itself, as it has no known end; leave "
+                f"a stream cannot deliver the slice {sl}, as it has no known end; leave "
                 "sequential_slice false, so that workers take turns"
             )
-        part = Part(index=sl.start or 0, count=sl.step or 1)
-        if self._part not in (WHOLE, part):
+        worker = Worker(index=sl.start or 0, count=sl.step or 1)
+        if self._worker not in (ONLY, worker):
             raise InvalidOption(
-                f"the stream is dealt to {self._part.count} workers already, and each of them to "
-                f"{part.count} more; prefetch once"
+                f"the stream is already shared by {self._worker.count} workers, and each of them "
+                f"would share it with {worker.count} more; prefetch only once"
             )
-        self._part = part
+        self._worker = worker
 
     def __str__(self) -> str:
         return "GrainBatches"
@@ -81,27 +89,27 @@ class GrainBatches(grain.IterDataset[Arrays]):  # type: ignore[misc]
 class GrainIterator(grain.DatasetIterator[Arrays]):  # type: ignore[misc]
     """The iterator of `GrainBatches`."""
 
-    def __init__(self, dealt: DealtBatches) -> None:
+    def __init__(self, batches: WorkerBatches) -> None:
         super().__init__()
-        self._dealt = dealt
+        self._batches = batches
 
     def __next__(self) -> Arrays:
         self._assert_not_closed()
-        batch, _ = next(self._dealt)
+        batch, _ = next(self._batches)
         return batch.to_dict()
 
     def get_state(self) -> State:
-        """The state behind the last batch, in JSON."""
-        return self._dealt.get_state()
+        """The state after the last batch, in JSON."""
+        return self._batches.state_dict()
 
     def set_state(self, state: Saved) -> None:
-        """Go on behind the batch of a state."""
-        self._dealt.set_state(state)
+        """Continue after the batch of a state."""
+        self._batches.load_state_dict(state)
 
     def close(self) -> None:
         """End the threads and processes of the stream."""
         super().close()
-        self._dealt.close()
+        self._batches.close()
 
     def __str__(self) -> str:
         return "GrainIterator"

@@ -1,174 +1,209 @@
-"""The options of a stream, declared once, with the dotted names that a config file uses."""
+"""The options of a stream, declared once; they travel whole through the pipeline."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, Self
 
+from quire.config import flat_options
 from quire.errors import InvalidOption
-from quire.options import Count, Integer, Number, Positive, Seed, validate
+from quire.options import Count, Integer, Number, Positive, validate
+from quire.text import Tokenizer
+from quire.text.tokenizer import adds_bos
 
 Backend = Literal["hf", "files", "local_text"]
-PackingMode = Literal["sequential", "bin", "online"]
-_LARGEST_ID = (1 << 31) - 1
-TokenId = Annotated[int, Integer(0, _LARGEST_ID)]
-"""Token ids are int32."""
+TokenId = Annotated[int, Integer(0, (1 << 31) - 1)]
+RowLength = Annotated[int, Integer(1, (1 << 31) - 2)]
+Weight = Annotated[float, Number(above=0)]
+Seconds = Annotated[float, Number(least=0)]
+SPECIAL_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceOptions:
-    """Where documents come from."""
+class SourceFields:
+    """Where documents come from: files, a text, or a dataset of the Hugging Face hub."""
 
     backend: Backend | None = None
-    """None is ``files`` or ``local_text`` where that option is given alone, and else ``hf``."""
+    """By default ``files`` or ``local_text`` if only that option is given, otherwise ``hf``."""
     files: tuple[str, ...] = ()
-    """Paths or globs of jsonl, parquet and text (a document each), also ``.gz`` and ``.zst``."""
+    """Paths or globs of jsonl, parquet and text files, also compressed (``.gz``, ``.zst``)."""
     local_text: str | None = None
-    """One document, for a try (backend ``local_text``)."""
+    """A single document, for experiments."""
     hf_dataset: str | None = None
-    """A dataset of the Hugging Face hub, or a loader such as ``json`` (backend ``hf``)."""
+    """The name of a dataset on the hub, or of a loader such as ``json``."""
     hf_name: str | None = None
     hf_split: str = "train"
     hf_data_files: tuple[str, ...] = ()
-    """What a loader such as ``json`` or ``parquet`` reads."""
-    text_key: str = "text"
+    """The files that a loader such as ``json`` or ``parquet`` reads."""
 
     def __post_init__(self) -> None:
-        if self.backend is None:
-            object.__setattr__(self, "backend", self._backend_of_what_is_given())
         validate(self)
+        if self.backend is None:
+            object.__setattr__(self, "backend", self._implied_backend())
 
-    def _backend_of_what_is_given(self) -> Backend:
+    @property
+    def names_a_source(self) -> bool:
+        """Whether any option says what to read."""
+        return bool(self.files) or self.local_text is not None or self.hf_dataset is not None
+
+    def _implied_backend(self) -> Backend:
         if self.hf_dataset is not None or (not self.files and self.local_text is None):
             return "hf"
         if self.files and self.local_text is not None:
             raise InvalidOption(
-                "files and local_text are both given, and no backend says which is meant; set "
-                "backend to files or local_text, or leave one out"
+                "files and local_text are both given, so the choice is ambiguous; set backend to "
+                "files or local_text, or leave one out"
             )
         return "files" if self.files else "local_text"
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightedSource(SourceOptions):
+class StreamSource(SourceFields):
+    """One source of documents."""
+
+    text_column: str = "text"
+    names: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """What error messages call an option, if not by its name here."""
+
+    def name(self, option: str) -> str:
+        """The name of an option in error messages."""
+        return self.names.get(option, option)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureSource(StreamSource):
     """One source of a mixture."""
 
-    weight: Annotated[float, Number(above=0)] = 1.0
-    """Its share of the tokens, beside the other weights."""
+    weight: Weight = 1.0
+    """Share of the tokens, relative to the other weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerOptions:
-    """How text becomes tokens."""
+class StreamOptions(StreamSource):
+    """The keywords of `open_stream`."""
 
-    kind: Literal["hf", "byte"] = "hf"
-    hf_name_or_path: str | None = None
-    add_bos: bool | None = False
-    """None: if the tokenizer itself adds it."""
-    add_eos: bool = True
-    byte_offset: Annotated[int, Integer(0, _LARGEST_ID - 255)] = 3
-    vocab_size_multiple: Positive = 128
-    auto_set_special_tokens: bool = True
-    """Whether ``model`` takes over the special ids of an hf tokenizer."""
-    max_doc_tokens: Positive | None = None
-    """Tokens of a document beyond these are cut off, before specials, and counted."""
-
-    def __post_init__(self) -> None:
-        validate(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataOptions(SourceOptions):
-    """Documents, their order, and how they become windows."""
-
-    sources: tuple[WeightedSource, ...] = ()
-    """A mixture; instead of a source here."""
+    max_length: RowLength
+    """Tokens in a row."""
+    batch_size: Positive
+    """Rows in a microbatch, over all ranks."""
+    grad_accum: Positive = 1
+    """Microbatches in a batch."""
+    sources: tuple[MixtureSource, ...] = ()
+    """A mixture, instead of a single source."""
     shuffle: bool = True
     shuffle_buffer_size: Positive = 10000
-    """Documents that are shuffled together: the shuffle window."""
-    seed: Seed = 0
+    """Documents that are shuffled together."""
+    seed: Count = 0
     repeat: bool = True
+    """Start another epoch when the source ends."""
     max_retries: Count = 3
-    retry_delay_sec: Annotated[float, Number(least=0)] = 1.0
+    """Retries of a source that fails."""
+    retry_delay_sec: Seconds = 1.0
+    """Seconds before the first retry; each further one waits twice as long."""
     state_update_interval: Positive = 2000
-    """Documents between refreshes of the source's cursor: cost only, never exactness."""
+    """Documents between updates of the source's cursor; affects only cost, never exactness."""
     max_bad_records: Count = 0
-    """Records of a stream that may be left out and counted as no text can be read from them."""
-    tokenizer: TokenizerOptions = field(default_factory=TokenizerOptions)
-    packing_mode: PackingMode = "sequential"
-    packing_buffer_docs: Positive = 128
-    """Documents that wait to be packed; without effect in sequential mode."""
-    packing_max_docs_per_bin: Positive | None = None
-    """The most documents in a row; without effect in sequential mode."""
+    """Records without a readable text that are skipped and counted before one is an error."""
+    add_bos: bool | None = None
+    """Start every document with BOS; by default, if the tokenizer itself would."""
+    add_eos: bool = True
+    """End every document with EOS."""
+    truncate_to: Positive | None = None
+    """Cut documents to this many tokens, before specials are added; the rest is counted."""
+    drop_longer_than: Positive | None = None
+    """Drop documents with more tokens (BOS counted, EOS not) and count them as ``too_long``."""
+    strategy: Literal["wrapped", "first_fit", "online"] = "wrapped"
+    buffer_size: Positive = 128
+    """Documents buffered by ``first_fit`` and ``online``."""
+    max_documents_per_row: Positive | None = None
+    """The most fragments in a row of ``first_fit`` and ``online``."""
     mask_boundary_loss: bool = True
+    """Exclude the first token of every fragment from the targets."""
     train_on_eos: bool = True
+    """Include EOS in the targets."""
     emit_position_ids: bool = False
-    grain_prefetch: Count = 0
-    """Batches that are made ahead in a thread."""
-    num_workers: Count = 0
-    """Processes that tokenise."""
-    num_streams: Positive = 1
-    """Independent packed streams over disjoint documents; more than one lets ranks read less."""
     last_batch: Literal["pad", "drop"] = "pad"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainOptions:
-    """The shape of a batch: ``[grad_accum, batch_size, seq_len]``."""
-
-    ignores_unknown: ClassVar[bool] = True
-    seq_len: Annotated[int, Integer(1, _LARGEST_ID - 1)]
-    batch_size: Positive
-    """Rows of a microbatch over all ranks."""
-    grad_accum: Positive = 1
-
-    def __post_init__(self) -> None:
-        validate(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """What the model knows of tokens; what is null is taken from the tokenizer."""
-
-    ignores_unknown: ClassVar[bool] = True
+    """What happens to the last, incomplete batch of a stream that does not repeat."""
+    prefetch: Count = 0
+    """Batches made ahead in a thread."""
+    num_workers: Count = 0
+    """Processes that tokenize."""
+    num_streams: Positive = 1
+    """Independent streams over disjoint documents; with several, each rank reads only its own."""
     vocab_size: Positive | None = None
+    """By default the tokenizer's, like the special ids below."""
     pad_token_id: TokenId | None = None
     bos_token_id: TokenId | None = None
     eos_token_id: TokenId | None = None
-    segment_masking: bool = True
-    """Read by the consumer's attention; the batch is the same either way."""
 
     def __post_init__(self) -> None:
-        validate(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StreamConfig:
-    """Everything that decides a stream, in a config that may be that of a whole training run."""
-
-    ignores_unknown: ClassVar[bool] = True
-    train: TrainOptions
-    data: DataOptions = field(default_factory=DataOptions)
-    model: ModelOptions = field(default_factory=ModelOptions)
-
-    def __post_init__(self) -> None:
-        for name, kind in _SECTIONS.items():
-            section = getattr(self, name)
-            if not isinstance(section, kind):
-                raise InvalidOption(
-                    f"{name} is a {type(section).__name__} but must be a {kind.__name__}; or give "
-                    "open_stream the whole config as a dict"
-                )
-        streams, rows = self.data.num_streams, self.train.batch_size
-        if rows % streams:
+        super().__post_init__()
+        if self.batch_size % self.num_streams:
             raise InvalidOption(
-                f"data.num_streams is {streams} but must divide train.batch_size, which is {rows}"
+                f"{self.name('num_streams')} is {self.num_streams} but must divide "
+                f"{self.name('batch_size')}, which is {self.batch_size}"
+            )
+        if self.sources and self.names_a_source:
+            raise InvalidOption(
+                f"{self.name('sources')} is a mixture, but there is another source besides it; put "
+                f"all sources into {self.name('sources')}, and leave {self.name('files')}, "
+                "local_text and hf_dataset unset"
             )
 
     @property
     def window_size(self) -> int:
-        """Tokens of a window: one more than ``seq_len``, as labels are shifted."""
-        return self.train.seq_len + 1
+        """Tokens in a window: one more than in a row, as labels are shifted."""
+        return self.max_length + 1
+
+    @property
+    def bos(self) -> int | None:
+        """The token that starts every document, if any."""
+        return self.bos_token_id if self.add_bos else None
+
+    @property
+    def eos(self) -> int | None:
+        """The token that ends every document, if any."""
+        return self.eos_token_id if self.add_eos else None
+
+    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+        """The options with everything that was left to the tokenizer filled in."""
+        add_bos = adds_bos(tokenizer) if self.add_bos is None else self.add_bos
+        given = {name: getattr(self, name) for name in ("vocab_size", *SPECIAL_IDS)}
+        ids = {n: getattr(tokenizer, n) if value is None else value for n, value in given.items()}
+        if ids["pad_token_id"] is None:  # padding is known from lengths, so any id will do
+            ids["pad_token_id"] = ids["eos_token_id"] or 0
+        return replace(self, add_bos=add_bos, **ids).checked_specials()
+
+    def checked_specials(self) -> Self:
+        """These options, if every special token that they ask for has an id in the vocabulary."""
+        for special in ("bos", "eos"):
+            add, token = self.name(f"add_{special}"), self.name(f"{special}_token_id")
+            if getattr(self, f"add_{special}") and getattr(self, f"{special}_token_id") is None:
+                raise InvalidOption(
+                    f"{add} is true but the tokenizer has no {special.upper()}; set {token}, or "
+                    f"{add} to false"
+                )
+        for name in SPECIAL_IDS:
+            value, size = getattr(self, name), self.vocab_size
+            if value is not None and size is not None and value >= size:
+                raise InvalidOption(
+                    f"{self.name(name)} is {value} but the vocabulary has {size} ids"
+                )
+        return self
+
+    def decisive(self) -> dict[str, Any]:
+        """The options that decide the content of batches, by name, as they return from JSON."""
+        flat = flat_options(self)
+        kept = {name: value for name, value in flat.items() if not INDECISIVE.fullmatch(name)}
+        plain: dict[str, Any] = json.loads(json.dumps(kept))
+        return plain
 
 
-_SECTIONS = {"train": TrainOptions, "data": DataOptions, "model": ModelOptions}
+INDECISIVE = re.compile(
+    r"(sources\[\d+\]\.)?names|prefetch|num_workers|max_retries|retry_delay_sec"
+    r"|state_update_interval|max_bad_records"
+)
+"""Options that change time, cost or tolerance, but no batch."""

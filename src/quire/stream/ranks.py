@@ -1,7 +1,7 @@
-"""Which rows of the global batch a rank keeps, and which streams it must run for them.
+"""Which rows of the global batch a rank keeps, and which streams it runs to make them.
 
 A batch has B columns. Stream s of S owns the columns ``[s * B/S, (s+1) * B/S)``, rank r of W keeps
-``[r * B/W, (r+1) * B/W)``: put side by side, the ranks' batches are the global batch.
+``[r * B/W, (r+1) * B/W)``: side by side, the ranks' batches are the global batch.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TypeVar
 
 from quire.errors import InvalidOption
 from quire.options import require_integer
-from quire.stream.options import StreamConfig
+from quire.stream.options import StreamOptions
 
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankRows:
-    """The rows of one rank; a function of the shape alone, so that any rank can compute any."""
+    """The rows of one rank; depends only on the shape, so that every rank can compute it."""
 
     num_microbatches: int
     batch_size: int
@@ -27,27 +27,27 @@ class RankRows:
     rank: int = 0
     world_size: int = 1
     runs_all: bool = False
-    """Whether all streams are run: the end of a stream is known only to those who run it."""
+    """Whether the rank runs all streams: the end of a stream is known only by running it."""
 
     @classmethod
-    def of(cls, config: StreamConfig, rank: int, world_size: int) -> RankRows:
-        """The rows that this rank keeps, if the world can share the batch."""
+    def of(cls, options: StreamOptions, rank: int, world_size: int) -> RankRows:
+        """The rows that a rank keeps, if the world size divides the batch."""
         world_size = require_integer("world_size", world_size, 1)
         rank = require_integer("rank", rank, 0)
         if rank >= world_size:
             raise InvalidOption(f"rank is {rank} but must be below world_size, {world_size}")
-        if config.train.batch_size % world_size:
+        if options.batch_size % world_size:
             raise InvalidOption(
-                f"world_size is {world_size} but must divide train.batch_size, which is "
-                f"{config.train.batch_size}"
+                f"world_size is {world_size} but must divide {options.name('batch_size')}, which "
+                f"is {options.batch_size}"
             )
         return cls(
-            num_microbatches=config.train.grad_accum,
-            batch_size=config.train.batch_size,
-            num_streams=config.data.num_streams,
+            num_microbatches=options.grad_accum,
+            batch_size=options.batch_size,
+            num_streams=options.num_streams,
             rank=rank,
             world_size=world_size,
-            runs_all=not config.data.repeat,
+            runs_all=not options.repeat,
         )
 
     @property
@@ -72,7 +72,7 @@ class RankRows:
 
     @property
     def rows_per_stream(self) -> int:
-        """Windows that each stream gives to a global batch."""
+        """Windows of each stream in a global batch."""
         return self.num_microbatches * self._columns_per_stream
 
     def arrange(self, rows: Mapping[int, Sequence[Row]]) -> list[Row | None]:

@@ -1,46 +1,208 @@
-"""A source that fails now and then, read as if it never did."""
+"""The records of a source in epoch order, shard after shard, with retries when the source fails."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from quire.errors import QuireError, SourceChanged, SourceError
-from quire.stream.records import Chain, Record
-from quire.stream.state import State
-from quire.stream.walk import ShardWalk
+from quire.errors import InvalidOption, QuireError, SourceChanged, SourceError
+from quire.plan.build import permutation
+from quire.stream.options import StreamOptions
+from quire.stream.sources import Record, Shard, Shards
+from quire.stream.state import State, read_count, read_fields
 
 Result = TypeVar("Result")
 _MAX_DOUBLINGS = 60
-"""A wait that was doubled more often has no end, and one of 0 would be times what no float is."""
+"""Waiting times beyond this many doublings never end, and 0 times them is not a float."""
+
+
+def seeded_order(count: int, *purpose: object) -> list[int]:
+    """A random order of ``count`` items that depends only on its purpose.
+
+    >>> seeded_order(5, "shards", 0, 1) == seeded_order(5, "shards", 0, 1)
+    True
+    """
+    key = " ".join(str(part) for part in purpose).encode()
+    seed = int.from_bytes(hashlib.sha256(key).digest()[:16], "little")
+    order: list[int] = permutation(count, seed).tolist()
+    return order
+
+
+class RecordDigest:
+    """A digest of records in order, which shows whether reading again gave the same ones.
+
+    >>> one, other = RecordDigest(), RecordDigest()
+    >>> one.add("a"), one.add("b"), other.add("ab")
+    (None, None, None)
+    >>> one.digest == other.digest
+    False
+    """
+
+    __slots__ = ("_value", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._value = b""
+
+    @property
+    def digest(self) -> str:
+        """The records so far, in 32 hexadecimal digits."""
+        return self._value.hex()
+
+    def add(self, record: Record) -> None:
+        """Add one record."""
+        kind, text = (b"+", record) if isinstance(record, str) else (b"-", record.problem)
+        hashed = hashlib.blake2b(self._value + kind, digest_size=16)
+        hashed.update(text.encode("utf-8", "surrogatepass"))
+        self._value = hashed.digest()
+        self.count += 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RetryOptions:
-    """How long a failing source is asked again."""
+class Share:
+    """The part of a source that one stream reads."""
 
-    max_retries: int = 3
-    delay: float = 1.0
-    """Seconds before the first retry; twice as many before each that follows."""
-    mark_every: int = 2000
-    """Documents between the places from which a failed source is read again."""
+    options: StreamOptions
+    source: int = 0
+    """The number of the source in a mixture."""
+    stream: int = 0
+
+    @property
+    def description(self) -> str:
+        """Which stream it is, in messages."""
+        return f"stream {self.stream} of {self.options.num_streams}"
+
+    @property
+    def max_empty_epochs(self) -> int:
+        """Epochs in a row without a token before the source counts as empty.
+
+        Shuffled shards are dealt anew in every epoch, and some may be empty. If any shard has
+        tokens, this many epochs without one have a probability of e**-32.
+        """
+        options = self.options
+        return 32 * options.num_streams if options.shuffle and options.num_streams > 1 else 0
+
+    def order(self, count: int, purpose: str, *numbers: int) -> list[int]:
+        """A random order that belongs to this seed and source."""
+        return seeded_order(count, purpose, self.options.seed, self.source, *numbers)
 
 
-class Reader:
-    """The records of a walk, none lost and none twice, with retries from the last mark."""
+class ShardReader:
+    """One stream's records of one epoch; its state is a position in that order.
+
+    With at least as many shards as streams, the shards of an epoch are dealt to the streams in
+    turn. With fewer, every stream reads all of them and keeps every `num_streams`-th record.
+    """
+
+    def __init__(self, shards: Shards, share: Share) -> None:
+        self._shards, self._share = shards, share
+        self._num_shards = len(shards.names)
+        if not self._num_shards:
+            raise InvalidOption("the source has no shards; give it at least one")
+        self._digest = hashlib.sha256("\n".join(shards.names).encode()).hexdigest()[:16]
+        self._deals_records = share.options.num_streams > self._num_shards
+        self.begin(0)
+
+    def begin(self, epoch: int) -> None:
+        """Go to the start of an epoch."""
+        self._epoch, self._place, self._number = epoch, 0, 0
+        self._shard: Shard | None = None
+        self._order = self._epoch_order(epoch)
+
+    def next(self) -> Record:
+        """The next record of this stream; StopIteration at the end of the epoch."""
+        num_streams = self._share.options.num_streams
+        while True:
+            record = self._next_of_all()
+            number, self._number = self._number, self._number + 1
+            if not self._deals_records or number % num_streams == self._share.stream:
+                return record
+
+    @property
+    def reason_for_no_records(self) -> str:
+        """Why this stream has no records, if the epoch had none."""
+        num_streams = self._share.options.num_streams
+        if self._deals_records:
+            return (
+                f"it keeps one document in {num_streams}, and there are fewer documents than "
+                "streams"
+            )
+        names = ", ".join(self._shards.names[number] for number in self._order)[:200]
+        if num_streams == 1:
+            return f"every shard is empty ({names})"
+        return (
+            f"it reads one in {num_streams} of {self._num_shards} shards, and those are empty "
+            f"({names})"
+        )
+
+    def state_dict(self) -> State:
+        """The position after the last record."""
+        return {
+            "shards": self._digest,
+            "epoch": self._epoch,
+            "place": self._place,
+            "number": self._number,
+            "cursor": None if self._shard is None else self._shard.cursor(),
+        }
+
+    def load_state_dict(self, state: object) -> None:
+        """Go to a position."""
+        names = ("shards", "epoch", "place", "number", "cursor")
+        fields = read_fields("the source's position", state, names)
+        if fields["shards"] != self._digest:
+            raise SourceChanged(
+                f"the source has other shards than when the state was saved (now "
+                f"{self._num_shards}: {', '.join(self._shards.names)[:200]}); use the same files, "
+                "unchanged, or start a new stream"
+            )
+        self.begin(read_count("the source's epoch", fields["epoch"]))
+        self._place = read_count("the source's place", fields["place"], most=len(self._order))
+        self._number = read_count("the source's number of records", fields["number"])
+        if fields["cursor"] is not None and self._place < len(self._order):
+            self._shard = self._shards.open(self._order[self._place], fields["cursor"])
+
+    def _next_of_all(self) -> Record:
+        while self._place < len(self._order):
+            if self._shard is None:
+                self._shard = self._shards.open(self._order[self._place], None)
+            try:
+                return self._shard.next()
+            except StopIteration:
+                self._shard = None
+                self._place += 1
+        raise StopIteration
+
+    def _epoch_order(self, epoch: int) -> list[int]:
+        share, options = self._share, self._share.options
+        order = list(range(self._num_shards))
+        if options.shuffle:
+            order = share.order(self._num_shards, "shards", epoch)
+        return order if self._deals_records else order[share.stream :: options.num_streams]
+
+
+class RetryingReader:
+    """The records of a `ShardReader`, none lost and none repeated when the source fails.
+
+    A source that failed is opened again at the last mark, ``state_update_interval`` documents
+    back at most, and what had been read since then is read again and compared.
+    """
 
     def __init__(
-        self, walk: ShardWalk, options: RetryOptions, sleep: Callable[[float], None] = time.sleep
+        self,
+        shards: ShardReader,
+        options: StreamOptions,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._walk, self._options, self._sleep = walk, options, sleep
+        self._shards, self._options, self._sleep = shards, options, sleep
         self._broken = False
         self._mark()
 
     def begin(self, epoch: int) -> None:
-        """Stand before the first record of an epoch."""
-        self._walk.begin(epoch)
+        """Go to the start of an epoch."""
+        self._shards.begin(epoch)
         self._broken = False
         self._mark()
 
@@ -51,22 +213,22 @@ class Reader:
         return record
 
     @property
-    def cause_of_nothing(self) -> str:
-        """Why there is no record, if the epoch gave none."""
-        return self._walk.cause_of_nothing
+    def reason_for_no_records(self) -> str:
+        """Why there are no records, if the epoch had none."""
+        return self._shards.reason_for_no_records
 
-    def state(self) -> State:
-        """The place behind the record that was given last."""
+    def state_dict(self) -> State:
+        """The position after the last record."""
         self._retried(self._mark_here)
         return self._marked
 
-    def restore(self, state: State) -> None:
-        """Stand where a state was taken."""
-        self._marked, self._since_mark, self._broken = state, Chain(), True
+    def load_state_dict(self, state: State) -> None:
+        """Go to a position."""
+        self._marked, self._since_mark, self._broken = state, RecordDigest(), True
         self._retried(self._read_again)
 
     def _retried(self, action: Callable[[], Result]) -> Result:
-        """What the action gives, in the end; only what the source itself raises is retried."""
+        """The result of an action; only errors of the source itself are retried."""
         failures = 0
         while True:
             try:
@@ -74,21 +236,21 @@ class Reader:
             except StopIteration:
                 raise
             except BaseException as error:
-                # Whatever raised may be dead now, and would seem to be at its end when asked again.
+                # What raised may be unusable now, and would appear to be at its end if asked again.
                 self._broken = True
                 if isinstance(error, QuireError) or not isinstance(error, Exception):
                     raise
                 failures += 1
                 if failures > self._options.max_retries:
                     raise self._gave_up(failures, error) from error
-                self._sleep(self._options.delay * 2 ** min(failures - 1, _MAX_DOUBLINGS))
+                self._sleep(self._options.retry_delay_sec * 2 ** min(failures - 1, _MAX_DOUBLINGS))
 
     def _advance(self) -> Record:
         if self._broken:
             self._read_again()
-        if self._since_mark.count >= self._options.mark_every:
+        if self._since_mark.count >= self._options.state_update_interval:
             self._mark()
-        return self._walk.next()
+        return self._shards.next()
 
     def _mark_here(self) -> None:
         if self._broken:
@@ -96,33 +258,35 @@ class Reader:
         self._mark()
 
     def _mark(self) -> None:
-        self._marked = self._walk.state()
-        self._since_mark = Chain()
+        self._marked = self._shards.state_dict()
+        self._since_mark = RecordDigest()
 
     def _read_again(self) -> None:
-        """Open the source at the mark and pass over what was given since, if it is the same."""
-        self._walk.restore(self._marked)
-        again = Chain()
+        """Open the source at the mark and skip what was delivered since, if it is the same."""
+        self._shards.load_state_dict(self._marked)
+        again = RecordDigest()
         try:
             while again.count < self._since_mark.count:
-                again.add(self._walk.next())
+                again.add(self._shards.next())
         except StopIteration:
-            raise _changed(self._since_mark.count, again.count) from None
+            raise changed_source(self._since_mark.count, again.count) from None
         if again.digest != self._since_mark.digest:
-            raise _changed(self._since_mark.count, again.count)
+            raise changed_source(self._since_mark.count, again.count)
         self._broken = False
 
     def _gave_up(self, failures: int, error: Exception) -> SourceError:
         return SourceError(
             f"the source failed {failures} times in a row, {self._since_mark.count} documents "
-            f"behind {str(self._marked)[:300]}: {type(error).__name__}: {error}; no document was "
-            "lost: mend the source and go on from the last state, or raise data.max_retries"
+            f"after {str(self._marked)[:300]}: {type(error).__name__}: {error}; no document was "
+            "lost: fix the source and continue from the last state, or raise "
+            f"{self._options.name('max_retries')}"
         )
 
 
-def _changed(expected: int, found: int) -> SourceChanged:
-    what = f"only {found} are there" if found < expected else "they are others"
+def changed_source(expected: int, found: int) -> SourceChanged:
+    """The error of a source that gave other documents when it was read again."""
+    what = f"there are {found}" if found != expected else "they differ"
     return SourceChanged(
-        f"{expected} documents were read a second time and {what}; the source must give the same "
-        "documents in the same order, so freeze it, or start anew"
+        f"{expected} documents were read again and {what}; the source must give the same documents "
+        "in the same order: restore it, or start a new stream"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from quire.errors import (
     InvalidDocument,
@@ -20,12 +20,21 @@ from quire.formats.files import InputFile, find_files
 from quire.formats.format import Span
 from quire.formats.hub import HubShard, num_shards, require_unshuffled
 from quire.formats.tables import require_text
-from quire.stream.options import SourceOptions
-from quire.stream.records import BadRecord, Record
+from quire.stream.options import StreamSource
 from quire.stream.state import read_count, read_fields
 
 MAX_RECORD_BYTES = 1 << 28
 """A longer record is a bad record, so that hostile files cannot fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record without a text; ``problem`` says where it is and why, never what it holds."""
+
+    problem: str
+
+
+Record: TypeAlias = str | BadRecord
 
 
 class Shard(Protocol):
@@ -49,17 +58,21 @@ class Shards(Protocol):
         """The shard from its start, or from a cursor that it gave."""
 
 
-def open_source(options: SourceOptions, given: object | None = None) -> Shards:
+def open_source(options: StreamSource, given: object | None = None) -> Shards:
     """The source that the options name; ``given`` is an `IterableDataset` or your own `Shards`."""
     if given is not None:
-        return _as_shards(given, options.text_key)
+        return _as_shards(given, options.text_column)
     if options.backend == "files":
         if not options.files:
-            raise InvalidOption("data.files is empty but backend files needs at least one pattern")
-        return FileShards(options.files, options.text_key)
+            raise InvalidOption(
+                f"{options.name('files')} is empty but backend files needs at least one pattern"
+            )
+        return FileShards(options)
     if options.backend == "local_text":
         if options.local_text is None:
-            raise InvalidOption("data.local_text is null but backend local_text needs a string")
+            raise InvalidOption(
+                f"{options.name('local_text')} is null but backend local_text needs a string"
+            )
         return LocalText(options.local_text)
     return _load_hub(options)
 
@@ -78,9 +91,10 @@ def _as_shards(given: object, text_column: str) -> Shards:
 class FileShards:
     """Every file is a shard, in the order in which they are named; those of a glob by name."""
 
-    def __init__(self, patterns: Sequence[str], text_column: str) -> None:
-        self._files = find_files(patterns, option="data.files")
-        self._fields = Fields(text_column=text_column, max_record_bytes=MAX_RECORD_BYTES)
+    def __init__(self, options: StreamSource) -> None:
+        self._files = find_files(options.files, option=options.name("files"))
+        self._fields = Fields(text_column=options.text_column, max_record_bytes=MAX_RECORD_BYTES)
+        self._option = options.name("text_column")
 
     @property
     def names(self) -> list[str]:
@@ -94,7 +108,7 @@ class FileShards:
         if schema is not None and name not in schema.names:
             raise InvalidDocument(
                 f"{file.path} has no column {name!r} (it has {', '.join(schema.names)}); set "
-                "data.text_key"
+                f"{self._option}"
             )
         if schema is not None:
             require_text(file.path, schema, name)
@@ -163,7 +177,7 @@ class _OneText:
         if self._read:
             raise StopIteration
         self._read = 1
-        return _checked_text(self._text, "data.local_text")
+        return _checked_text(self._text, "local_text")
 
     def cursor(self) -> int:
         return self._read
@@ -220,17 +234,17 @@ def _checked_text(text: str, where: str) -> Record:
     return text
 
 
-def _load_hub(options: SourceOptions) -> HubShards:
+def _load_hub(options: StreamSource) -> HubShards:
     if not options.hf_dataset:
         shown = "null" if options.hf_dataset is None else "''"
         raise InvalidOption(
-            f"data.hf_dataset is {shown} but backend hf needs the name of a dataset; set it, or "
-            "leave backend out and set files or local_text"
+            f"{options.name('hf_dataset')} is {shown} but backend hf needs the name of a "
+            "dataset; set it, or leave backend out and set files or local_text"
         )
     try:
         from datasets import load_dataset
     except ModuleNotFoundError:
-        raise missing_dependency("datasets", "data.backend: hf", "hf") from None
+        raise missing_dependency("datasets", "backend hf", "hf") from None
     try:
         dataset = load_dataset(
             options.hf_dataset,
@@ -241,14 +255,14 @@ def _load_hub(options: SourceOptions) -> HubShards:
         )
     except Exception as error:
         raise _hub_error(options, error) from error
-    return HubShards(dataset, options.text_key)
+    return HubShards(dataset, options.text_column)
 
 
 _USER_ERRORS = (ValueError, FileNotFoundError, NotImplementedError, RuntimeError)
 """What `datasets` raises for an unknown dataset, name, split or file, or an unsupported one."""
 
 
-def _hub_error(options: SourceOptions, error: Exception) -> QuireError:
+def _hub_error(options: StreamSource, error: Exception) -> QuireError:
     """An error of `datasets` as one of quire's: an option to change, or a hub to try again."""
     named = [f"hf_split {options.hf_split!r}"]
     if options.hf_name is not None:
@@ -256,7 +270,7 @@ def _hub_error(options: SourceOptions, error: Exception) -> QuireError:
     if options.hf_data_files:
         named.append(f"hf_data_files {list(options.hf_data_files)!r}")
     what = (
-        f"data.hf_dataset is {options.hf_dataset!r}, which cannot be opened with "
+        f"{options.name('hf_dataset')} is {options.hf_dataset!r}, which cannot be opened with "
         f"{', '.join(named)}: {type(error).__name__}: {error}"
     ).rstrip(".")
     if isinstance(error, ImportError):

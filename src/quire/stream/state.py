@@ -1,4 +1,4 @@
-"""Saved states: one JSON document, versioned, with a checksum; read without trust."""
+"""Saved states: one JSON document with a version and a checksum, read without trust."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import base64
 import binascii
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from quire.errors import InvalidState, OutputError
+from quire.errors import InvalidState, OutputError, QuireError
 from quire.files import leftovers_swept, whole_file
+from quire.ledger import Ledger
 from quire.options import require_path
 from quire.seals import Seal, canonical
-from quire.stream.migration import MIGRATIONS
 
 FORMAT = "quire.stream"
 State: TypeAlias = dict[str, Any]
 Tokens: TypeAlias = npt.NDArray[np.int32]
 
-_SEAL = Seal(format=FORMAT, owner="a quire stream", migrations=MIGRATIONS)
 _FIELDS = ("format", "version", "step", "options", "tokenizer", "streams", "checksum")
 
 
@@ -33,12 +34,12 @@ def sealed(body: Mapping[str, Any]) -> State:
 
 
 def opened(state: object) -> State:
-    """The state, if it is whole, in the form of this version."""
+    """The state in the form of this version, if it is complete and undamaged."""
     return read_fields("the state", _SEAL.opened(state), _FIELDS)
 
 
 def save_state(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a state that `get_state` gave; the file appears whole or not at all."""
+    """Write a stream's state to a file, which appears complete or not at all."""
     require_path("the path of the state", path)
     text = canonical(opened(state))
     try:
@@ -46,8 +47,8 @@ def save_state(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
             temporary.write_bytes(text.encode())
     except OSError as error:
         raise OutputError(
-            f"the state cannot be saved as {os.fspath(path)}: {error.strerror or error}; a state "
-            "that was there stays: mend the cause, then save again"
+            f"the state cannot be saved as {os.fspath(path)}: {error.strerror or error}; an "
+            "earlier state there is kept: fix the cause, then save again"
         ) from error
 
 
@@ -61,7 +62,7 @@ def load_state(path: str | os.PathLike[str]) -> State:
         state = json.loads(file.read_bytes().decode())
     except (ValueError, RecursionError) as error:
         raise InvalidState(
-            f"{file} is not a whole JSON document ({error}); use an earlier state"
+            f"{file} is not a complete JSON document ({error}); use an earlier state"
         ) from error
     try:
         return opened(state)
@@ -76,7 +77,7 @@ def read_fields(what: str, plain: object, names: Sequence[str]) -> State:
     if set(plain) != set(names):
         raise InvalidState(
             f"{what} has the fields {sorted(map(str, plain))} but must have {sorted(names)}; use a "
-            "state as get_state() gave it"
+            "state exactly as it was saved"
         )
     return dict(plain)
 
@@ -98,7 +99,7 @@ def read_counts(what: str, values: object, length: int | None = None) -> list[in
 
 
 def tokens_to_json(documents: Sequence[Tokens]) -> State:
-    """Documents end to end in base64, as few bytes a token as the largest id needs.
+    """Documents end to end in base64, with as few bytes per token as the largest id needs.
 
     >>> tokens_to_json([np.array([1, 2], np.int32)])
     {'lengths': [2], 'width': 1, 'data': 'AQI='}
@@ -125,16 +126,81 @@ def tokens_from_json(what: str, plain: object, vocab_size: int) -> list[Tokens]:
     if not width or len(data) != width * sum(lengths) or 0 in lengths:
         raise InvalidState(
             f"{what}: {len(data)} bytes are not the {sum(lengths)} tokens of {width} bytes that "
-            "the lengths tell of, each of at least 1, as is the width"
+            "the lengths say; lengths and width are at least 1"
         )
     flat = np.zeros((sum(lengths), 4), np.uint8)
     flat[:, :width] = np.frombuffer(data, np.uint8).reshape(len(flat), width)
     tokens = flat.view("<i4").ravel().astype(np.int32)
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
         wrong = int(tokens.min()) if int(tokens.min()) < 0 else int(tokens.max())
-        raise InvalidState(f"{what}: token id {wrong} is not one of the {vocab_size} ids from 0 on")
+        raise InvalidState(f"{what}: token id {wrong} is outside the vocabulary of {vocab_size}")
     return list(np.split(tokens, np.cumsum(lengths[:-1]))) if lengths else []
 
 
 def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _with_tail(body: State) -> State:
+    """Version 1 to 2: the packer knows the fewest tokens of a document's last fragment.
+
+    In version 1 it could be a single EOS.
+    """
+    return _with_streams(body, _stream_with_tail)
+
+
+def _stream_with_tail(stream: object) -> object:
+    if not isinstance(stream, Mapping) or not isinstance(stream.get("packer"), Mapping):
+        return stream
+    packer = stream["packer"]
+    if "continues" in packer:  # wrapped windows are cut wherever they are full
+        return stream
+    return {**stream, "packer": {**packer, "tail": 1}}
+
+
+def _with_special_bos_and_new_names(body: State) -> State:
+    """Version 2 to 3: ledgers count BOS as special, and options have the names of quire."""
+    from quire.compat.chomp import translated_options
+
+    options = body.get("options")
+    if not isinstance(options, Mapping):
+        return body
+    if options.get("data.tokenizer.add_bos"):
+        body = _with_streams(body, _stream_with_special_bos)
+    return {**body, "options": translated_options(options)}
+
+
+def _stream_with_special_bos(stream: object) -> object:
+    """A stream whose ledger counted BOS as a token like any other."""
+    try:
+        ledger = Ledger.from_dict(stream["ledger"])  # type: ignore[index]
+        documents, tokens = ledger.documents, ledger.tokens
+        started = documents.emitted + documents.pending + documents.dropped["drop_last"]
+        dropped = Counter(tokens.dropped)
+        dropped["drop_last"] -= documents.dropped["drop_last"]
+        counted = replace(
+            tokens,
+            input=tokens.input - started,
+            emitted=tokens.emitted - documents.emitted,
+            pending=tokens.pending - documents.pending,
+            dropped=dropped,
+            special=documents.emitted,
+        )
+    except (QuireError, KeyError, TypeError):  # reported when the state is read
+        return stream
+    plain = replace(ledger, tokens=counted).to_dict()
+    return {**stream, "ledger": plain}  # type: ignore[dict-item]
+
+
+def _with_streams(body: State, change: Callable[[object], object]) -> State:
+    streams = body.get("streams")
+    if not isinstance(streams, Mapping):
+        return body
+    return {**body, "streams": {name: change(stream) for name, stream in streams.items()}}
+
+
+_SEAL = Seal(
+    format=FORMAT,
+    owner="a quire stream",
+    migrations={1: _with_tail, 2: _with_special_bos_and_new_names},
+)

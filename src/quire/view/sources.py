@@ -161,7 +161,7 @@ def _stream(path: Path, decode: Decode | None) -> Rows:
 
     config = load_options(StreamConfig, path)
     if decode is None:
-        from quire.stream.vocabulary import open_tokenizer
+        from quire.compat.chomp import open_tokenizer
 
         decode = getattr(open_tokenizer(config), "decode", None)
     size = config.train.seq_len

@@ -13,7 +13,7 @@ from quire.errors import QuireError
 from quire.packed import PackedDataset
 from quire.plan import OnlinePacker
 from quire.stream import Stream, latest_state, load_state, open_stream
-from quire.stream.dealing import DealtBatches
+from quire.stream.workers import WorkerBatches
 from tests.corpus.corpora import jsonl, pack, texts
 from tests.fuzz.mutation import mutated_bytes, mutated_json
 from tests.fuzz.target import Subject, Target, by_name
@@ -102,33 +102,33 @@ def _stream_state_file(folder: Path) -> Subject:
     )
 
 
-def _dealt_state(_folder: Path) -> Subject:
+def _batches_state(_folder: Path) -> Subject:
     """A state of a torch or grain reader, and what a loader wraps around it."""
-    dealt = DealtBatches(lambda: _stream("bin", grad_accum=2), pieces=2)
+    batches = WorkerBatches(lambda: _stream("bin", grad_accum=2), pieces=2)
     seeds = []
     for _ in range(5):
-        seeds.append(json.dumps(dealt.get_state()))
-        next(dealt)
+        seeds.append(json.dumps(batches.state_dict()))
+        next(batches)
     home = json.loads(seeds[1])
 
     def read(state: Any) -> None:
-        dealt.set_state(home)
+        batches.load_state_dict(home)
         if isinstance(state, dict) and state.get("wrapped"):
             latest_state(state)
-        dealt.set_state(state)
-        next(dealt)
+        batches.load_state_dict(state)
+        next(batches)
 
     def make(choose: Random) -> Any:
         state = mutated_json(choose, choose.choice(seeds))
         if isinstance(state, dict) and choose.random() < 0.9:
             state["stream"] = resealed(state.get("stream"))
-            state["checksum"] = _dealt_checksum(state)
+            state["checksum"] = _batches_checksum(state)
         return {"wrapped": [state]} if choose.random() < 0.2 else state
 
     return Subject(make=make, read=read)
 
 
-def _dealt_checksum(state: dict[str, Any]) -> str | None:
+def _batches_checksum(state: dict[str, Any]) -> str | None:
     part, stream = state.get("part"), state.get("stream")
     whose = stream.get("checksum") if isinstance(stream, dict) else None
     listed = list(part) if isinstance(part, list) else [part]
@@ -174,7 +174,7 @@ def _online_state(_folder: Path) -> Subject:
 TARGETS = by_name(
     Target(name="stream_state", prepare=_stream_state),
     Target(name="stream_state_file", prepare=_stream_state_file),
-    Target(name="dealt_state", prepare=_dealt_state),
+    Target(name="batches_state", prepare=_batches_state),
     Target(name="loader_state", prepare=_loader_state),
     Target(name="online_state", prepare=_online_state),
 )

@@ -1,4 +1,4 @@
-"""The planner's online packer: the oldest document, and what fills its window best."""
+"""``online``: the planner's online packer, which fills the window of the oldest document best."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from quire.errors import InvalidState, QuireError
 from quire.plan import OnlinePacker
-from quire.stream.packers.tails import cuts, read_tail
+from quire.stream.packers.packer import PackerOptions, Window, read_tail, split_points
 from quire.stream.state import (
     State,
     Tokens,
@@ -16,84 +16,82 @@ from quire.stream.state import (
     tokens_from_json,
     tokens_to_json,
 )
-from quire.stream.windows import Window, window_of
 
 
-class OnlineBinPacker:
+class OnlineWindowPacker:
     """Windows leave one at a time, nearly full; documents longer than a window are split."""
 
-    def __init__(
-        self,
-        size: int,
-        vocab_size: int,
-        buffer_docs: int,
-        max_docs: int | None = None,
-        tail: int = 1,
-    ) -> None:
-        self._size, self._vocab_size, self._tail = size, vocab_size, tail
-        self._buffer_docs, self._max_docs = buffer_docs, max_docs
+    def __init__(self, options: PackerOptions) -> None:
+        self._options, self._tail = options, options.min_tail
         self._packer: OnlinePacker[int] = self._empty_packer()
-        self._waiting: dict[int, Tokens] = {}
-        """Fragments by the order in which they came."""
+        self._fragments: dict[int, Tokens] = {}
+        """Buffered fragments in order of arrival."""
         self._continuations: set[int] = set()
-        """Those of them that do not open a document."""
+        """Those that do not start a document."""
         self._num_added = 0
 
     @property
     def pending(self) -> tuple[int, int]:
-        """Documents and tokens that wait."""
-        num_documents = len(self._waiting) - len(self._continuations)
-        return num_documents, sum(map(len, self._waiting.values()))
+        """Documents and tokens in the buffer."""
+        num_documents = len(self._fragments) - len(self._continuations)
+        return num_documents, sum(map(len, self._fragments.values()))
 
     def add(self, tokens: Tokens) -> list[Window]:
-        """The windows that leave as a document joins those that wait."""
+        """The windows that leave when a document joins the buffer."""
         length = len(tokens)
-        if length > self._size:
-            return self._add_parts(tokens)
+        if length > self._options.window_size:
+            return self._add_split(tokens)
         key = self._num_added
         self._num_added = key + 1
-        self._waiting[key] = tokens
+        self._fragments[key] = tokens
         rows = self._packer.add(key, length)
         return [self._window(row) for row in rows] if rows else []
 
     def flush(self) -> list[Window]:
-        """Windows of everything that waits."""
+        """The windows of everything in the buffer."""
         return [self._window(row) for row in self._packer.flush()]
 
-    def freeze(self) -> Callable[[], State]:
-        """The fragments that wait, in the order in which they came."""
-        fragments, tail = list(self._waiting.values()), self._tail
-        opens = [int(key not in self._continuations) for key in self._waiting]
+    def snapshot(self) -> Callable[[], State]:
+        """The buffered fragments in order of arrival."""
+        fragments, tail = list(self._fragments.values()), self._tail
+        opens = [int(key not in self._continuations) for key in self._fragments]
         return lambda: {"tokens": tokens_to_json(fragments), "opens": opens, "tail": tail}
 
-    def restore(self, state: object) -> None:
-        """Take over what waited."""
-        fields = read_fields("the online packer", state, ("tokens", "opens", "tail"))
-        pieces = tokens_from_json("the online packer", fields["tokens"], self._vocab_size)
-        opens = read_counts("the online packer: opens", fields["opens"], len(pieces))
-        tail = read_tail("the online packer", fields["tail"])
+    def load_state_dict(self, state: object) -> None:
+        """Take over the buffer of a state."""
+        fields = read_fields("the packer", state, ("tokens", "opens", "tail"))
+        fragments = tokens_from_json("the packer", fields["tokens"], self._options.vocab_size)
+        opens = read_counts("the packer: opens", fields["opens"], len(fragments))
+        tail = read_tail("the packer", fields["tail"])
         self._packer = self._empty_packer()
         try:
-            self._packer.refill(range(len(pieces)), [len(piece) for piece in pieces])
+            self._packer.refill(range(len(fragments)), [len(tokens) for tokens in fragments])
         except QuireError as error:
-            raise InvalidState(f"the online packer: {error}") from error
-        self._waiting = dict(enumerate(pieces))
+            raise InvalidState(f"the packer: {error}") from error
+        self._fragments = dict(enumerate(fragments))
         self._continuations = {key for key, flag in enumerate(opens) if not flag}
-        self._num_added, self._tail = len(pieces), tail
+        self._num_added, self._tail = len(fragments), tail
 
     def _empty_packer(self) -> OnlinePacker[int]:
-        return OnlinePacker(self._size, self._buffer_docs, max_documents_per_row=self._max_docs)
+        options = self._options
+        return OnlinePacker(
+            options.window_size,
+            options.buffer_size,
+            max_documents_per_row=options.max_documents_per_row,
+        )
 
-    def _add_parts(self, tokens: Tokens) -> list[Window]:
+    def _add_split(self, tokens: Tokens) -> list[Window]:
         windows = []
-        for start, stop in pairwise(cuts(len(tokens), self._size, self._tail)):
+        for start, stop in pairwise(
+            split_points(len(tokens), self._options.window_size, self._tail)
+        ):
             if start:
                 self._continuations.add(self._num_added)
             windows += self.add(tokens[start:stop])
         return windows
 
     def _window(self, keys: list[int]) -> Window:
-        tokens = [self._waiting.pop(key) for key in keys]
+        fragments = [self._fragments.pop(key) for key in keys]
         continued = self._continuations.intersection(keys)
         self._continuations -= continued
-        return window_of(tokens, num_documents=len(keys) - len(continued))
+        return Window.of(fragments, num_documents=len(keys) - len(continued))

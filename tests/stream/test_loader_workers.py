@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from quire.errors import InvalidState, SourceError
 from quire.stream import latest_state, open_stream
-from quire.stream.dealing import DealtBatches
-from quire.stream.places import Part, Place
+from quire.stream.workers import Position, Worker, WorkerBatches
 from tests.stream.adapters import MODES, SHARDS, arguments
 from tests.stream.inputs import ListSource, Numbers, config, key, take
 
@@ -39,10 +38,17 @@ class Loader:
     """Asks N readers in turn, as the loaders of torch and grain do."""
 
     def __init__(self, open_anew, num_workers, pieces=1, start=None, states=None):
-        parts = [Part(index=index, count=num_workers) for index in range(num_workers)]
-        self.readers = [DealtBatches(open_anew, part=p, pieces=pieces, start=start) for p in parts]
+        self.readers = [
+            WorkerBatches(
+                open_anew,
+                worker=Worker(index=index, count=num_workers),
+                pieces=pieces,
+                start=start,
+            )
+            for index in range(num_workers)
+        ]
         for reader, state in zip(self.readers, states or [], strict=False):
-            reader.set_state(state)
+            reader.load_state_dict(state)
         self.turn = 0
 
     def take(self, count=None):
@@ -56,7 +62,7 @@ class Loader:
         return got
 
     def states(self):
-        return through_bytes([reader.get_state() for reader in self.readers])
+        return through_bytes([reader.state_dict() for reader in self.readers])
 
 
 @pytest.mark.parametrize("pieces", [1, 2])
@@ -136,7 +142,7 @@ def test_the_states_of_all_ranks_are_where_readers_begin():
     assert Loader(rank(0, 1), 3, start=states).take(4) == expected[3:]
     loaders[1].take(1)
     uneven = [states[0], latest_state(loaders[1].states())]
-    with pytest.raises(InvalidState, match="do not stand behind one piece of one batch"):
+    with pytest.raises(InvalidState, match="not of the same piece of the same batch"):
         Loader(rank(0, 1), 1, start=uneven)
 
 
@@ -162,7 +168,7 @@ def test_microbatches_and_whole_batches_meet_only_behind_a_whole_batch():
     expected = pieces_of(open_anew, 1)
     assert Loader(open_anew, 1, start=latest_state(loader.states())).take() == expected[1:]
     loader.take(1)
-    with pytest.raises(InvalidState, match="behind piece 1 of 2 of a batch but batches come in 1"):
+    with pytest.raises(InvalidState, match=r"follows piece 1 of 2 .* have 1 piece here"):
         Loader(open_anew, 1, start=latest_state(loader.states()))
 
 
@@ -192,7 +198,7 @@ def test_a_state_that_was_changed_is_refused(field):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"part": Part(index=2, count=2)},
+        {"worker": Worker(index=2, count=2)},
         {"used": 3, "pieces": 3},
         {"pieces": 0},
         {"first": 99},
@@ -201,9 +207,9 @@ def test_a_state_that_was_changed_is_refused(field):
     ],
 )
 def test_a_place_that_cannot_be_is_refused_whatever_its_checksum(fields):
-    state = Place(**{"stream": {"step": 4, "checksum": "x"}, **fields})
+    state = Position(**{"stream": {"step": 4, "checksum": "x"}, **fields})
     with pytest.raises(InvalidState):
-        Place.of(state.to_json())
+        Position.of(state.state_dict())
 
 
 def test_what_holds_no_state_is_refused():
@@ -213,7 +219,7 @@ def test_what_holds_no_state_is_refused():
         latest_state({"_steps_since_snapshot": 2})
     with pytest.raises(InvalidState, match="must be a dict"):
         Loader(opener(), 1, start=[7])
-    with pytest.raises(InvalidState, match="0 ranks' states"):
+    with pytest.raises(InvalidState, match="states of 0 ranks"):
         Loader(opener(), 1, start=[])
 
 
@@ -224,7 +230,7 @@ def failing(count):
 def test_a_part_that_failed_fails_for_good_as_the_others_went_on():
     """Fault 42: a loader that goes on after an error would give batches out of order."""
     open_anew = opener(failing(1), max_retries=0, shuffle=False, batch_size=1)
-    reader = DealtBatches(open_anew, part=Part(index=1, count=2))
+    reader = WorkerBatches(open_anew, worker=Worker(index=1, count=2))
     with pytest.raises(SourceError):
         list(reader)
     for _ in range(2):
@@ -235,12 +241,12 @@ def test_a_part_that_failed_fails_for_good_as_the_others_went_on():
 def test_a_reader_of_the_whole_stream_may_try_again_and_loses_nothing():
     plain = {"shuffle": False, "batch_size": 1}
     expected = pieces_of(opener(**plain), 1)
-    reader = DealtBatches(opener(failing(1), max_retries=0, **plain))
+    reader = WorkerBatches(opener(failing(1), max_retries=0, **plain))
     got = []
     with pytest.raises(SourceError):
         while True:
             got.append(piece_key(next(reader)))
-    state = through_bytes(reader.get_state())
+    state = through_bytes(reader.state_dict())
     assert got + [piece_key(piece) for piece in reader] == expected
-    again = DealtBatches(opener(**plain), start=state)
+    again = WorkerBatches(opener(**plain), start=state)
     assert got + [piece_key(piece) for piece in again] == expected

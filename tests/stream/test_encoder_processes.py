@@ -20,13 +20,14 @@ import pytest
 
 from quire.errors import InvalidOption, WorkerError
 from quire.stream import open_stream
-from quire.stream.encode import ProcessEncoder, Terms
+from quire.stream.encode import ProcessEncoder
 from quire.text import as_tokenizer
 from tests.stream.inputs import (
     LENGTHS,
     ListSource,
     Numbers,
     config,
+    options_of,
     same,
     shards_of,
     take,
@@ -133,7 +134,7 @@ def test_texts_that_kill_every_worker_are_an_error_and_the_state_is_good(expecte
 def test_all_processes_start_together_so_that_none_starts_while_another_dies():
     """Fault 42: a process that started while its pool broke was never ended, nor waited for."""
     before = set(multiprocessing.active_children())
-    encoder = ProcessEncoder(as_tokenizer(Numbers()), Terms(), num_workers=3)
+    encoder = ProcessEncoder(as_tokenizer(Numbers()), options_of(add_eos=False, num_workers=3))
     try:
         assert encoder.submit(["11 12"])().tokens.tolist() == [11, 12]
         assert len(set(multiprocessing.active_children()) - before) == 3
@@ -160,7 +161,7 @@ class LostTexts:
 def test_texts_that_came_in_while_their_pool_broke_are_encoded_again(monkeypatch):
     """Fault 42: never a hang."""
     monkeypatch.setattr("quire.stream.encode._PATIENCE", 0.01)
-    encoder = ProcessEncoder(as_tokenizer(Numbers()), Terms(), num_workers=1)
+    encoder = ProcessEncoder(as_tokenizer(Numbers()), options_of(add_eos=False, num_workers=1))
     try:
         encoder._pool = LostTexts()
         encoded = encoder.submit(["11 12"])

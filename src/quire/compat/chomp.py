@@ -1,0 +1,298 @@
+"""chomp's config: sections ``data``, ``train`` and ``model``, translated to `StreamOptions` once.
+
+Error messages keep the dotted names of the config, which the translated options carry along.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from quire.config import load_options
+from quire.errors import InvalidOption, missing_dependency
+from quire.options import Count, Integer, Positive, validate
+from quire.stream.options import (
+    INDECISIVE,
+    SPECIAL_IDS,
+    MixtureSource,
+    RowLength,
+    Seconds,
+    SourceFields,
+    StreamOptions,
+    TokenId,
+    Weight,
+)
+from quire.text import ByteTokenizer, Tokenizer, TokenizerLike, as_tokenizer
+from quire.text.tokenizer import adds_bos
+
+ByteOffset = Annotated[int, Integer(0, (1 << 31) - 256)]
+STRATEGIES = {"sequential": "wrapped", "bin": "first_fit", "online": "online"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(SourceFields):
+    """Where documents come from."""
+
+    text_key: str = "text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedSource(SourceOptions):
+    """One source of a mixture."""
+
+    weight: Weight = 1.0
+    """Share of the tokens, relative to the other weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerOptions:
+    """How texts become tokens."""
+
+    kind: Literal["hf", "byte"] = "hf"
+    hf_name_or_path: str | None = None
+    add_bos: bool | None = False
+    """None: if the tokenizer itself adds it."""
+    add_eos: bool = True
+    byte_offset: ByteOffset = 3
+    vocab_size_multiple: Positive = 128
+    auto_set_special_tokens: bool = True
+    """Whether ``model`` takes over the special ids of an hf tokenizer."""
+    max_doc_tokens: Positive | None = None
+    """Cut documents to this many tokens, before specials are added; the rest is counted."""
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(SourceOptions):
+    """Documents, their order, and how they become windows."""
+
+    sources: tuple[WeightedSource, ...] = ()
+    """A mixture, instead of a single source."""
+    shuffle: bool = True
+    shuffle_buffer_size: Positive = 10000
+    """Documents that are shuffled together."""
+    seed: Count = 0
+    repeat: bool = True
+    max_retries: Count = 3
+    retry_delay_sec: Seconds = 1.0
+    state_update_interval: Positive = 2000
+    """Documents between updates of the source's cursor; affects only cost, never exactness."""
+    max_bad_records: Count = 0
+    """Records without a readable text that are skipped and counted before one is an error."""
+    tokenizer: TokenizerOptions = field(default_factory=TokenizerOptions)
+    packing_mode: Literal["sequential", "bin", "online"] = "sequential"
+    packing_buffer_docs: Positive = 128
+    """Documents buffered by the packer; no effect in sequential mode."""
+    packing_max_docs_per_bin: Positive | None = None
+    """The most documents in a row; no effect in sequential mode."""
+    mask_boundary_loss: bool = True
+    train_on_eos: bool = True
+    emit_position_ids: bool = False
+    grain_prefetch: Count = 0
+    """Batches made ahead in a thread."""
+    num_workers: Count = 0
+    """Processes that tokenize."""
+    num_streams: Positive = 1
+    """Independent streams over disjoint documents; with several, each rank reads only its own."""
+    last_batch: Literal["pad", "drop"] = "pad"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """The shape of a batch: ``[grad_accum, batch_size, seq_len]``."""
+
+    ignores_unknown: ClassVar[bool] = True
+    seq_len: RowLength
+    batch_size: Positive
+    """Rows in a microbatch, over all ranks."""
+    grad_accum: Positive = 1
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What the model knows about tokens; by default taken from the tokenizer."""
+
+    ignores_unknown: ClassVar[bool] = True
+    vocab_size: Positive | None = None
+    pad_token_id: TokenId | None = None
+    bos_token_id: TokenId | None = None
+    eos_token_id: TokenId | None = None
+    segment_masking: bool = True
+    """Read by the consumer's attention; the batch is the same either way."""
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamConfig:
+    """Everything that decides a stream, in a config that may be that of a whole training run."""
+
+    ignores_unknown: ClassVar[bool] = True
+    train: TrainOptions
+    data: DataOptions = field(default_factory=DataOptions)
+    model: ModelOptions = field(default_factory=ModelOptions)
+
+    def __post_init__(self) -> None:
+        for name, kind in _SECTIONS.items():
+            section = getattr(self, name)
+            if not isinstance(section, kind):
+                raise InvalidOption(
+                    f"{name} is a {type(section).__name__} but must be a {kind.__name__}; or give "
+                    "open_stream the whole config as a dict"
+                )
+
+
+_SECTIONS = {"train": TrainOptions, "data": DataOptions, "model": ModelOptions}
+_RENAMED = {
+    "seq_len": "max_length",
+    "text_key": "text_column",
+    "max_doc_tokens": "truncate_to",
+    "packing_mode": "strategy",
+    "packing_buffer_docs": "buffer_size",
+    "packing_max_docs_per_bin": "max_documents_per_row",
+    "grain_prefetch": "prefetch",
+}
+"""chomp's words for options of a stream; the others have the same name in both."""
+
+
+def _names() -> dict[str, str]:
+    known = {option.name for option in fields(StreamOptions)}
+    sections = {"data.tokenizer": TokenizerOptions, **_SECTIONS}
+    dotted = {
+        _RENAMED.get(option.name, option.name): f"{section}.{option.name}"
+        for section, kind in sections.items()
+        for option in fields(kind)
+    }
+    return {name: there for name, there in dotted.items() if name in known}
+
+
+NAMES = _names()
+"""The options of a stream with their dotted names in the config."""
+
+
+def load_config(config: StreamConfig | Mapping[str, Any] | str | os.PathLike[str]) -> StreamConfig:
+    """The config in any of its forms; an object must have the same types as a file."""
+    if isinstance(config, StreamConfig):
+        return load_options(StreamConfig, asdict(config))
+    if isinstance(config, Mapping | str | os.PathLike):
+        return load_options(StreamConfig, config)
+    raise InvalidOption(
+        f"the config is a {type(config).__name__} but must be a StreamConfig, a dict or the path "
+        "of a YAML file; or give options as keywords"
+    )
+
+
+def stream_options(config: StreamConfig) -> StreamOptions:
+    """The config in the words of quire."""
+    values = {name: attrgetter(dotted)(config) for name, dotted in NAMES.items()}
+    values["strategy"] = STRATEGIES[values["strategy"]]
+    names = dict(NAMES)
+    sources = []
+    for number, source in enumerate(config.data.sources):
+        own = {_RENAMED.get(option.name, option.name): option.name for option in fields(source)}
+        dotted = {name: f"data.sources[{number}].{theirs}" for name, theirs in own.items()}
+        plain = {name: getattr(source, theirs) for name, theirs in own.items()}
+        sources.append(MixtureSource(**plain, names=dotted))
+        names |= {f"sources[{number}].{name}": there for name, there in dotted.items()}
+    return StreamOptions(**{**values, "sources": tuple(sources)}, names=names)
+
+
+def translated_options(flat: Mapping[str, object]) -> dict[str, object]:
+    """The options of a state of version 2, by dotted name, as a state of version 3 has them."""
+    ours = {dotted: name for name, dotted in NAMES.items()}
+    translated: dict[str, object] = {"drop_longer_than": None}
+    for dotted, value in flat.items():
+        if (name := ours.get(dotted)) is not None:
+            translated[name] = value
+        elif part := re.fullmatch(r"data\.(sources(?:\[\d+\])?\.)(\w+)", dotted):
+            translated[part[1] + _RENAMED.get(part[2], part[2])] = value
+        elif not dotted.startswith(("data.", "train.", "model.")):
+            translated[dotted] = value
+    if "strategy" in translated:
+        translated["strategy"] = STRATEGIES.get(str(translated["strategy"]))
+    return {name: value for name, value in translated.items() if not INDECISIVE.fullmatch(name)}
+
+
+def open_tokenizer(config: StreamConfig, given: TokenizerLike | None = None) -> Tokenizer:
+    """The given tokenizer, or the one that the config names."""
+    options, model = config.data.tokenizer, config.model
+    if given is not None:
+        return as_tokenizer(given)
+    if options.kind == "byte":
+        ids = {name: getattr(model, name) for name in SPECIAL_IDS}
+        ids = {name: token for name, token in ids.items() if token is not None}
+        return ByteTokenizer(byte_offset=options.byte_offset, **ids)
+    name = options.hf_name_or_path
+    if name is None:
+        raise InvalidOption(
+            "data.tokenizer.hf_name_or_path is null but kind hf needs a name or a path; or set "
+            "data.tokenizer.kind to byte"
+        )
+    path = Path(name)
+    if path.is_file() or (path / "tokenizer.json").is_file():
+        return as_tokenizer(path)
+    return as_tokenizer(_from_transformers(name))
+
+
+def resolved(config: StreamConfig, tokenizer: Tokenizer) -> StreamConfig:
+    """The config with the vocabulary size and the special ids filled in."""
+    options = config.data.tokenizer
+    if options.add_bos is None:
+        options = replace(options, add_bos=adds_bos(tokenizer))
+        config = replace(config, data=replace(config.data, tokenizer=options))
+    model = _with_special_ids(config.model, tokenizer, options)
+    own, size = tokenizer.vocab_size, model.vocab_size
+    if options.kind == "hf":
+        size = -(-max(size or 1, own or 1) // options.vocab_size_multiple)
+        size *= options.vocab_size_multiple
+    elif own is not None and size is not None and size < own:
+        raise InvalidOption(
+            f"model.vocab_size is {size} but the byte tokenizer has {own} ids (256 bytes from "
+            f"data.tokenizer.byte_offset {options.byte_offset} on); raise it"
+        )
+    return replace(config, model=replace(model, vocab_size=size or own))
+
+
+def _with_special_ids(
+    model: ModelOptions, tokenizer: Tokenizer, options: TokenizerOptions
+) -> ModelOptions:
+    known = {name: getattr(tokenizer, name) for name in SPECIAL_IDS}
+    if options.kind == "byte" or options.auto_set_special_tokens:
+        model = replace(model, **{name: id_ for name, id_ in known.items() if id_ is not None})
+    for name in ("bos", "eos"):
+        own, unset = known[f"{name}_token_id"], getattr(model, f"{name}_token_id") is None
+        if unset and own is not None and getattr(options, f"add_{name}"):
+            raise InvalidOption(
+                f"data.tokenizer.add_{name} is true and model.{name}_token_id is not set, and "
+                "data.tokenizer.auto_set_special_tokens is false, so the tokenizer's own "
+                f"{name.upper()} ({own}) is not used; set model.{name}_token_id to {own}, "
+                f"auto_set_special_tokens to true, or data.tokenizer.add_{name} to false"
+            )
+    if model.pad_token_id is None:  # padding is known from lengths, so any id will do
+        model = replace(model, pad_token_id=model.eos_token_id or 0)
+    return model
+
+
+def _from_transformers(name: str) -> object:
+    try:
+        from transformers import AutoTokenizer
+    except ModuleNotFoundError:
+        raise missing_dependency("transformers", f"the tokenizer {name!r}", "hf") from None
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise InvalidOption(
+            f"data.tokenizer.hf_name_or_path is {name!r}, but no tokenizer can be loaded from it: "
+            f"{error}"
+        ) from error

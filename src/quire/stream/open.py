@@ -1,0 +1,180 @@
+"""`open_stream`: options in, an iterator of batches out."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from quire.config import build_options
+from quire.errors import InvalidOption
+from quire.stream.documents import BadRecordBudget, Mixture, SourceDocuments
+from quire.stream.encode import Encoder, make_encoder
+from quire.stream.options import StreamOptions
+from quire.stream.pipeline import Pipeline
+from quire.stream.ranks import RankRows
+from quire.stream.reader import RetryingReader, ShardReader, Share
+from quire.stream.row_stream import RowStream
+from quire.stream.shuffle import ShuffleWindows
+from quire.stream.sources import Shards, open_source
+from quire.stream.stream import Stream, require_config
+from quire.text import Tokenizer, TokenizerLike, as_tokenizer
+from quire.text.fingerprint import tokenizer_digest
+
+if TYPE_CHECKING:
+    from quire.compat.chomp import StreamConfig
+
+ConfigLike: TypeAlias = "StreamConfig | Mapping[str, Any] | str | os.PathLike[str]"
+
+
+def open_stream(
+    config: ConfigLike | None = None,
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    source: object | None = None,
+    tokenizer: TokenizerLike | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of StreamOptions, checked there
+) -> Stream:
+    """The batches of a stream, from keywords (`StreamOptions`) or from a config.
+
+    A config (a `StreamConfig`, a dict or the path of a YAML file) has the sections ``data``,
+    ``train`` and ``model``. ``source`` is read instead of what the options name: a
+    `datasets.IterableDataset`, or an object with shards as described by `Shards`. ``tokenizer``
+    is ``"byte"``, a path or an object; with a config it replaces ``data.tokenizer``.
+
+    >>> keywords = dict(local_text="abc", tokenizer="byte", max_length=4, batch_size=1)
+    >>> with open_stream(**keywords, add_bos=False, repeat=False) as stream:
+    ...     for batch in stream:
+    ...         print(batch.input_ids.tolist(), batch.labels.tolist())
+    [[[100, 101, 102, 2]]] [[[101, 102, 2, -100]]]
+    """
+    arguments = StreamArguments.of(
+        config, options, rank=rank, world_size=world_size, source=source, tokenizer=tokenizer
+    )
+    return arguments.open()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamArguments:
+    """The arguments of `open_stream`, checked; loaders send them to their workers."""
+
+    options: StreamOptions
+    config: StreamConfig | None = None
+    """What the options were translated from, if it was a config."""
+    rank: int = 0
+    world_size: int = 1
+    source: object | None = None
+    tokenizer: TokenizerLike | None = None
+
+    @classmethod
+    def of(
+        cls,
+        config: ConfigLike | None,
+        options: Mapping[str, Any],
+        **given: Any,  # noqa: ANN401 - the other fields
+    ) -> StreamArguments:
+        """The arguments from a config of any form, or from keywords; a file is read at once."""
+        if config is None and options:
+            return cls(options=_from_keywords(options, given["tokenizer"]), **given)
+        from quire.compat.chomp import load_config, stream_options
+
+        if options:
+            raise InvalidOption(
+                f"there are a config and the keywords {', '.join(options)}; give one or the other"
+            )
+        loaded = load_config(config)  # type: ignore[arg-type]
+        return cls(options=stream_options(loaded), config=loaded, **given)
+
+    def resolved(self) -> tuple[StreamArguments, Tokenizer]:
+        """The arguments with everything that depends on the tokenizer, and the tokenizer."""
+        if self.config is None:
+            tokenizer = as_tokenizer(self.tokenizer)
+            return replace(self, options=self.options.with_tokenizer(tokenizer)), tokenizer
+        from quire.compat.chomp import open_tokenizer, resolved, stream_options
+
+        tokenizer = open_tokenizer(self.config, self.tokenizer)
+        config = resolved(self.config, tokenizer)
+        options = stream_options(config).checked_specials()
+        return replace(self, options=options, config=config), tokenizer
+
+    def resolved_config(self) -> StreamConfig:
+        """The config with everything that depends on the tokenizer."""
+        return require_config(self.resolved()[0].config)
+
+    def without_prefetch(self) -> StreamArguments:
+        """The arguments of the same batches without a thread that makes them ahead."""
+        options, config = replace(self.options, prefetch=0), self.config
+        if config is not None:
+            config = replace(config, data=replace(config.data, grain_prefetch=0))
+        return replace(self, options=options, config=config)
+
+    def open_in_worker(self) -> Stream:
+        """The stream inside a loader, whose workers cannot start processes of their own."""
+        num_workers = self.options.num_workers
+        if multiprocessing.current_process().daemon and num_workers:
+            raise InvalidOption(
+                f"{self.options.name('num_workers')} is {num_workers} but a loader's worker cannot "
+                "start processes of its own; set it to 0, or the loader's num_workers"
+            )
+        return self.open()
+
+    def open(self) -> Stream:
+        """The stream."""
+        rows = RankRows.of(self.options, self.rank, self.world_size)
+        arguments, tokenizer = self.resolved()
+        options = arguments.options
+        sources = _open_sources(options, self.source)
+        encoder = make_encoder(tokenizer, options)
+        streams = {n: _row_stream(options, sources, encoder, n) for n in rows.streams}
+        return Stream(
+            options,
+            Pipeline(options, rows, streams),
+            tokenizer_digest=tokenizer_digest(tokenizer, _tokenizer_file(arguments)),
+            close=encoder.close,
+            config=arguments.config,
+        )
+
+
+def _from_keywords(keywords: Mapping[str, Any], tokenizer: TokenizerLike | None) -> StreamOptions:
+    if tokenizer is None:
+        raise InvalidOption("tokenizer is missing; give 'byte', a path or a tokenizer object")
+    plain = {**keywords}
+    if isinstance(files := plain.get("files"), str | os.PathLike):
+        plain["files"] = (os.fspath(files),)
+    return build_options(StreamOptions, plain)
+
+
+def _open_sources(options: StreamOptions, given: object | None) -> list[Shards]:
+    if not options.sources:
+        return [open_source(options, given)]
+    if given is not None:
+        raise InvalidOption(
+            f"{options.name('sources')} is a mixture, but there is another source besides it; "
+            "leave source out, or the mixture"
+        )
+    return [open_source(source) for source in options.sources]
+
+
+def _row_stream(
+    options: StreamOptions, sources: list[Shards], encoder: Encoder, stream: int
+) -> RowStream:
+    budget = BadRecordBudget(options)
+    documents = []
+    for number, shards in enumerate(sources):
+        share = Share(options=options, source=number, stream=stream)
+        windows = ShuffleWindows(RetryingReader(ShardReader(shards, share), options), share)
+        documents.append(SourceDocuments(windows, encoder, budget))
+    weights = [source.weight for source in options.sources] or [1.0]
+    return RowStream(options, Mixture(documents, weights), budget)
+
+
+def _tokenizer_file(arguments: StreamArguments) -> str | None:
+    """The file or folder that the tokenizer was loaded from, if it has one."""
+    if arguments.config is not None:
+        named = arguments.config.data.tokenizer
+        return named.hf_name_or_path if named.kind == "hf" else None
+    given = arguments.tokenizer
+    return os.fspath(given) if isinstance(given, str | os.PathLike) else None

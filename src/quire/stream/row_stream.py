@@ -1,0 +1,182 @@
+"""The windows of one packed stream: documents in, windows out, every token counted."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from quire.errors import InvalidState, QuireError
+from quire.ledger import Ledger, RunningLedger
+from quire.stream.documents import BadRecordBudget, Mixture, StreamedDocument
+from quire.stream.options import StreamOptions
+from quire.stream.packers import PACKERS, PackerOptions, Window
+from quire.stream.packers.packer import windows_from_json, windows_to_json
+from quire.stream.state import State, read_fields
+
+_FIELDS = ("mixture", "packer", "ready", "over", "ledger")
+_LARGEST_VOCABULARY = 1 << 31
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowStreamSnapshot:
+    """A row stream at one moment, unaffected by what it does afterwards."""
+
+    mixture: State
+    packer: Callable[[], State]
+    ready: Sequence[Window]
+    over: bool
+    counts: RunningLedger
+    pending: tuple[int, int]
+
+    def ledger(self) -> Ledger:
+        """The counts of that moment."""
+        return self.counts.ledger(self.pending)
+
+    def state_dict(self) -> State:
+        """The state of that moment, for JSON."""
+        return {
+            "mixture": self.mixture,
+            "packer": self.packer(),
+            "ready": windows_to_json(self.ready),
+            "over": self.over,
+            "ledger": self.ledger().to_dict(),
+        }
+
+
+class RowStream:
+    """Packs the documents of one stream into windows."""
+
+    def __init__(self, options: StreamOptions, mixture: Mixture, budget: BadRecordBudget) -> None:
+        self._mixture, self._budget = mixture, budget
+        self._size = options.window_size
+        self._vocab_size = options.vocab_size or _LARGEST_VOCABULARY
+        self._packer = PACKERS[options.strategy](
+            PackerOptions(
+                window_size=self._size,
+                vocab_size=self._vocab_size,
+                buffer_size=options.buffer_size,
+                max_documents_per_row=options.max_documents_per_row,
+                min_tail=2 if options.add_eos else 1,
+            )
+        )
+        self._num_specials = int(options.bos is not None)
+        """Tokens added in front of every document."""
+        self._ready: deque[Window] = deque()
+        self._over = False
+        self._counts = RunningLedger()
+
+    @property
+    def epoch(self) -> int:
+        """How many times the documents were read to their end."""
+        return self._mixture.epoch
+
+    @property
+    def num_ready(self) -> int:
+        """Windows that are ready to be taken."""
+        return len(self._ready)
+
+    def fill(self, count: int) -> None:
+        """Pack until ``count`` windows are ready, or the stream has ended."""
+        while len(self._ready) < count and not self._over:
+            try:
+                document = self._mixture.next()
+            except StopIteration:
+                self._over = True
+                self._ready.extend(self._packer.flush())
+                return
+            self._add(document)
+
+    def take(self, count: int) -> list[Window]:
+        """Deliver up to ``count`` of the windows that are ready, and count the rest as padding."""
+        windows = [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
+        documents, tokens = self._contents(windows)
+        specials = self._num_specials * documents
+        self._counts.add("emitted", documents, tokens)
+        self._counts.add("special", tokens=specials)
+        self._counts.add("padding", tokens=self._size * count - tokens - specials)
+        return windows
+
+    def drop(self) -> bool:
+        """Drop the windows that are ready, as part of the last batch; False if there are none."""
+        self.fill(1)
+        self._counts.add("drop_last", *self._contents(self._ready))
+        any_ready = bool(self._ready)
+        self._ready.clear()
+        return any_ready
+
+    def snapshot(self) -> RowStreamSnapshot:
+        """This moment, cheap to copy; its state becomes JSON when it is needed."""
+        return RowStreamSnapshot(
+            mixture=self._mixture.state_dict(),
+            packer=self._packer.snapshot(),
+            ready=tuple(self._ready),
+            over=self._over,
+            counts=self._counts.copy(),
+            pending=self._pending(),
+        )
+
+    def load_state_dict(self, state: object) -> None:
+        """Continue exactly from a state."""
+        fields = read_fields("a stream", state, _FIELDS)
+        if type(fields["over"]) is not bool:
+            raise InvalidState(f"over is {fields['over']!r} but must be true or false")
+        self._packer.load_state_dict(fields["packer"])
+        self._ready = deque(windows_from_json(fields["ready"], self._size, self._vocab_size))
+        self._over = fields["over"]
+        self._counts = self._read_counts(fields["ledger"])
+        self._budget.used = self._counts.ledger().documents.dropped["bad_record"]
+        self._mixture.load_state_dict(fields["mixture"])
+        if self._over:
+            self._require_end()
+
+    def _add(self, document: StreamedDocument) -> None:
+        length, num_cut = len(document.tokens), document.num_cut
+        if length:
+            self._counts.add("input", 1, length - self._num_specials + num_cut)
+            if num_cut:
+                self._counts.add("truncated", tokens=num_cut)
+            self._ready.extend(self._packer.add(document.tokens))
+            return
+        self._counts.add("input", 1, num_cut)
+        if document.problem is not None:
+            self._counts.add("bad_record", 1)
+        else:
+            self._counts.add("too_long" if num_cut else "empty", 1, num_cut)
+
+    def _require_end(self) -> None:
+        """Raise if there is another document: such a state would end an epoch early."""
+        try:
+            self._mixture.next()
+        except StopIteration:
+            return
+        raise InvalidState(
+            "the state says that the stream has ended, but its source continues; use a state "
+            "exactly as it was saved"
+        )
+
+    def _contents(self, windows: Sequence[Window] | deque[Window]) -> tuple[int, int]:
+        """Documents that start in these windows, and tokens without those added in front."""
+        documents = sum(window.num_documents for window in windows)
+        tokens = sum(len(window.tokens) for window in windows)
+        return documents, tokens - self._num_specials * documents
+
+    def _pending(self) -> tuple[int, int]:
+        """Documents and tokens that are buffered; counted, not inferred."""
+        documents, tokens = self._packer.pending
+        more_documents, more_tokens = self._contents(self._ready)
+        tokens -= self._num_specials * documents
+        return documents + more_documents, tokens + more_tokens
+
+    def _read_counts(self, plain: object) -> RunningLedger:
+        try:
+            ledger = Ledger.from_dict(plain).check()
+        except QuireError as error:
+            raise InvalidState(f"the state's ledger: {error}") from error
+        counts = RunningLedger(ledger)
+        if counts.ledger(self._pending()) != ledger:
+            raise InvalidState(
+                "the state's ledger has other pending documents than its buffers hold; use a state "
+                "exactly as it was saved"
+            )
+        return counts

@@ -1,0 +1,238 @@
+"""`Stream`: an iterator of batches that can stop and resume after any batch."""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from quire.errors import InvalidOption, InvalidState
+from quire.ledger import Ledger
+from quire.stream.batch import Batch
+from quire.stream.options import StreamOptions
+from quire.stream.pipeline import Pipeline, Snapshot
+from quire.stream.prefetch import Prefetcher
+from quire.stream.state import State, opened, read_count, sealed
+
+if TYPE_CHECKING:
+    from quire.compat.chomp import StreamConfig
+
+Saved: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""The state of one rank, or a list of all ranks' states."""
+
+_FILES = re.compile(r"(sources\[\d+\]\.)?files")
+"""A file has many names, and the cursor knows which one is meant; states show them to readers."""
+
+
+class Stream:
+    """The batches of one rank; made by `open_stream`. Close it, or use it in a ``with``.
+
+    `state_dict` describes the last batch that was delivered, whatever was made ahead;
+    `load_state_dict` continues after that batch, bit for bit.
+    """
+
+    def __init__(
+        self,
+        options: StreamOptions,
+        pipeline: Pipeline,
+        *,
+        tokenizer_digest: str,
+        close: Callable[[], None],
+        config: StreamConfig | None = None,
+    ) -> None:
+        self.options = options
+        """The options, with everything that was left to the tokenizer filled in."""
+        self._config, self._pipeline, self._close = config, pipeline, close
+        self._tokenizer_digest, self._decisive = tokenizer_digest, options.decisive()
+        self._prefetcher = Prefetcher(self._make, options.prefetch) if options.prefetch else None
+        self._last: Snapshot | None = pipeline.snapshot()
+        self._is_torn = False
+        self._restart_clock(self._last)
+
+    @property
+    def config(self) -> StreamConfig:
+        """The config that the stream was opened with, with everything filled in."""
+        return require_config(self._config)
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Batch:
+        self._repair()
+        before = self._snapshot()
+        try:
+            return self._next_batch()
+        except StopIteration:
+            self._warn_if_empty()
+            raise
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C comes anywhere, also between a document and its packer
+            self._last, self._is_torn = before, True
+            raise
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads and processes of this stream."""
+        if self._prefetcher is not None:
+            # What was made ahead is discarded: the next batch follows the last delivered one.
+            self._last, self._is_torn = self._snapshot(), True
+            self._prefetcher.stop()
+        self._close()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What came in, went out, was dropped and is pending, in the streams of this rank."""
+        return self._snapshot().ledger()
+
+    def stats(self) -> dict[str, float]:
+        """Position, utilization of the windows, and throughput since the start or last resume."""
+        snapshot = self._snapshot()
+        ledger = snapshot.ledger()
+        documents, tokens = ledger.documents, ledger.tokens
+        delivered = tokens.emitted + tokens.special
+        capacity = delivered + tokens.padding
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        return {
+            "step": snapshot.step,
+            "epoch": snapshot.epoch,
+            "documents": documents.emitted,
+            "tokens": delivered,
+            "utilization": delivered / capacity if capacity else 0.0,
+            "pending_documents": documents.pending,
+            "pending_tokens": tokens.pending,
+            "seconds": seconds,
+            "batches_per_second": (snapshot.step - self._first_step) / seconds,
+            "tokens_per_second": (delivered - self._first_tokens) / seconds,
+        }
+
+    def state_dict(self) -> State:
+        """The state after the last batch that was delivered, in JSON."""
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], State]:
+        """A cheap function that returns the state of this moment, even when the stream moved on."""
+        return partial(self._state_of, self._snapshot())
+
+    def load_state_dict(self, state: Saved) -> None:
+        """Continue after the batch of a state: this rank's, or a list of all ranks' states."""
+        step, streams = self._merged(state)
+        before = self._snapshot()
+        if self._prefetcher is not None:
+            self._prefetcher.stop()
+        self._last, self._is_torn = before, True
+        self._pipeline.load_state_dict(step, streams)
+        self._is_torn = False
+        self._last = self._pipeline.snapshot()
+        self._restart_clock(self._last)
+
+    get_state, set_state = state_dict, load_state_dict
+
+    def _state_of(self, snapshot: Snapshot) -> State:
+        return sealed(
+            {
+                "step": snapshot.step,
+                "options": dict(self._decisive),
+                "tokenizer": self._tokenizer_digest,
+                "streams": snapshot.state_dict(),
+            }
+        )
+
+    def _restart_clock(self, snapshot: Snapshot) -> None:
+        tokens = snapshot.ledger().tokens
+        self._began, self._first_step = time.monotonic(), snapshot.step
+        self._first_tokens = tokens.emitted + tokens.special
+
+    def _next_batch(self) -> Batch:
+        if self._prefetcher is None:
+            self._last = None  # taken when it is needed
+            return self._pipeline.next()
+        try:
+            batch, self._last = self._prefetcher.next()
+        except StopIteration:
+            self._last = None  # what was dropped at the end is counted
+            raise
+        return batch
+
+    def _warn_if_empty(self) -> None:
+        snapshot = self._snapshot()
+        if not snapshot.step:
+            documents = snapshot.ledger().documents
+            reasons = [f"{count} dropped as {why}" for why, count in documents.dropped.items()]
+            warnings.warn(
+                f"the stream ended without a batch: of {documents.input} documents, "
+                f"{', '.join(reasons) or 'none was dropped'}; see its ledger, and "
+                f"{self.options.name('last_batch')} if they do not fill a batch",
+                stacklevel=3,
+            )
+
+    def _repair(self) -> None:
+        """After a state that was refused halfway, or an interrupt, return to the last batch."""
+        if self._is_torn:
+            before = self._snapshot()
+            if self._prefetcher is not None:
+                self._prefetcher.stop()
+            self._pipeline.load_state_dict(before.step, before.state_dict())
+            self._is_torn = False
+
+    def _make(self) -> tuple[Batch, Snapshot]:
+        return self._pipeline.next(), self._pipeline.snapshot()
+
+    def _snapshot(self) -> Snapshot:
+        if self._last is None:
+            self._last = self._pipeline.snapshot()
+        return self._last
+
+    def _merged(self, state: Saved) -> tuple[int, dict[str, State]]:
+        """The step and all streams of the states, if they fit each other and this stream."""
+        states = [opened(one) for one in (state if isinstance(state, list | tuple) else [state])]
+        if not states:
+            raise InvalidState("the list has no state; pass at least one rank's")
+        for one in states:
+            self._require_same_options(one)
+        steps = {read_count("step", one["step"]) for one in states}
+        if len(steps) > 1:
+            raise InvalidState(
+                f"the ranks' states are of the steps {', '.join(map(str, sorted(steps)))} but must "
+                "be of the same one; use states that were saved after the same batch"
+            )
+        streams: dict[str, State] = {}
+        for one in states:
+            if not isinstance(one["streams"], Mapping):
+                raise InvalidState("streams must be a dict of stream states")
+            streams |= one["streams"]
+        return steps.pop(), streams
+
+    def _require_same_options(self, state: State) -> None:
+        mine, theirs = self._decisive, state["options"]
+        if not isinstance(theirs, Mapping):
+            raise InvalidState(f"options are {type(theirs).__name__} but must be a dict")
+        missing = object()
+        differing = [
+            f"{self.options.name(name)} (saved {theirs.get(name, 'unset')!r}, now "
+            f"{mine.get(name, 'unset')!r})"
+            for name in sorted({*mine, *map(str, theirs)})
+            if mine.get(name, missing) != theirs.get(name, missing) and not _FILES.fullmatch(name)
+        ]
+        if state["tokenizer"] != self._tokenizer_digest:
+            differing.append("the tokenizer (its files, its special ids or its tokens)")
+        if differing:
+            raise InvalidState(
+                f"the state was saved with other options: {'; '.join(differing)}; restore them, or "
+                "start a new stream"
+            )
+
+
+def require_config(config: StreamConfig | None) -> StreamConfig:
+    """The config, if there is one."""
+    if config is None:
+        raise InvalidOption("the stream was opened with keywords, not with a config; use `options`")
+    return config
