@@ -18,7 +18,7 @@ from typing import Any
 MODULES = (
     "boundaries/*",
     "corpus/commits.py",
-    "corpus/document_shard.py",
+    "corpus/index.py",
     "corpus/manifest.py",
     "corpus/output.py",
     "corpus/shards.py",
@@ -33,7 +33,7 @@ MODULES = (
 TESTS = (
     "tests/plan",
     "tests/contracts",
-    *(f"tests/corpus/test_{n}.py" for n in ("commits", "document_shard", "manifest", "output")),
+    *(f"tests/corpus/test_{n}.py" for n in ("commits", "index", "manifest", "output")),
     *("tests/corpus/test_shards.py", "tests/corpus/test_pack_corpus.py", "tests/test_files.py"),
     *("tests/stream/test_state.py", "tests/stream/test_state_fields.py"),
     *("tests/vision/test_state.py", "tests/vision/test_state_fields.py"),

@@ -40,14 +40,17 @@ class Documents:
         """Tokens that open every fragment."""
         return int(self.prefix_at is not None)
 
-    def terms(self, options: PlanOptions) -> PlanOptions:
-        """The options with a place for BOS, and with EOS never alone in a fragment.
+    def plan_options(self, options: PlanOptions) -> PlanOptions:
+        """The options with what the planner needs to know about these documents."""
+        return with_special_tokens(options, self.prefix, self.ends_with_eos)
 
-        EOS takes a token of content along, unless the overlap brings one and there is no room.
-        """
-        cuts = (
-            options.overlong in ("split", "fill", "truncate_left") or options.strategy == "wrapped"
-        )
-        room = options.row_space - self.prefix - options.stride
-        eos_needs_company = self.ends_with_eos and cuts and (room > 1 or not options.stride)
-        return replace(options, prefix=self.prefix, min_tail=1 + eos_needs_company)
+
+def with_special_tokens(options: PlanOptions, prefix: int, ends_with_eos: bool) -> PlanOptions:
+    """The options with room for BOS in every fragment, and EOS never alone in one.
+
+    EOS is kept with a token of content, unless the overlap has one and there is no room.
+    """
+    cuts = options.overlong in ("split", "fill", "truncate_left") or options.strategy == "wrapped"
+    room = options.row_space - prefix - options.stride
+    keep_eos_company = ends_with_eos and cuts and (room > 1 or not options.stride)
+    return replace(options, prefix=prefix, min_tail=1 + keep_eos_company)

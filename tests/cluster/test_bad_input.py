@@ -22,7 +22,7 @@ def test_partitions_that_fail_every_time_are_named_and_the_rest_is_committed(
     first, second = str(caught.value).splitlines()
     assert first == "partition 2 failed with ValueError: this partition is cursed"
     assert f"partition 2 ({corpus.folder / '0.jsonl'} from record " in second
-    assert "failed; so did 1 more (5). What is committed stays" in second
+    assert "failed; so did 1 more (5). Committed shards are kept" in second
     assert "in __call__" in "\n".join(caught.value.__notes__), "the traceback of the task"
     tries = Counter(mark.name.split("-")[0] for mark in marks.iterdir())
     assert tries["2"] == tries["5"] == 3

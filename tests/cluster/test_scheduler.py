@@ -16,7 +16,7 @@ from quire.errors import InvalidOption, WorkerError
 
 PARTITIONS = [Partition(number=number, spans=()) for number in range(8)]
 NODE = {"Alive": True, "Resources": {"CPU": 2.0}}
-JOB = SimpleNamespace(files=())
+JOB = SimpleNamespace(corpus=SimpleNamespace(files=()))
 
 
 class RayError(Exception):

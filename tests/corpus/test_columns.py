@@ -80,7 +80,7 @@ def test_a_table_of_padded_records_alone_leaves_no_row(tmp_path, write):
     padded = {"input_ids": [5, 0], "attention_mask": [1, 0]}
     corpus = write(tmp_path / f"a.{write.__name__}", [padded])
     asked = {"pretokenized": True, "columns": ["input_ids"], "max_bad_records": 1}
-    with pytest.warns(UserWarning, match="holds no row: of 1 documents 1 left out as bad_record"):
+    with pytest.warns(UserWarning, match="has no rows; documents: 1 read, 1 dropped as bad_record"):
         pack(corpus, tmp_path / "out", None, **asked)
 
 
@@ -191,7 +191,7 @@ EMPTY = {"input_ids": [], "labels": []}
 @pytest.mark.parametrize("write", [jsonl, parquet])
 def test_8_empty_documents_with_labels_make_an_empty_output(tmp_path, write):
     corpus = write(tmp_path / f"a.{write.__name__}", [EMPTY] * 3)
-    with pytest.warns(UserWarning, match="holds no row: of 3 documents 3 left out as empty"):
+    with pytest.warns(UserWarning, match="has no rows; documents: 3 read, 3 dropped as empty"):
         pack(corpus, tmp_path / "out", None, pretokenized=True)
 
 
@@ -264,5 +264,5 @@ def test_lists_of_nothing_but_nulls_are_bad_records(tmp_path, kind):
     with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
         file.write_table(table, max_chunksize=2)
     options = {"pretokenized": True, "max_bad_records": 2}
-    with pytest.warns(UserWarning, match="of 3 documents 2 left out as bad_record, 1 left out as"):
+    with pytest.warns(UserWarning, match="3 read, 2 dropped as bad_record, 1 dropped as"):
         pack(tmp_path / "a.arrow", tmp_path / "out", None, **options)

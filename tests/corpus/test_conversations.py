@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
+from quire.corpus.job import shard_seed
 from quire.corpus.options import CorpusOptions
-from quire.corpus.seeds import shard_seed
 from quire.errors import InvalidDocument, InvalidOption
 from tests.commands import run
 from tests.corpus.corpora import hashes, jsonl, pack, rows

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quire
-from quire.corpus import document_shard, replan
+from quire.corpus import index, replan
 from quire.corpus.lock import writer_lock
 from quire.errors import CorruptFile, InvalidOption, OutputError, OversizedDocument
 from quire.packed import PackedDataset
@@ -176,7 +176,7 @@ def test_replanning_reads_no_input_and_moves_no_token(tmp_path, monkeypatch):
         asked.append(columns)
         return real(file, columns=columns, **options)
 
-    monkeypatch.setattr(document_shard.pq, "read_table", reading)
+    monkeypatch.setattr(index.pq, "read_table", reading)
     result = replan(out, max_length=64, strategy="wrapped")
     assert {tuple(columns) for columns in asked} == {("length",)}
     assert (result.plan, result.was_complete) == ("wrapped-64", False)
@@ -209,7 +209,7 @@ def test_the_same_plan_again_is_left_alone_and_another_of_its_name_is_refused(tm
     before = hashes(out)
     assert replan(out, max_length=32).was_complete
     assert replan(out).was_complete, "that is the plan it was packed with"
-    with pytest.raises(OutputError, match=r"another plan 'best_fit-32' already: seed is 0 there"):
+    with pytest.raises(OutputError, match=r"another plan 'best_fit-32': seed is 0 there"):
         replan(out, max_length=32, seed=1)
     assert hashes(out) == before
     assert replan(out, max_length=32, seed=1, name="seed-1").plan == "seed-1"
@@ -259,7 +259,7 @@ def test_only_an_index_only_output_can_be_planned_again(tmp_path):
     with pytest.raises(InvalidOption, match="leave keep_sources on"):
         pack(path, tmp_path / "other", index_only=True, keep_sources=False)
     records = jsonl(tmp_path / "b.jsonl", [{"input_ids": [5], "length": [1]}])
-    with pytest.raises(InvalidOption, match="has a column 'length' of its own"):
+    with pytest.raises(InvalidOption, match="has its own column 'length'"):
         pack(records, tmp_path / "c", None, index_only=True, pretokenized=True, columns=["length"])
 
 
@@ -290,7 +290,7 @@ def test_a_manifest_that_was_changed_is_not_planned_from_nor_sealed_anew(tmp_pat
 
 
 def test_only_empty_documents_give_a_plan_without_rows(tmp_path):
-    with pytest.warns(UserWarning, match="holds no row"):
+    with pytest.warns(UserWarning, match="has no rows"):
         pack(jsonl(tmp_path / "a.jsonl", ["", ""]), tmp_path / "out", index_only=True)
     assert read(tmp_path / "out") == []
     assert replan(tmp_path / "out", max_length=99).num_rows == 0

@@ -10,6 +10,7 @@ import pytest
 
 import quire
 from quire.corpus.commits import Commit
+from quire.corpus.corpus import Corpus
 from quire.corpus.inputs import FINGERPRINT, manifest_entry
 from quire.corpus.manifest import (
     differences,
@@ -77,10 +78,11 @@ COMMITS = [commit_of(0, 7), commit_of(1, 5)]
 
 
 @pytest.mark.parametrize(("index_only", "name"), [(False, "quire.packed"), (True, "quire.indexed")])
-def test_the_header_is_all_that_decides_the_bytes(index_only, name):
+def test_the_header_is_all_that_determines_the_bytes(index_only, name):
     options = CorpusOptions(max_length=8, index_only=index_only)
     file = file_of(0, "a.jsonl")
-    assert make_header(options, [file], {"labels": "int32"}, {"kind": "byte"}) == {
+    corpus = Corpus(files=(file,), options=options, columns={"labels": "int32"})
+    assert make_header(corpus, {"kind": "byte"}) == {
         "format": {
             "name": name,
             "version": 3,
@@ -175,17 +177,17 @@ def test_every_field_that_differs_is_named(there, here, words):
     assert list(differences(there, here)) == words
 
 
-def test_a_run_under_other_terms_is_refused_with_the_first_ten(tmp_path):
+def test_a_run_with_other_options_is_refused_with_the_first_ten_differences(tmp_path):
     require_same(tmp_path, {"a": [1, 2]}, {"a": (1, 2)})  # as JSON has it
     with pytest.raises(OutputError) as raised:
         require_same(Path("out"), {"a": 1, "b": 1}, {"a": 1, "b": 2})
     assert str(raised.value) == (
-        "out was begun under other terms: b is 1 there and 2 here; resume with those, or choose a "
-        "new output"
+        "out was begun with other inputs or options: b is 1 there and 2 here; resume with "
+        "those, or choose a new output"
     )
     for count, end in [(10, ""), (11, "; ...")]:
         names = "abcdefghijk"[:count]
         with pytest.raises(OutputError) as raised:
             require_same(Path("out"), dict.fromkeys(names, 1), dict.fromkeys(names, 2))
         shown = "; ".join(f"{name} is 1 there and 2 here" for name in "abcdefghij")
-        assert f"terms: {shown}{end}; resume with those" in str(raised.value)
+        assert f"options: {shown}{end}; resume with those" in str(raised.value)

@@ -72,7 +72,7 @@ def test_an_empty_output_is_warned_of(tmp_path):
     done = run(*arguments(jsonl(tmp_path / "a.jsonl", [""]), tmp_path / "out"))
     assert done.returncode == 0
     assert "warning" in done.stderr
-    assert "holds no row" in done.stderr
+    assert "has no rows" in done.stderr
 
 
 def test_56_control_characters_in_names_are_escaped(tmp_path):

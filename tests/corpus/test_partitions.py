@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.corpus.inputs import find_inputs, read_span
+from quire.corpus.corpus import Corpus, default_partition_size
+from quire.corpus.inputs import find_inputs
 from quire.corpus.options import CorpusOptions
 from quire.corpus.partitions import make_partitions
-from quire.corpus.preparation import default_partition_size
 from quire.errors import InvalidOption
 from tests.corpus.corpora import hashes, jsonl, pack, texts
 
@@ -22,12 +22,12 @@ from tests.corpus.corpora import hashes, jsonl, pack, texts
 def read(paths, **options):
     options = CorpusOptions(max_length=8, **{"partition_size": 4 << 20, **options})
     files = find_inputs(paths)
-    partitions = make_partitions(files, options, {})
+    corpus = Corpus(files=files, options=options, columns={})
+    partitions = make_partitions(corpus)
     found = [
         [
             (batch.file, record, value)
-            for span in partition.spans
-            for batch in read_span(files[span.file], span, options, {})
+            for batch in corpus.batches(partition.spans)
             for record, value in zip(batch.records, batch.values, strict=True)
         ]
         for partition in partitions
@@ -98,12 +98,12 @@ def test_a_partition_is_a_sixteenth_of_the_inputs_within_bounds(megabytes, expec
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_size_of_partitions_follows_from_the_inputs_only(tmp_path, monkeypatch, workers):
     """Small inputs were one partition, so a second worker had nothing to do."""
-    monkeypatch.setattr("quire.corpus.preparation._LEAST", 100)
+    monkeypatch.setattr("quire.corpus.corpus._LEAST", 100)
     path = jsonl(tmp_path / "a.jsonl", texts(200))
     result = pack(path, tmp_path / "out", workers=workers)
     assert result.manifest["options"]["partition_size"] == -(-path.stat().st_size // 16)
     assert len(result.manifest["shards"]) == 16
     pack(path, tmp_path / "alone", workers=1)
     assert hashes(tmp_path / "out") == hashes(tmp_path / "alone")
-    monkeypatch.setattr("quire.corpus.preparation._LEAST", 10**9)
+    monkeypatch.setattr("quire.corpus.corpus._LEAST", 10**9)
     assert pack(path, tmp_path / "out", resume=True).was_complete, "what was recorded is kept"

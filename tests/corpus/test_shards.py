@@ -47,7 +47,7 @@ def test_the_columns_are_tokens_then_others_then_starts_then_where_documents_com
 
 def test_a_shard_has_the_hash_and_size_that_come_back_and_the_rows_that_went_in(tmp_path):
     rows = table_of(200)
-    digest, size = write_shard(tmp_path / "a.parquet", rows, max_length=16)
+    digest, size = write_shard(tmp_path / "a.parquet", rows, record_length=16)
     data = (tmp_path / "a.parquet").read_bytes()
     assert (digest, size) == (hashlib.sha256(data).hexdigest(), len(data))
     assert pq.read_table(tmp_path / "a.parquet", partitioning=None) == rows
@@ -57,7 +57,7 @@ def test_a_shard_has_the_hash_and_size_that_come_back_and_the_rows_that_went_in(
 def test_the_bytes_are_those_of_parquet_under_settings_that_are_written_out(tmp_path):
     """Another level, page or version gives other bytes, so that no resumed run would match."""
     rows = table_of(400, 64)
-    write_shard(tmp_path / "a.parquet", rows, max_length=1 << 15)
+    write_shard(tmp_path / "a.parquet", rows, record_length=1 << 15)
     expected = io.BytesIO()
     pq.write_table(
         rows,
@@ -74,11 +74,13 @@ def test_the_bytes_are_those_of_parquet_under_settings_that_are_written_out(tmp_
 
 
 @pytest.mark.parametrize(
-    ("max_length", "groups"),
+    ("record_length", "groups"),
     [(1_600_000, [2, 2, 1]), (1 << 21, [2, 2, 1]), (1 << 22, [1] * 5), (1 << 23, [1] * 5)],
 )
-def test_a_row_group_holds_four_million_places_and_at_least_one_row(tmp_path, max_length, groups):
-    write_shard(tmp_path / "a.parquet", table_of(5), max_length)
+def test_a_row_group_holds_four_million_tokens_and_at_least_one_row(
+    tmp_path, record_length, groups
+):
+    write_shard(tmp_path / "a.parquet", table_of(5), record_length)
     metadata = pq.read_metadata(tmp_path / "a.parquet")
     assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == groups
     column = metadata.row_group(0).column(0)

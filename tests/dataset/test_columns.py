@@ -271,7 +271,7 @@ def test_a_null_column_and_a_null_inside_are_bad_records_with_their_tokens(name,
 
 def test_many_bad_records_are_counted_once_each():
     records = [{"input_ids": [1, 2], "labels": [1]}, {"input_ids": [3, None], "labels": None}] * 50
-    with pytest.raises(InvalidDocument, match="after 99 bad records were left out"):
+    with pytest.raises(InvalidDocument, match="after 99 bad records were skipped"):
         pack(records, max_length=8, max_bad_records=99)
     rows, ledger = pack([*records, record(0, 1)], max_length=8, max_bad_records=100)
     assert len(rows) == 1

@@ -73,7 +73,7 @@ _OF_INPUT = (
         f"{_INPUT}07_a_document_without_a_token_is_counted_as_empty",
     ),
     Protection(
-        8, "corpus/run.py", 'if not manifest["rows"]:', "if False:",
+        8, "corpus/pack.py", 'if not manifest["rows"]:', "if False:",
         f"{_INPUT}08_only_empty_documents_give_a_valid_empty_output_and_a_warning",
     ),
     Protection(

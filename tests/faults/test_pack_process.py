@@ -258,12 +258,12 @@ def test_41_a_signal_leaves_a_resumable_output(
 
 _SLOW = """
 import time
-from quire.corpus import run
-real = run._Run._hear
-def hear(self, progress):
+from quire.corpus import pack
+real = pack._Run._record
+def record(self, progress):
     real(self, progress)
     time.sleep(0.05)
-run._Run._hear = hear
+pack._Run._record = record
 """
 
 

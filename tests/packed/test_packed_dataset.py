@@ -80,7 +80,7 @@ def test_a_cache_that_is_no_path_is_refused(packed, wrong):
 
 
 def test_shards_of_several_row_groups_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("quire.corpus.shards._GROUP_PLACES", 64)
+    monkeypatch.setattr("quire.corpus.shards._GROUP_TOKENS", 64)
     pack(jsonl(tmp_path / "a.jsonl", texts(60)), tmp_path / "out")
     expected = rows(tmp_path / "out")["input_ids"].to_pylist()
     assert [row["input_ids"].tolist() for row in PackedDataset(tmp_path / "out")] == expected

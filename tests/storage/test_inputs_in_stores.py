@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
+from quire.corpus.corpus import Corpus
 from quire.corpus.inputs import find_inputs, read_span
 from quire.corpus.options import CorpusOptions
 from quire.corpus.partitions import make_partitions
@@ -139,11 +140,12 @@ def test_a_partition_reads_its_part_of_the_file(tmp_path, bucket, store, put):
     uri = put("a.jsonl", lines(["x" * 1000] * 30_000))
     files = find_inputs([uri])
     options = CorpusOptions(max_length=16, partition_size=3_000_000)
-    partitions = make_partitions(files, options, {})
+    corpus = Corpus(files=files, options=options, columns={})
+    partitions = make_partitions(corpus)
     assert len(partitions) == 11
     store.requests.clear()
-    (span,) = partitions[5].spans
-    assert sum(len(batch.records) for batch in read_span(files[0], span, options, {})) > 2000
+    batches = corpus.batches(partitions[5].spans)
+    assert sum(len(batch.records) for batch in batches) > 2000
     assert store.bytes_read("a.jsonl") < 9_000_000
 
 

@@ -64,7 +64,7 @@ def test_an_output_is_not_written_over(bucket, objects, corpus):
     before = objects()
     with pytest.raises(OutputError, match="already holds a packed dataset"):
         pack(corpus, f"s3://{bucket}/out", **OPTIONS)
-    with pytest.raises(OutputError, match=r"was begun under other terms: options\.seed is 42"):
+    with pytest.raises(OutputError, match=r"begun with other .*: options\.seed is 42"):
         pack(corpus, f"s3://{bucket}/out", resume=True, seed=1, **OPTIONS)
     assert pack(corpus, f"s3://{bucket}/out", resume=True, **OPTIONS).was_complete
     assert objects() == before

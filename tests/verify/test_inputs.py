@@ -363,7 +363,7 @@ SHAPES = st.just({"strategy": "wrapped", "min_length": 6}) | st.fixed_dictionari
 )
 
 
-@pytest.mark.filterwarnings("ignore:.* holds no row")
+@pytest.mark.filterwarnings("ignore:.* has no rows")
 @settings(max_examples=60)
 @given(
     records=st.lists(
@@ -384,7 +384,7 @@ def test_no_way_of_packing_tokens_raises_an_alarm(tmp_path_factory, records, sha
     assert problems(folder / "out", path) == []
 
 
-@pytest.mark.filterwarnings("ignore:.* holds no row")
+@pytest.mark.filterwarnings("ignore:.* has no rows")
 @settings(max_examples=60)
 @given(
     values=st.lists(st.text("ab <|endoftext|>é", max_size=40), min_size=1, max_size=8),

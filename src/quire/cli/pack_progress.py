@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 if TYPE_CHECKING:
     from quire.corpus.job import Progress as Step
-    from quire.corpus.run import Start
+    from quire.corpus.pack import Start
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -242,7 +242,7 @@ def _candidates(
     for name in strategies or quick_strategy_names():
         try:
             asked = [
-                corpus.terms(
+                corpus.plan_options(
                     replace(options, max_length=n, strategy=name, overlong=policy).plan_options(0)
                 )
                 for n in lengths

@@ -106,7 +106,7 @@ def pack_texts(
     texts = _checked_texts(texts)
     documents = encode_texts(texts, as_tokenizer(tokenizer), options.encode)
     with words_of_packing():
-        plan = plan_documents(documents.lengths, documents.terms(options.plan_options()))
+        plan = plan_documents(documents.lengths, documents.plan_options(options.plan_options()))
     return _packed(documents, plan)
 
 

@@ -1,9 +1,8 @@
-"""A corpus on disk to a packed dataset on disk: partition by partition, each committed whole."""
+"""Packing a corpus on disk into a dataset on disk, partition by partition, resumably."""
 
 from quire.corpus.engines.ray import RayEngine
 from quire.corpus.options import CorpusOptions
+from quire.corpus.pack import PackResult, pack_corpus
 from quire.corpus.replan import replan
-from quire.corpus.result import PackResult
-from quire.corpus.run import pack_corpus
 
 __all__ = ["CorpusOptions", "PackResult", "RayEngine", "pack_corpus", "replan"]

@@ -1,16 +1,18 @@
-"""Batches of records to the documents of one shard: texts, conversations or tokens."""
+"""Encoders: batches of texts, conversations or tokens in, the documents of a shard out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from quire.corpus.options import CorpusOptions
 from quire.documents import Documents
-from quire.errors import InvalidDocument, QuireError
+from quire.errors import InvalidDocument, OversizedDocument, QuireError
 from quire.formats.arrays import is_number_list, list_lengths, list_values
 from quire.formats.fields import Conversation
 from quire.formats.files import InputFile
@@ -23,25 +25,26 @@ from quire.text.chat_template import ChatTokenizer
 from quire.text.encode import encode_contents, with_specials
 
 FILE_SHIFT = 40
-"""A document's id is its file's number times 2**40, plus its record's number in the file."""
+"""The id of a document is its file's number times 2**40 plus its record's number."""
 
 
 class Encoder(Protocol):
-    """Takes the records of a shard, gives its documents; ``bad`` grows on the way."""
+    """Collects the records of a shard and returns its documents."""
 
     bad: list[BadRecord]
+    """Records that were skipped so far."""
 
     def add(self, batch: Batch, file: InputFile) -> int:
-        """Take a batch; how many tokens it has."""
+        """Encode a batch; returns the number of its tokens."""
 
     def documents(self) -> Documents:
-        """All documents, numbered by their ids."""
+        """All documents; their numbers are ids."""
 
 
 def make_encoder(
     options: CorpusOptions, tokenizer: TokenizerLike | None, columns: dict[str, str]
 ) -> Encoder:
-    """The encoder of what the options say that records are."""
+    """The encoder for the kind of records that the options name."""
     if options.pretokenized:
         known = None if tokenizer is None else as_tokenizer(tokenizer).vocab_size
         return _Tokens(columns, known)
@@ -57,6 +60,24 @@ def document_id(file: int, record: int) -> int:
     (2, 5)
     """
     return (file << FILE_SHIFT) + record
+
+
+def require_fitting(
+    lengths: npt.NDArray[np.int64],
+    longest: int,
+    ids: npt.NDArray[np.int64],
+    files: Sequence[str],
+) -> None:
+    """Raise for a document that does not fit, by file and record, which the planner cannot name."""
+    overlong = lengths > longest
+    if overlong.any():
+        first = int(np.argmax(overlong))
+        file, record = divmod(int(ids[first]), 1 << FILE_SHIFT)
+        raise OversizedDocument(
+            f"{files[file]}: record {record} has {lengths[first]} tokens but a row holds "
+            f"{longest}; split it (overlong='split'), cut it (overlong='truncate') or raise "
+            "max_length"
+        )
 
 
 class _Ids:
@@ -92,7 +113,7 @@ class _Texts:
         try:
             return encode_contents(texts, self._tokenizer, self._options)
         except Exception:
-            # Which one is it? A batch has thousands, and the tokenizer says nothing of them.
+            # Find the record: the tokenizer does not say which of thousands failed.
             for record, text in zip(batch.records, texts, strict=True):
                 try:
                     encode_contents([text], self._tokenizer, self._options)
@@ -109,9 +130,10 @@ _NOTHING = Encoded.of_lists([], from_vocabulary=True)
 
 
 def _joined(parts: list[Documents]) -> Documents:
-    """The documents of all parts; each part brings its own opening token, the first one's is used.
+    """The documents of all parts, with the prefix token of the first part.
 
-    Specials are added to each part, not to the whole: that would hold the tokens three times.
+    Special tokens are added to each part: adding them to the whole would need three times the
+    memory of its tokens.
     """
     sizes = [len(part.columns[TOKENS]) for part in parts]
     starts = np.cumsum([0, *sizes[:-1]])
@@ -148,7 +170,7 @@ class _Conversations(_Ids):
             try:
                 tokens, labels = self._encode(messages, tools)
             except InvalidDocument as error:
-                reason = str(error).partition(":")[0]  # a template may repeat the text behind it
+                reason = str(error).partition(":")[0]  # what follows may repeat the text
                 good.bad.append(
                     BadRecord(file=batch.file, record=record, offset=None, reason=reason)
                 )
@@ -203,12 +225,12 @@ class _Tokens(_Ids):
             raise InvalidDocument(f"{where}: {error}") from error
 
     def _note_bad(self, batch: Batch, table: pa.Table, documents: Documents) -> None:
-        """List the records that were left out, with the lengths that disagree."""
+        """List the skipped records, with the lengths that differ."""
         missing = np.setdiff1d(np.arange(table.num_rows), documents.numbers)
         for row in missing.tolist():
             values = {name: table[name][row].as_py() for name in self._columns}
             if values[TOKENS] == [] and all(value == [] for value in values.values()):
-                continue  # empty, which is no fault
+                continue  # empty, which is not an error
             batch.bad.append(
                 BadRecord(
                     file=batch.file, record=batch.records[row], offset=None, reason=_reason(values)
@@ -217,10 +239,10 @@ class _Tokens(_Ids):
 
 
 def _as_lists(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | pa.ListArray:
-    """Lists of one kind: one file has plain ones, another large, fixed-size or viewed ones.
+    """Plain lists from plain, large, fixed-size or view lists, which may differ between files.
 
-    Arrow's own cast makes invalid arrays of views and of slices. Where all lists are empty, they
-    have no type of their own.
+    Arrow's own cast makes invalid arrays from views and slices. Lists that are all empty have no
+    value type.
     """
     has_no_type = is_number_list(column.type) and pa.types.is_null(column.type.value_type)
     if not is_number_list(column.type) or (pa.types.is_list(column.type) and not has_no_type):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
+from quire.corpus.corpus import default_partition_size
 from quire.corpus.partitions import MAX_PARTITIONS
-from quire.corpus.preparation import default_partition_size
 from quire.corpus.sample import Sample
 from quire.errors import InvalidOption
 from quire.options import require_integer

@@ -1,4 +1,4 @@
-"""A plan over all documents of an index-only output: their lengths in memory, no token read."""
+"""The documents of an index-only output: lengths and labels for planning, without tokens."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from quire.corpus.commits import Commit
-from quire.corpus.contents import require_fitting
-from quire.corpus.document_shard import DocumentShard
+from quire.corpus.corpus import Corpus
+from quire.corpus.encoding import require_fitting
+from quire.corpus.job import shard_seed
 from quire.corpus.options import CorpusOptions
 from quire.corpus.output import PLANS
-from quire.corpus.seeds import shard_seed
+from quire.corpus.shards import DOCUMENT_ID, LENGTH
 from quire.dataset.supervision import supervised_by_labels
-from quire.documents import Documents
-from quire.errors import InvalidOption
+from quire.documents import Documents, with_special_tokens
+from quire.errors import CorruptFile, InvalidOption
 from quire.files import sha256_of
-from quire.formats.files import InputFile
 from quire.formats.token_columns import TOKENS
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import Plan, plan_documents
 from quire.plan.fragments import Fragments
-from quire.plan.planner import Supervised
 from quire.storage import AnyPath, RemotePath
 from quire.text.option_words import words_of_packing
 
@@ -34,12 +36,77 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentShard:
+    """A shard of documents."""
+
+    path: AnyPath
+    documents: int
+    tokens: int
+    ledger: Ledger
+
+    @classmethod
+    def of_manifest(cls, out: AnyPath, entry: Mapping[str, Any]) -> DocumentShard:
+        """The shard of an entry of the manifest."""
+        return cls(
+            path=out / entry["file"],
+            documents=int(entry["documents"]),
+            tokens=int(entry["tokens"]),
+            ledger=Ledger.from_dict(entry["ledger"]),
+        )
+
+    @classmethod
+    def of_commit(cls, out: AnyPath, commit: Commit) -> DocumentShard:
+        """The shard of a commit."""
+        return cls(
+            path=out / commit.file,
+            documents=commit.rows,
+            tokens=commit.tokens,
+            ledger=commit.ledger,
+        )
+
+    def lengths(self) -> IntArray:
+        """The tokens of every document."""
+        lengths: IntArray = self._read(LENGTH).to_numpy()
+        if len(lengths) != self.documents or int(lengths.sum()) != self.tokens:
+            raise CorruptFile(
+                f"{self.path} has {len(lengths)} documents with {int(lengths.sum())} tokens, but "
+                f"the manifest says {self.documents} with {self.tokens}; pack it again"
+            )
+        return lengths
+
+    def ids(self) -> IntArray:
+        """The id of every document."""
+        ids: IntArray = self._read(DOCUMENT_ID).to_numpy()
+        return ids
+
+    def labelled(self) -> Documents:
+        """The documents with only their labels."""
+        column = self._read("labels")
+        lengths = pc.list_value_length(column).to_numpy().astype(np.int64)
+        return Documents(
+            columns={"labels": pc.list_flatten(column).combine_chunks()},
+            offsets=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+            numbers=np.arange(len(lengths)),
+        )
+
+    def _read(self, name: str) -> pa.ChunkedArray:
+        try:
+            source = self.path.arrow_file() if isinstance(self.path, RemotePath) else self.path
+            return pq.read_table(source, columns=[name], partitioning=None)[name]
+        except (OSError, pa.ArrowException) as error:
+            if isinstance(self.path, RemotePath):
+                self.path.raise_if_store_failed(error)
+            raise CorruptFile(f"{self.path} cannot be read: {error}; pack it again") from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DocumentIndex:
     """All documents of an output, in input order."""
 
     shards: Sequence[DocumentShard]
-    opening: int | None
-    """The token (BOS) that opens every fragment; it stands in no shard."""
+    prefix_token: int | None
+    """The token (BOS) before every fragment; shards do not contain it."""
     end_with_eos: bool
     has_labels: bool
     files: Sequence[str]
@@ -51,32 +118,31 @@ class DocumentIndex:
         about = manifest["documents"]
         return cls(
             shards=[DocumentShard.of_manifest(out, entry) for entry in manifest["shards"]],
-            opening=about["opening"],
+            prefix_token=about["opening"],
             end_with_eos=about["end_with_eos"],
             has_labels=about["has_labels"],
             files=[entry["name"] for entry in manifest["inputs"]],
         )
 
     @classmethod
-    def of_commits(
-        cls, out: AnyPath, commits: Sequence[Commit], files: Sequence[InputFile], empty: Documents
-    ) -> DocumentIndex:
-        """The index of what was committed; ``empty`` are no documents, but of the same kind."""
+    def of_commits(cls, out: AnyPath, commits: Sequence[Commit], corpus: Corpus) -> DocumentIndex:
+        """The index of committed shards."""
+        empty = corpus.encoder().documents()
         at = empty.prefix_at
         return cls(
             shards=[DocumentShard.of_commit(out, commit) for commit in commits],
-            opening=None if at is None else int(empty.columns[TOKENS][at].as_py()),
+            prefix_token=None if at is None else int(empty.columns[TOKENS][at].as_py()),
             end_with_eos=empty.ends_with_eos,
             has_labels="labels" in empty.columns,
-            files=[file.name for file in files],
+            files=[file.name for file in corpus.files],
         )
 
     def to_dict(self) -> dict[str, object]:
-        """What the manifest says of all documents."""
+        """What the manifest records of all documents."""
         return {
             "count": sum(shard.documents for shard in self.shards),
             "tokens": sum(shard.tokens for shard in self.shards),
-            "opening": self.opening,
+            "opening": self.prefix_token,
             "end_with_eos": self.end_with_eos,
             "has_labels": self.has_labels,
         }
@@ -84,44 +150,36 @@ class DocumentIndex:
     def plan(self, options: CorpusOptions) -> Plan:
         """The rows of all documents together.
 
-        They are those that `pack_corpus` gives where everything stands in one partition.
+        They are the rows of `pack_corpus` with a single partition.
         """
-        nowhere = np.zeros(0, dtype=np.int64)
-        of_this_kind = Documents(
-            columns={},
-            offsets=nowhere,
-            lengths=nowhere,
-            numbers=nowhere,
-            prefix_at=None if self.opening is None else 0,
-            ends_with_eos=self.end_with_eos,
-        )
         with words_of_packing():
-            shape = of_this_kind.terms(options.plan_options(shard_seed(options.seed, 0, 0)))
+            complete = with_special_tokens(
+                options.plan_options(shard_seed(options.seed, 0, 0)),
+                int(self.prefix_token is not None),
+                self.end_with_eos,
+            )
             lengths = np.concatenate([shard.lengths() for shard in self.shards])
-            if options.overlong == "error" and lengths.max(initial=0) > shape.max_fragment:
+            if options.overlong == "error" and lengths.max(initial=0) > complete.max_fragment:
                 ids = np.concatenate([shard.ids() for shard in self.shards])
-                require_fitting(lengths, shape.max_fragment, ids, self.files)
-            return plan_documents(lengths, shape, self._supervised() if self.has_labels else None)
+                require_fitting(lengths, complete.max_fragment, ids, self.files)
+            supervised = self._supervised if self.has_labels else None
+            return plan_documents(lengths, complete, supervised)
 
-    def _supervised(self) -> Supervised:
-        """A judge of fragments that reads the labels of one shard at a time."""
+    def _supervised(self, fragments: Fragments) -> npt.NDArray[np.bool]:
+        """Which fragments have trained tokens; reads the labels of one shard at a time."""
         edges = np.cumsum([0, *(shard.documents for shard in self.shards)])
-
-        def supervised(fragments: Fragments) -> npt.NDArray[np.bool]:
-            order = np.argsort(fragments.documents, kind="stable")
-            cuts = np.searchsorted(fragments.documents[order], edges)
-            taught = np.zeros(len(fragments), dtype=bool)
-            for number, shard in enumerate(self.shards):
-                which = order[cuts[number] : cuts[number + 1]]
-                judge = supervised_by_labels(shard.labelled()) if len(which) else None
-                if judge is not None:
-                    taught[which] = judge(_from(fragments.take(which), int(edges[number])))
-            return taught
-
-        return supervised
+        order = np.argsort(fragments.documents, kind="stable")
+        cuts = np.searchsorted(fragments.documents[order], edges)
+        found = np.zeros(len(fragments), dtype=bool)
+        for number, shard in enumerate(self.shards):
+            which = order[cuts[number] : cuts[number + 1]]
+            judge = supervised_by_labels(shard.labelled()) if len(which) else None
+            if judge is not None:
+                found[which] = judge(_from(fragments.take(which), int(edges[number])))
+        return found
 
     def ledger(self, plan: Plan) -> Ledger:
-        """What became of every record: left out before there were documents, or by the plan."""
+        """What became of every record: skipped before planning, or counted by the plan."""
         before = sum((shard.ledger for shard in self.shards), Ledger())
         documents, tokens = before.documents, before.tokens
         dropped = Ledger(
@@ -138,7 +196,7 @@ def _from(fragments: Fragments, first: int) -> Fragments:
 
 
 def plan_name(options: CorpusOptions, named: str | None = None) -> str:
-    """The name of a plan: as given, or from what it is.
+    """The name of a plan: as given, or made of strategy and length.
 
     >>> plan_name(CorpusOptions(max_length=4096))
     'best_fit-4096'
@@ -148,7 +206,7 @@ def plan_name(options: CorpusOptions, named: str | None = None) -> str:
         return f"{strategy}-{options.max_length}"
     if not isinstance(named, str) or not _NAME.fullmatch(named):
         raise InvalidOption(
-            f"a plan cannot be named {named!r:.80}; take letters, digits, '_', '-' and '.'"
+            f"a plan cannot be named {named!r:.80}; use letters, digits, '_', '-' and '.'"
         )
     return named
 
@@ -156,7 +214,7 @@ def plan_name(options: CorpusOptions, named: str | None = None) -> str:
 def write_plan(
     out: AnyPath, name: str, index: DocumentIndex, options: CorpusOptions
 ) -> dict[str, Any]:
-    """Plan, put the plan there whole; its entry in the manifest."""
+    """Plan all documents and write the plan; returns its entry of the manifest."""
     plan = index.plan(options)
     (out / PLANS).mkdir(exist_ok=True)
     file = f"{PLANS}/{name}.arrow"
@@ -174,7 +232,7 @@ def write_plan(
 
 
 def _save(plan: Plan, path: AnyPath) -> tuple[str | None, int]:
-    """SHA-256 and size of the plan, which is there whole when this returns."""
+    """SHA-256 and size of the plan, which is written as a whole."""
     if isinstance(path, RemotePath):
         with path.written_whole() as local:
             return _save(plan, local)

@@ -1,32 +1,38 @@
-"""Read, encode, plan, gather and commit one partition: the same function under every engine."""
+"""Read, encode, plan, gather and commit one partition: the same function on every engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
 
 from quire.corpus.commits import Commit, write_commit
-from quire.corpus.contents import (
-    Contents,
-    packed_rows,
-    require_none_overlong,
-    whole_documents,
-)
-from quire.corpus.encoding import Encoder, make_encoder
-from quire.corpus.inputs import read_span
-from quire.corpus.options import CorpusOptions
+from quire.corpus.corpus import Corpus
+from quire.corpus.encoding import Encoder, require_fitting
 from quire.corpus.output import DATA, write_errors
 from quire.corpus.partitions import Partition
-from quire.corpus.seeds import shard_seed
-from quire.corpus.shards import shard_name, write_shard
-from quire.errors import InvalidDocument
+from quire.corpus.shards import (
+    DOCUMENT_ID,
+    LENGTH,
+    document_schema,
+    shard_name,
+    shard_schema,
+    write_shard,
+)
+from quire.dataset.supervision import supervised_by_labels
+from quire.documents import Documents
+from quire.formats.bad_records import over_budget
 from quire.formats.files import InputFile
 from quire.formats.format import BadRecord, Batch
-from quire.ledger import Ledger, Tally
-from quire.plan import register_strategy
+from quire.gather import gather
+from quire.ledger import Ledger, Tally, TokenTally
+from quire.plan import make_plan, plan_documents, register_strategy
 from quire.plan.strategies import RowNumbers
 from quire.storage import AnyPath
-from quire.text import TokenizerLike
+from quire.text.option_words import words_of_packing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,53 +51,38 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionJob:
-    """All that a worker needs to know; called with a partition, it leaves committed shards."""
+    """Everything that a worker needs; calling it with a partition commits the shards of it."""
 
+    corpus: Corpus
     out: AnyPath
     work: AnyPath
-    """Where commits are written."""
-    files: tuple[InputFile, ...]
-    options: CorpusOptions
-    tokenizer: TokenizerLike | None
-    columns: dict[str, str]
+    """The folder of commits."""
     run: str = ""
-    """Checksum of all that decides the bytes: what was packed under other terms is none of ours."""
+    """Checksum of the header, which determines the bytes; other runs' commits are ignored."""
     committed: frozenset[tuple[int, int]] = frozenset()
-    """(partition, piece) of shards that stand already."""
+    """(partition, piece) of shards that are committed already."""
     max_bad_records: int = 0
     strategy: RowNumbers | None = None
-    """The strategy of the options, where it was registered: other processes do not know it."""
+    """The function of a registered strategy, which other processes do not know."""
 
     def __call__(self, partition: Partition, report: Report) -> None:
         """Commit every shard of the partition that is not committed yet."""
+        options = self.corpus.options
         if self.strategy is not None:
-            register_strategy(self.options.strategy, self.strategy)
-        # Some slack, so that a line over the edge of a partition makes no shard of its own.
-        limit = self.options.partition_bytes + self.options.partition_bytes // 4
-        shard = self._shard(partition, 0)
-        for batch in self._batches(partition):
+            register_strategy(options.strategy, self.strategy)
+        # Some slack, so that a line across the end of a partition needs no shard of its own.
+        limit = options.partition_bytes + options.partition_bytes // 4
+        shard = _Shard(self, partition.number, 0)
+        for batch in self.corpus.batches(partition.spans):
             if shard.num_bytes and shard.num_bytes + batch.num_bytes > limit:
                 shard.commit(report, last=False)
-                shard = self._shard(partition, shard.piece + 1)
+                shard = _Shard(self, partition.number, shard.piece + 1)
             shard.add(batch, report)
         shard.commit(report, last=True)
 
     def require_possible(self) -> None:
-        """Raise for options under which no document can be packed, before any is read."""
-        empty = make_encoder(self.options, self.tokenizer, self.columns).documents()
-        packed_rows(empty, self.options, self.options.seed, self.shard_columns, self.files)
-
-    @property
-    def shard_columns(self) -> dict[str, str]:
-        """What stands beside the tokens of every row, by name and type."""
-        return {"labels": "int32"} if self.options.messages_column else self.columns
-
-    def _batches(self, partition: Partition) -> Iterator[Batch]:
-        for span in partition.spans:
-            yield from read_span(self.files[span.file], span, self.options, self.columns)
-
-    def _shard(self, partition: Partition, piece: int) -> _Shard:
-        return _Shard(self, partition.number, piece)
+        """Raise for options with which no document can be packed, before any is read."""
+        packed_rows(self.corpus, self.corpus.encoder().documents(), self.corpus.options.seed)
 
 
 class _Shard:
@@ -100,32 +91,30 @@ class _Shard:
     def __init__(self, job: PartitionJob, partition: int, piece: int) -> None:
         self._job, self._partition, self.piece = job, partition, piece
         self.num_bytes = 0
-        stands = (partition, piece) in job.committed
-        self._encoder: Encoder | None = (
-            None if stands else make_encoder(job.options, job.tokenizer, job.columns)
-        )
+        is_committed = (partition, piece) in job.committed
+        self._encoder: Encoder | None = None if is_committed else job.corpus.encoder()
 
     def add(self, batch: Batch, report: Report) -> None:
         self.num_bytes += batch.num_bytes
         if self._encoder is None:
             return
-        before = len(self._encoder.bad)
-        tokens = self._encoder.add(batch, self._job.files[batch.file])
-        new = self._encoder.bad[before:]
-        require_budget(self._job, self._encoder.bad)
+        files, bad = self._job.corpus.files, self._encoder.bad
+        before = len(bad)
+        tokens = self._encoder.add(batch, files[batch.file])
+        require_budget(files, bad, self._job.max_bad_records)
         report(
             Progress(
                 num_bytes=batch.num_bytes,
                 documents=len(batch.records),
                 tokens=tokens,
-                bad=len(new),
+                bad=len(bad) - before,
             )
         )
 
     def commit(self, report: Report, *, last: bool) -> None:
         if self._encoder is None:
             return
-        job, contents = self._job, self._contents(self._encoder)
+        job, contents = self._job, self._contents(self._encoder.documents())
         path = job.out / DATA / shard_name(self._partition, self.piece)
         with write_errors(job.out):
             sha256, size = write_shard(path, contents.records, contents.record_length)
@@ -138,42 +127,102 @@ class _Shard:
             size=size,
             rows=contents.records.num_rows,
             tokens=contents.tokens,
-            ledger=_total(contents.ledger, self._encoder.bad),
+            ledger=with_bad_records(contents.ledger, len(self._encoder.bad)).check(),
             bad=tuple(self._encoder.bad),
         )
         with write_errors(job.out):
             write_commit(job.work, commit)
         report(Progress(commit=commit))
 
-    def _contents(self, encoder: Encoder) -> Contents:
-        options = self._job.options
-        columns = self._job.shard_columns
-        if options.index_only:
-            documents = encoder.documents()
-            require_none_overlong(documents, options, self._job.files)
-            return whole_documents(documents, columns)
-        seed = shard_seed(options.seed, self._partition, self.piece)
-        return packed_rows(encoder.documents(), options, seed, columns, self._job.files)
+    def _contents(self, documents: Documents) -> Contents:
+        corpus = self._job.corpus
+        if corpus.options.index_only:
+            return whole_documents(corpus, documents)
+        seed = shard_seed(corpus.options.seed, self._partition, self.piece)
+        return packed_rows(corpus, documents, seed)
 
 
-def _total(ledger: Ledger, bad: list[BadRecord]) -> Ledger:
-    """With the bad records, of which the encoder of tokens has counted those that it saw."""
-    missing = len(bad) - ledger.documents.dropped.get("bad_record", 0)
-    counted = Tally(input=missing, dropped={"bad_record": missing})
-    return (ledger + Ledger(documents=counted)).check()
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contents:
+    """The records of one shard, and what became of its documents."""
+
+    records: pa.Table
+    tokens: int
+    ledger: Ledger
+    record_length: int
+    """The approximate number of tokens in a record."""
 
 
-def require_budget(job: PartitionJob, bad: list[BadRecord]) -> None:
-    """Raise if there are more bad records than are allowed."""
-    if len(bad) > job.max_bad_records:
-        raise too_many_bad(job.files, bad[job.max_bad_records], job.max_bad_records)
-
-
-def too_many_bad(files: tuple[InputFile, ...], record: BadRecord, budget: int) -> InvalidDocument:
-    """The error that names the first bad record over the budget."""
-    place = "" if record.offset is None else f" (byte {record.offset})"
-    more = "" if budget == 0 else f", after {budget} bad records were left out"
-    return InvalidDocument(
-        f"{files[record.file].path}: record {record.record}{place} {record.reason}{more}; mend the "
-        "data, or let such records be left out and listed with max_bad_records"
+def packed_rows(corpus: Corpus, documents: Documents, seed: int) -> Contents:
+    """The rows into which these documents are packed."""
+    options = corpus.options
+    with words_of_packing():
+        complete = documents.plan_options(options.plan_options(seed))
+        _require_none_overlong(corpus, documents)
+        plan = plan_documents(documents.lengths, complete, supervised_by_labels(documents))
+    rows = gather(documents, plan, keep_sources=options.keep_sources)
+    ledger = documents.ledger + plan.ledger
+    del documents  # its tokens are in the rows now
+    return Contents(
+        records=rows.cast(shard_schema(corpus.shard_columns, options.keep_sources)),
+        tokens=int(plan.row_lengths.sum(dtype=np.int64)),
+        ledger=ledger,
+        record_length=options.max_length,
     )
+
+
+def whole_documents(corpus: Corpus, documents: Documents) -> Contents:
+    """One record per document: its id, length and tokens, with EOS but without BOS.
+
+    The length has its own column, so that a plan can be made without reading tokens.
+    """
+    _require_none_overlong(corpus, documents)
+    lengths, ids, before = documents.lengths, documents.numbers, documents.ledger
+    longest = int(lengths.max(initial=1))
+    each = make_plan(lengths, longest, "greedy", max_documents_per_row=1)
+    table = gather(replace(documents, prefix_at=None), each)
+    del documents
+    schema = document_schema(corpus.shard_columns)
+    own = {DOCUMENT_ID: pa.array(ids), LENGTH: pa.array(lengths)}
+    every = [own[name] if name in own else table[name] for name in schema.names]
+    tokens = int(lengths.sum(dtype=np.int64))
+    kept = Ledger(
+        documents=Tally(input=len(lengths), emitted=len(lengths)),
+        tokens=TokenTally(input=tokens, emitted=tokens),
+    )
+    return Contents(
+        records=pa.table(every, names=schema.names).cast(schema),
+        tokens=tokens,
+        ledger=before + kept,
+        record_length=max(1, tokens // max(1, len(lengths))),
+    )
+
+
+def _require_none_overlong(corpus: Corpus, documents: Documents) -> None:
+    options = corpus.options
+    if options.overlong == "error":
+        longest = documents.plan_options(options.plan_options(options.seed)).max_fragment
+        names = [str(file.path) for file in corpus.files]
+        require_fitting(documents.lengths, longest, documents.numbers, names)
+
+
+def shard_seed(seed: int, partition: int, piece: int) -> int:
+    """The seed of one shard, so that no two are shuffled in the same way."""
+    digest = hashlib.sha256(f"{seed} {partition} {piece}".encode()).digest()
+    return int.from_bytes(digest[:8], "little")
+
+
+def with_bad_records(ledger: Ledger, num_bad: int) -> Ledger:
+    """The ledger with all bad records, some of which an encoder may have counted already."""
+    missing = num_bad - ledger.documents.dropped.get("bad_record", 0)
+    return ledger + Ledger(documents=Tally(input=missing, dropped={"bad_record": missing}))
+
+
+def require_budget(files: Sequence[InputFile], bad: Sequence[BadRecord], budget: int) -> None:
+    """Raise if there are more bad records than are allowed; names the first one too many."""
+    if len(bad) <= budget:
+        return
+    record = bad[budget]
+    offset = "" if record.offset is None else f" (byte {record.offset})"
+    where = f"{files[record.file].path}: record {record.record}{offset}"
+    raise over_budget(f"{where} {record.reason}", budget)

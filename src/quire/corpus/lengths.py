@@ -1,4 +1,4 @@
-"""The lengths of a corpus's documents: tokenised once, kept, and planned as often as one likes."""
+"""The lengths of a corpus's documents for `quire plan`: tokenized once, cached, planned often."""
 
 from __future__ import annotations
 
@@ -8,73 +8,58 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quire.corpus.encoding import make_encoder
-from quire.corpus.inputs import manifest_entry, read_span
-from quire.corpus.job import Progress, too_many_bad
-from quire.corpus.options import CorpusOptions
+from quire.corpus.corpus import Corpus
+from quire.corpus.inputs import manifest_entry
+from quire.corpus.job import Progress, require_budget, with_bad_records
+from quire.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.corpus.partitions import make_partitions
-from quire.corpus.preparation import prepare
 from quire.dataset.supervision import TrainedRuns
-from quire.documents import Documents
+from quire.documents import Documents, with_special_tokens
 from quire.files import leftovers_swept, whole_file
-from quire.formats.files import InputFile
-from quire.formats.format import BadRecord
-from quire.ledger import Ledger, Tally
+from quire.formats.format import BadRecord, Batch
+from quire.ledger import Ledger
 from quire.plan import PlanOptions
 from quire.plan.planner import Supervised
 from quire.seals import FORMAT_VERSION
 from quire.text import TokenizerLike
 from quire.text.fingerprint import tokenizer_fingerprint
 
-_NOT_DECISIVE = (
-    *("max_length", "strategy", "overlong", "stride", "min_length", "min_fragment"),
-    *("max_documents_per_row", "shuffle", "seed", "keep_sources", "partition_size"),
-)
-"""Options that change rows, and no document."""
+_NOT_ABOUT_DOCUMENTS = (*ROW_OPTIONS, "keep_sources", "partition_size")
+"""Options that change rows, but no documents."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CorpusLengths:
-    """What the planner needs to know of a corpus."""
+    """What the planner needs to know about a corpus."""
 
     lengths: npt.NDArray[np.int64]
-    """Tokens of every document that can be packed, EOS included, BOS not."""
+    """Tokens of every document that can be packed, with EOS and without BOS."""
     has_prefix: bool
-    """Every fragment opens with BOS."""
+    """Whether every fragment starts with BOS."""
     ends_with_eos: bool
     ledger: Ledger
     """What was dropped before planning."""
     trained: TrainedRuns | None = None
-    """Which tokens are trained, documents end to end; None where nothing has labels."""
+    """Which tokens are trained, over all documents end to end; None without labels."""
     was_cached: bool = False
 
     @property
     def num_bad(self) -> int:
-        """Bad records that were left out."""
+        """Bad records that were skipped."""
         return self.ledger.documents.dropped.get("bad_record", 0)
 
     def supervised(self) -> Supervised | None:
-        """A judge of fragments, as `quire pack` has one where documents have labels."""
+        """Tells which fragments have trained tokens; None without labels."""
         return None if self.trained is None else self.trained.judge(self.lengths)
 
-    def terms(self, options: PlanOptions) -> PlanOptions:
-        """The options as `quire pack` would complete them for these documents."""
-        nothing = np.zeros(0, np.int64)
-        shape = Documents(
-            columns={},
-            offsets=nothing,
-            lengths=nothing,
-            numbers=nothing,
-            prefix_at=0 if self.has_prefix else None,
-            ends_with_eos=self.ends_with_eos,
-        )
-        return shape.terms(options)
+    def plan_options(self, options: PlanOptions) -> PlanOptions:
+        """The options as `quire pack` completes them for these documents."""
+        return with_special_tokens(options, int(self.has_prefix), self.ends_with_eos)
 
 
 def corpus_lengths(
@@ -87,25 +72,22 @@ def corpus_lengths(
     on_start: Callable[[int], None] = lambda num_bytes: None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> CorpusLengths:
-    """The lengths of all documents; from ``cache_dir``, where they were counted there before.
+    """The lengths of all documents, from ``cache_dir`` if they were counted before.
 
-    What was counted with more bad records than are allowed now is counted again, so that the error
-    names the record.
+    A cached count with more bad records than are allowed now is repeated, so that the error can
+    name the record.
     """
-    prepared = prepare(inputs, tokenizer, options)
-    files, options, loaded = prepared.files, prepared.options, prepared.tokenizer
-    file = cache_dir and cache_dir / f"{_key(files, options, tokenizer, loaded)}.arrow"
-    kept = _read(file) if file else None
-    if kept is not None and kept.num_bad <= max_bad_records:
-        return kept
-    columns = prepared.columns()
-    partitions = make_partitions(files, options, columns)
+    corpus = Corpus.open(inputs, tokenizer, options)
+    file = cache_dir and cache_dir / f"{_key(corpus, tokenizer)}.arrow"
+    cached = _read(file) if file else None
+    if cached is not None and cached.num_bad <= max_bad_records:
+        return cached
+    partitions = make_partitions(corpus)
     on_start(sum(partition.size for partition in partitions))
-    count = _Count(files, options, loaded, columns, max_bad_records)
+    count = _Count(corpus, max_bad_records)
     for partition in partitions:
-        for span in partition.spans:
-            for batch in read_span(files[span.file], span, options, columns):
-                on_progress(count.add(batch))
+        for batch in corpus.batches(partition.spans):
+            on_progress(count.add(batch))
     found = count.lengths()
     if file:
         _write(file, found)
@@ -113,73 +95,51 @@ def corpus_lengths(
 
 
 class _Count:
-    """Documents counted batch by batch, so that no token outlives its batch."""
+    """Counts documents batch by batch, so that no token outlives its batch."""
 
-    def __init__(
-        self,
-        files: tuple[InputFile, ...],
-        options: CorpusOptions,
-        tokenizer: TokenizerLike | None,
-        columns: dict[str, str],
-        budget: int,
-    ) -> None:
-        self._files, self._options = files, options
-        self._tokenizer, self._columns = tokenizer, columns
-        self._budget = budget
+    def __init__(self, corpus: Corpus, max_bad_records: int) -> None:
+        self._corpus, self._max_bad_records = corpus, max_bad_records
         self._bad: list[BadRecord] = []
         self._parts: list[npt.NDArray[np.int64]] = []
         self._trained: list[TrainedRuns] = []
         self._ledger = Ledger()
-        self._last = self._documents([])
+        self._last: Documents = corpus.encoder().documents()
 
-    def add(self, batch: Any) -> Progress:  # noqa: ANN401 - a reader's batch
-        documents = self._documents([batch])
-        if len(self._bad) > self._budget:
-            raise too_many_bad(self._files, self._bad[self._budget], self._budget)
+    def add(self, batch: Batch) -> Progress:
+        encoder, files = self._corpus.encoder(), self._corpus.files
+        encoder.add(batch, files[batch.file])
+        self._bad += encoder.bad
+        require_budget(files, self._bad, self._max_bad_records)
+        documents = self._last = encoder.documents()
         self._parts.append(documents.lengths.astype(np.int64))
         self._trained.append(TrainedRuns.of(documents))
         self._ledger += documents.ledger
-        self._last = documents
         return Progress(
             num_bytes=batch.num_bytes,
             documents=len(batch.records),
             tokens=int(documents.lengths.sum()),
-            bad=len(batch.bad),
+            bad=len(encoder.bad),
         )
 
-    def _documents(self, batches: list[Any]) -> Documents:
-        encoder = make_encoder(self._options, self._tokenizer, self._columns)
-        for batch in batches:
-            encoder.add(batch, self._files[batch.file])
-        self._bad += encoder.bad
-        return encoder.documents()
-
     def lengths(self) -> CorpusLengths:
-        missing = len(self._bad) - self._ledger.documents.dropped.get("bad_record", 0)
-        bad = Tally(input=missing, dropped={"bad_record": missing})
         return CorpusLengths(
             lengths=np.concatenate([np.zeros(0, np.int64), *self._parts]),
             has_prefix=self._last.prefix_at is not None,
             ends_with_eos=self._last.ends_with_eos,
-            ledger=self._ledger + Ledger(documents=bad),
+            ledger=with_bad_records(self._ledger, len(self._bad)),
             trained=TrainedRuns.joined(self._trained) if "labels" in self._last.columns else None,
         )
 
 
-def _key(
-    files: tuple[InputFile, ...],
-    options: CorpusOptions,
-    named: TokenizerLike | None,
-    loaded: TokenizerLike | None,
-) -> str:
-    decisive = {k: v for k, v in options.to_dict().items() if k not in _NOT_DECISIVE}
-    said = {
+def _key(corpus: Corpus, named: TokenizerLike | None) -> str:
+    options = corpus.options.to_dict().items()
+    content = {
         "version": FORMAT_VERSION,
-        "inputs": [manifest_entry(file) for file in files],
-        "options": decisive,
-        "tokenizer": tokenizer_fingerprint(named, loaded),
+        "inputs": [manifest_entry(file) for file in corpus.files],
+        "options": {name: value for name, value in options if name not in _NOT_ABOUT_DOCUMENTS},
+        "tokenizer": tokenizer_fingerprint(named, corpus.tokenizer),
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _write(file: Path, found: CorpusLengths) -> None:
@@ -197,7 +157,7 @@ def _write(file: Path, found: CorpusLengths) -> None:
         with leftovers_swept(file), whole_file(file) as temporary:
             _write_table(temporary, table)
     except OSError:
-        return  # a cache that cannot be written costs time alone
+        return  # without the cache it only takes longer
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
@@ -206,7 +166,7 @@ def _write_table(path: Path, table: pa.Table) -> None:
 
 
 def _read(file: Path) -> CorpusLengths | None:
-    """What was kept; None where nothing is, or where it cannot be read."""
+    """The cached lengths; None if there are none or they cannot be read."""
     try:
         with pa.OSFile(str(file), "rb") as source, pa.ipc.open_file(source) as reader:
             table = reader.read_all()

@@ -1,4 +1,7 @@
-"""The manifest: written last, so that an output with one is whole; no time or host is in it."""
+"""The manifest of an output, written last, so an output that has one is complete.
+
+It records no time and no host name, so it is reproducible.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ import pyarrow as pa
 
 import quire
 from quire.corpus.commits import Commit
+from quire.corpus.corpus import Corpus
 from quire.corpus.inputs import FINGERPRINT, manifest_entry
-from quire.corpus.options import CorpusOptions
 from quire.errors import OutputError
 from quire.files import whole_file
 from quire.formats.files import InputFile
@@ -24,40 +27,36 @@ from quire.storage import AnyPath
 BAD_RECORDS = "bad_records.jsonl"
 
 
-def make_header(
-    options: CorpusOptions,
-    files: Sequence[InputFile],
-    columns: Mapping[str, str],
-    tokenizer: object,
-) -> dict[str, Any]:
-    """Everything that decides the bytes of the output."""
+def make_header(corpus: Corpus, tokenizer: object) -> dict[str, Any]:
+    """Everything that determines the bytes of the output."""
     return {
         "format": {
-            "name": INDEXED if options.index_only else PACKED,
+            "name": INDEXED if corpus.options.index_only else PACKED,
             "version": FORMAT_VERSION,
             "quire": quire.__version__,
             "pyarrow": pa.__version__,
         },
-        "options": options.to_dict(),
+        "options": corpus.options.to_dict(),
         "tokenizer": tokenizer,
-        "columns": dict(columns),
+        "columns": dict(corpus.columns),
         "fingerprint": FINGERPRINT,
-        "inputs": [manifest_entry(file) for file in files],
+        "inputs": [manifest_entry(file) for file in corpus.files],
     }
 
 
 def require_same(out: AnyPath, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raise, with the fields that differ, unless both headers say the same."""
+    """Raise with the fields that differ, unless both headers are equal."""
     differing = list(differences(there, json.loads(json.dumps(here))))
     if differing:
         shown = "; ".join(differing[:10]) + ("; ..." if len(differing) > 10 else "")
         raise OutputError(
-            f"{out} was begun under other terms: {shown}; resume with those, or choose a new output"
+            f"{out} was begun with other inputs or options: {shown}; resume with "
+            "those, or choose a new output"
         )
 
 
 def differences(there: Any, here: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Every field in which two plain values differ, in words."""
+    """A description of every field in which two JSON values differ."""
     if isinstance(there, dict) and isinstance(here, dict):
         for key in sorted(there.keys() | here.keys()):
             yield from differences(there.get(key), here.get(key), f"{path}.{key}".lstrip("."))
@@ -73,7 +72,7 @@ def differences(there: Any, here: Any, path: str = "") -> Iterator[str]:  # noqa
 def write_bad_records(
     out: AnyPath, commits: Sequence[Commit], files: Sequence[InputFile]
 ) -> dict[str, object]:
-    """List all bad records, if there are any, by position and reason; what the manifest says."""
+    """Write a list of all bad records, if there are any; returns the manifest's entry."""
     lines = [
         json.dumps(
             {
@@ -99,7 +98,7 @@ def write_bad_records(
 def make_manifest(
     header: Mapping[str, Any], commits: Sequence[Commit], bad: Mapping[str, object]
 ) -> dict[str, Any]:
-    """The header, and what stands in every shard and in all."""
+    """The manifest of an output of rows: the header, the totals and every shard."""
     total = sum((commit.ledger for commit in commits), Ledger()).check()
     return {
         **header,
@@ -118,7 +117,7 @@ def make_index_manifest(
     documents: Mapping[str, object],
     plan: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The header, what stands in every shard, and the first plan, whose rows are those of all."""
+    """The manifest of an index-only output: the header, every shard, and the first plan."""
     return {
         **header,
         **{name: plan[name] for name in ("rows", "tokens", "ledger")},
@@ -142,5 +141,5 @@ def _shard(commit: Commit, records: str = "rows") -> dict[str, object]:
 
 
 def read_header(path: AnyPath) -> dict[str, Any]:
-    """What a run or an output was begun under, in the form of today."""
+    """The header of a run or an output, in the form of the current version."""
     return in_current_form(path, read_json(path))

@@ -1,4 +1,4 @@
-"""`replan`: other rows of an index-only output, in seconds, beside those that it has."""
+"""`replan`: a further plan for an index-only output, in seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quire.corpus.lock import writer_lock
 from quire.corpus.manifest import differences
 from quire.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.corpus.output import WORK, sweep, sweep_plans, write_errors
-from quire.corpus.result import PackResult
+from quire.corpus.pack import PackResult
 from quire.errors import InvalidOption, OutputError, unknown_name
 from quire.packed.manifest import MANIFEST, is_indexed, read_manifest, write_manifest
 from quire.storage import AnyPath, Named, as_path
@@ -23,12 +23,12 @@ def replan(
     name: str | None = None,
     **changes: Any,  # noqa: ANN401 - declared once, at CorpusOptions
 ) -> PackResult:
-    """Another plan of an index-only output, beside the others: no text is read, no token moved.
+    """Make another plan for an index-only output, without reading text or moving tokens.
 
     ``changes`` are those options of `pack_corpus` that shape rows (``max_length``, ``strategy``,
     ``overlong``, ``stride``, ``min_length``, ``min_fragment``, ``max_documents_per_row``,
-    ``shuffle``, ``seed``); options that are not given stay as the corpus was packed. ``name`` is
-    made of strategy and length by default; ``PackedDataset(path, plan=name)`` opens it. A plan that
+    ``shuffle``, ``seed``); the others keep the values that the corpus was packed with. ``name``
+    defaults to strategy and length; ``PackedDataset(path, plan=name)`` opens it. A plan that
     exists already is left as it is. Memory: the lengths and the plan.
 
     >>> import tempfile, quire
@@ -42,7 +42,7 @@ def replan(
     ('best_fit-8', 2, 'best_fit-16', 1)
     """
     out = as_path(path)
-    _indexed_manifest(out)  # before a lock is made in a folder that is none of ours
+    _indexed_manifest(out)  # before a lock is created in a folder that is not an output
     with write_errors(out), writer_lock(out / WORK, out):
         sweep(out)
         manifest = _indexed_manifest(out)
@@ -83,6 +83,6 @@ def _require_same_rows(out: AnyPath, there: Mapping[str, Any], options: CorpusOp
     differing = list(differences(there["options"], options.row_options()))
     if differing:
         raise OutputError(
-            f"{out} has another plan {there['name']!r} already: {'; '.join(differing)}; give this "
+            f"{out} already has another plan {there['name']!r}: {'; '.join(differing)}; give this "
             "one another name"
         )

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quire.corpus.commits import Commit
+from quire.corpus.corpus import Corpus
 from quire.corpus.engines.local import require_portable
 from quire.corpus.job import PartitionJob, Progress
 from quire.corpus.options import CorpusOptions
 from quire.corpus.output import DATA, WORK
 from quire.corpus.partitions import first_partitions, text_size
-from quire.corpus.preparation import prepare
 from quire.errors import InvalidOption
 from quire.plan import register_strategy
 from quire.plan.strategies import RowNumbers, registered_strategy
@@ -83,39 +83,30 @@ def _packed(
     if strategy is not None:
         register_strategy(options.strategy, strategy)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    prepared = prepare(inputs, tokenizer, options)
-    files, options = prepared.files, prepared.options
-    job = PartitionJob(
-        out=Path(),
-        work=Path(),
-        files=files,
-        options=replace(options, index_only=False),
-        tokenizer=prepared.tokenizer,
-        columns=prepared.columns(),
-        max_bad_records=budget,
-    )
-    size = min(size, options.partition_bytes, sum(file.size for file in files) or 1)
-    warm = _pack_start(job, max(1, size // _WARMING))
+    corpus = Corpus.open(inputs, tokenizer, options)
+    size = min(size, corpus.options.partition_bytes, sum(file.size for file in corpus.files) or 1)
+    warm = _pack_start(corpus, max(1, size // _WARMING), budget)
     warm_memory = _peak_memory()
-    watched, total = _pack_start(job, size), text_size(files, options, job.columns)
+    watched, total = _pack_start(corpus, size, budget), text_size(corpus)
     return watched.sample(options.max_length, warm.num_bytes, warm_memory, total)
 
 
-def _pack_start(job: PartitionJob, size: int) -> _Watched:
+def _pack_start(corpus: Corpus, size: int, budget: int) -> _Watched:
     """What was told while the first shards of this size were packed.
 
     The first may hold nothing but empty files, and that of a compressed file be one of many.
     """
-    options = replace(job.options, partition_size=size)
-    partitions = first_partitions(job.files, options, job.columns)
+    options = replace(corpus.options, partition_size=size, index_only=False)
+    corpus = replace(corpus, options=options)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
         for name in (DATA, WORK):
             (out / name).mkdir()
         watched = _Watched(enough=size // 2)
         with suppress(_Enough):
-            for partition in partitions:
-                replace(job, out=out, work=out / WORK, options=options)(partition, watched)
+            job = PartitionJob(corpus=corpus, out=out, work=out / WORK, max_bad_records=budget)
+            for partition in first_partitions(corpus):
+                job(partition, watched)
     return watched.stopped()
 
 

@@ -1,4 +1,4 @@
-"""Parquet shards whose bytes depend on their rows alone."""
+"""Parquet shards whose bytes depend only on their records."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from quire.errors import InvalidOption
 from quire.files import whole_file
 from quire.formats.token_columns import TOKENS
 from quire.storage import AnyPath
 
-_GROUP_PLACES = 1 << 22
-"""Places in a row group: small enough to be read one at a time, large enough to compress."""
+_GROUP_TOKENS = 1 << 22
+"""Tokens in a row group: small enough to be read one at a time, large enough to compress."""
+DOCUMENT_ID, LENGTH = "document_id", "length"
 
 
 def shard_name(partition: int, piece: int) -> str:
-    """The name of a shard: sorted by name, shards are in input order.
+    """The file name of a shard; shards sorted by name are in input order.
 
     >>> shard_name(7, 0)
     'shard-00007-000.parquet'
@@ -29,7 +31,7 @@ def shard_name(partition: int, piece: int) -> str:
 
 
 def shard_schema(columns: Mapping[str, str], keep_sources: bool) -> pa.Schema:
-    """The same columns and types in every shard, whatever its values would need."""
+    """The columns of a shard of rows, with the same types in every shard."""
     others = {name: kind for name, kind in columns.items() if name != TOKENS}
     kinds = {TOKENS: pa.int32(), **{n: pa.type_for_alias(kind) for n, kind in others.items()}}
     kinds["document_starts"] = pa.int32()
@@ -38,13 +40,25 @@ def shard_schema(columns: Mapping[str, str], keep_sources: bool) -> pa.Schema:
     return pa.schema({name: pa.list_(kind) for name, kind in kinds.items()})
 
 
-def write_shard(path: AnyPath, rows: pa.Table, max_length: int) -> tuple[str, int]:
-    """SHA-256 and size of the shard, which is there whole when this returns."""
+def document_schema(columns: Mapping[str, str]) -> pa.Schema:
+    """The columns of a shard of documents."""
+    for name in (DOCUMENT_ID, LENGTH):
+        if name in columns:
+            raise InvalidOption(
+                f"an index-only output has its own column {name!r}; rename the input's"
+            )
+    rows = shard_schema(columns, keep_sources=False)
+    lists = [field for field in rows if field.name != "document_starts"]
+    return pa.schema([(DOCUMENT_ID, pa.int64()), (LENGTH, pa.int64()), *lists])
+
+
+def write_shard(path: AnyPath, records: pa.Table, record_length: int) -> tuple[str, int]:
+    """Write a shard as a whole; returns its SHA-256 and size."""
     with whole_file(path) as temporary, _HashingFile(temporary) as file:
         pq.write_table(
-            rows,
+            records,
             file,
-            row_group_size=max(1, _GROUP_PLACES // max_length),
+            row_group_size=max(1, _GROUP_TOKENS // record_length),
             compression="zstd",
             compression_level=3,
             use_dictionary=False,
@@ -56,12 +70,12 @@ def write_shard(path: AnyPath, rows: pa.Table, max_length: int) -> tuple[str, in
 
 
 def open_new(path: Path) -> BinaryIO:
-    """A new file to write to."""
+    """A new file, opened for writing."""
     return path.open("xb")
 
 
 class _HashingFile:
-    """A file to write to, hashed on the way so that it need not be read again."""
+    """A file that is hashed while it is written, so that it need not be read again."""
 
     def __init__(self, path: Path) -> None:
         self.digest = hashlib.sha256()
@@ -87,9 +101,9 @@ class _HashingFile:
         view = memoryview(data)
         self.digest.update(view)
         self.size += len(view)
-        while view:  # a file may take less than it is given
+        while view:  # a file may write less than it is given
             view = view[self._file.write(view) :]
         return len(data)
 
     def close(self) -> None:
-        """Arrow closes what it wrote to; the context does it here."""
+        """Do nothing when Arrow closes it; leaving the context closes it."""

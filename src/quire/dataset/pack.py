@@ -165,10 +165,10 @@ def _planned(
     """The plan, and the documents that it is of: groups that teach nothing leave before it."""
     if group_column is None:
         judge = supervised_by_labels(documents)
-        return documents, plan_documents(documents.lengths, documents.terms(shape), judge)
+        return documents, plan_documents(documents.lengths, documents.plan_options(shape), judge)
     numbers = group_numbers(columns, group_column)[documents.numbers]
     documents, numbers = teaching_groups(documents, numbers)
-    return documents, plan_groups(documents.lengths, numbers, documents.terms(shape))
+    return documents, plan_groups(documents.lengths, numbers, documents.plan_options(shape))
 
 
 def _warn_of_drops(ledger: Ledger, is_returned: bool) -> None:

@@ -29,11 +29,7 @@ class BadRecords:
         self._bad[record] = True
         self._count += 1
         if self._count > self._budget:
-            more = "" if self._budget == 0 else f", after {self._budget} bad records were left out"
-            raise InvalidDocument(
-                f"record {record} {problem}{more}; mend the data, or let such records be left out "
-                "and counted with max_bad_records"
-            )
+            raise over_budget(f"record {record} {problem}", self._budget)
 
     def ledger(self, lengths: npt.NDArray[np.int64] | None = None) -> Ledger:
         """What was left out; ``lengths`` are the tokens of all records, where they are known."""
@@ -42,3 +38,16 @@ class BadRecords:
             documents=Tally(input=self._count, dropped={"bad_record": self._count}),
             tokens=TokenTally(input=tokens, dropped={"bad_record": tokens}),
         )
+
+
+def over_budget(problem: str, budget: int) -> InvalidDocument:
+    """The error for one bad record too many.
+
+    >>> str(over_budget("record 7 has no text", budget=1)).partition(";")[0]
+    'record 7 has no text, after 1 bad record was skipped'
+    """
+    skipped = f"{budget} bad record was" if budget == 1 else f"{budget} bad records were"
+    after = f", after {skipped} skipped" if budget else ""
+    return InvalidDocument(
+        f"{problem}{after}; fix the data, or raise max_bad_records to skip and count such records"
+    )

@@ -49,11 +49,12 @@ _RENAMED = {
 
 
 def _with_renamed_options(manifest: Content) -> Content:
-    content = {**manifest, "options": renamed(_RENAMED, manifest["options"])}
-    if "plans" in manifest:
-        content["plans"] = [
-            {**plan, "options": renamed(_RENAMED, plan["options"])} for plan in manifest["plans"]
-        ]
+    """The manifest and its plans with the current names of options."""
+    content = dict(manifest)
+    if isinstance(content.get("options"), Mapping):
+        content["options"] = renamed(_RENAMED, content["options"])
+    if "plans" in content:
+        content["plans"] = [_with_renamed_options(plan) for plan in content["plans"]]
     return content
 
 

@@ -93,7 +93,7 @@ def require_portable(name: str, strategy: RowNumbers | None) -> None:
 
 
 def _as_bytes(job: PartitionJob) -> memoryview:
-    require_portable(job.options.strategy, job.strategy)
+    require_portable(job.corpus.options.strategy, job.strategy)
     try:
         return ForkingPickler.dumps(job)
     except Exception as error:  # a tokenizer's own code may raise anything

@@ -67,5 +67,6 @@ class RayEngine:
 
 def _with_absolute_paths(job: PartitionJob) -> PartitionJob:
     """The job with absolute paths, because tasks have another working directory."""
-    files = tuple(replace(file, path=file.path.absolute()) for file in job.files)
-    return replace(job, out=job.out.absolute(), work=job.work.absolute(), files=files)
+    files = tuple(replace(file, path=file.path.absolute()) for file in job.corpus.files)
+    corpus = replace(job.corpus, files=files)
+    return replace(job, corpus=corpus, out=job.out.absolute(), work=job.work.absolute())

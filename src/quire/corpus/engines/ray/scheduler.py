@@ -53,7 +53,7 @@ class TaskScheduler:
         options = {"num_returns": "streaming", "max_retries": 0, **resources.options()}
         self._task = ray.remote(**options)(pack_partition)
         self._job = ray.put(job)  # the tokenizer is sent once to each node
-        self._files = job.files
+        self._files = job.corpus.files
         self._running: dict[Any, _Attempt] = {}
         self._waiting: deque[Partition] = deque()
         self._tries: dict[tuple[int, str], int] = {}

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from quire.corpus.commits import Commit
-from quire.corpus.document_shard import DocumentShard
+from quire.corpus.index import DocumentShard
 from quire.errors import CorruptFile, StorageError
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.storage import RemotePath, as_path

@@ -1,0 +1,302 @@
+"""`pack_corpus`: packs inputs into a dataset on disk, and can be resumed after any interruption."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from quire.corpus.commits import Commit, finished, read_commits, require_present
+from quire.corpus.corpus import Corpus
+from quire.corpus.engines import Engine, choose_engine
+from quire.corpus.index import DocumentIndex, plan_name, write_plan
+from quire.corpus.job import PartitionJob, Progress, Report, require_budget
+from quire.corpus.manifest import (
+    make_header,
+    make_index_manifest,
+    make_manifest,
+    read_header,
+    require_same,
+    write_bad_records,
+)
+from quire.corpus.options import CorpusOptions
+from quire.corpus.output import (
+    DATA,
+    RUN,
+    clear_work,
+    discard_empty_run,
+    opened_output,
+    require_apart,
+    require_complete,
+    require_no_shards,
+    sweep_plans,
+    write_errors,
+)
+from quire.corpus.partitions import make_partitions
+from quire.corpus.tokenizer import chat_template_of
+from quire.errors import InvalidOption, WorkerError, unknown_name
+from quire.formats.files import as_list
+from quire.formats.token_columns import require_column_names
+from quire.ledger import Ledger
+from quire.options import require_flag, require_integer
+from quire.packed.manifest import MANIFEST, read_manifest, write_json, write_manifest
+from quire.plan.strategies import registered_strategy
+from quire.seals import checksum
+from quire.storage import AnyPath, Named, RemotePath, as_path
+from quire.text import TokenizerLike
+from quire.text.fingerprint import tokenizer_fingerprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What is known when the work begins, for progress displays."""
+
+    num_bytes: int
+    """Text to be read, as far as it is known."""
+    partitions: int
+    resumed: int
+    """Partitions that are complete already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackResult:
+    """The output of `pack_corpus` or `replan`."""
+
+    path: AnyPath
+    manifest: Mapping[str, Any]
+    plan: str | None = None
+    """The name of the plan, if the output is index-only."""
+    was_complete: bool = False
+    """Whether the output was complete before, so that nothing was done."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What became of every document and token."""
+        return Ledger.from_dict(self._rows["ledger"])
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in all shards."""
+        return int(self._rows["rows"])
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all rows."""
+        return int(self._rows["tokens"])
+
+    @property
+    def utilization(self) -> float:
+        """The part of the row length that content fills, over all rows."""
+        tokens = self.ledger.tokens
+        space = self.num_rows * int(self._rows["options"]["max_length"])
+        return (tokens.emitted + tokens.overlap) / space if space else 0.0
+
+    @property
+    def _rows(self) -> Mapping[str, Any]:
+        """The entry about rows: that of the plan, or the manifest itself."""
+        if self.plan is None:
+            return self.manifest
+        return next(entry for entry in self.manifest["plans"] if entry["name"] == self.plan)
+
+
+def pack_corpus(
+    inputs: Iterable[Named],
+    out: Named,
+    tokenizer: TokenizerLike | None = None,
+    *,
+    workers: int | None = None,
+    engine: Engine | str | None = None,
+    resume: bool = False,
+    max_bad_records: int = 0,
+    on_start: Callable[[Start], None] | None = None,
+    on_progress: Report | None = None,
+    **options: Any,  # noqa: ANN401 - declared once, at CorpusOptions
+) -> PackResult:
+    """Pack a corpus into Parquet shards with a manifest; options are those of `CorpusOptions`.
+
+    ``inputs`` are files, globs, folders and saved datasets; they and ``out`` may be local paths or
+    URIs (s3://, gs://, hf://, or any scheme of fsspec). With ``resume``, an unfinished output is
+    continued, and a finished one is left as it is. With ``index_only``, documents and a plan of
+    their rows are written instead of rows, and `replan` makes other rows from them. The bytes
+    depend only on the inputs, the tokenizer and the options, not on workers, engine or
+    interruptions. Memory: a few times ``partition_size`` per worker.
+
+    Several workers are new processes, so a script needs ``if __name__ == "__main__"``. With
+    ``engine="ray"`` (or a `RayEngine`) partitions are tasks of a Ray cluster, and ``workers`` is
+    the number of concurrent tasks.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.jsonl").write_text('{"text": "abc"}\\n{"text": "de"}\\n')
+    >>> result = pack_corpus([folder / "a.jsonl"], folder / "packed", "byte", max_length=10)
+    >>> result.num_rows, result.ledger.documents.emitted
+    (1, 2)
+    """
+    require_flag("resume", resume)
+    named, out, given = as_list(inputs), as_path(out), _options(options)
+    require_integer("max_bad_records", max_bad_records, 0)
+    chosen = choose_engine(engine, workers)
+    with opened_output(out, resume=resume) as work:
+        require_apart(named, out)
+        recorded = _recorded_options(out, work)
+        corpus = Corpus.open(named, tokenizer, given, out=out, recorded=recorded)
+        header = make_header(corpus, tokenizer_fingerprint(tokenizer, corpus.tokenizer))
+        if (out / MANIFEST).exists():
+            return _finished(out, work, corpus.options, header)
+        job = PartitionJob(
+            corpus=corpus,
+            out=out,
+            work=work,
+            run=checksum(header),
+            max_bad_records=max_bad_records,
+            strategy=registered_strategy(corpus.options.strategy),
+        )
+        return _Run(job, header, on_progress).finish(chosen, on_start)
+
+
+def _options(named: dict[str, Any]) -> CorpusOptions:
+    known = {field.name for field in fields(CorpusOptions)}
+    for name in named:
+        if name not in known:
+            raise unknown_name("option", name, known)
+    require_column_names(named.get("columns"))
+    if named.get("columns") is not None:
+        named["columns"] = tuple(named["columns"])
+    if "max_length" not in named:
+        raise InvalidOption("max_length is not given; say how many tokens a row has")
+    return CorpusOptions(**named)
+
+
+def _recorded_options(out: AnyPath, work: AnyPath) -> dict[str, Any] | None:
+    """The options of the output that is being resumed, if there is one."""
+    for file in (out / MANIFEST, work / RUN):
+        if file.exists():
+            options = read_header(file).get("options")
+            return options if isinstance(options, dict) else None
+    return None
+
+
+def _finished(
+    out: AnyPath, work: AnyPath, options: CorpusOptions, header: dict[str, Any]
+) -> PackResult:
+    """The result of an output that was complete before."""
+    manifest = read_manifest(out)
+    require_same(out, {key: manifest.get(key) for key in header}, header)
+    with write_errors(out):
+        require_complete(out, manifest)
+        clear_work(work)
+        if options.index_only:
+            sweep_plans(out, manifest)
+    return _result(out, manifest, options, was_complete=True)
+
+
+def _result(
+    out: AnyPath, manifest: dict[str, Any], options: CorpusOptions, *, was_complete: bool = False
+) -> PackResult:
+    plan = plan_name(options) if options.index_only else None
+    return PackResult(path=out, manifest=manifest, plan=plan, was_complete=was_complete)
+
+
+class _Run:
+    """One call of `pack_corpus` that has work to do."""
+
+    def __init__(self, job: PartitionJob, header: dict[str, Any], report: Report | None) -> None:
+        self._job, self._header, self._report = job, header, report
+        self._commits: dict[tuple[int, int], Commit] = {}
+        self._has_begun = False
+
+    def finish(self, engine: Engine, on_start: Callable[[Start], None] | None) -> PackResult:
+        """Pack the partitions that are not committed yet, then write the manifest."""
+        self._job.require_possible()
+        try:
+            with engine.started():
+                with write_errors(self._job.out):
+                    self._begin()
+                self._pack(engine, on_start)
+        except BaseException:
+            if self._has_begun:  # by now its workers have ended
+                discard_empty_run(self._job.out)
+            raise
+        return self._complete()
+
+    def _begin(self) -> None:
+        job = self._job
+        if (job.work / RUN).exists():
+            require_same(job.out, read_header(job.work / RUN), self._header)
+            found = read_commits(job.work, job.out, job.run, len(job.corpus.files))
+            self._commits = {(commit.partition, commit.piece): commit for commit in found}
+        else:
+            require_no_shards(job.out)
+            write_json(job.work / RUN, self._header)
+        (job.out / DATA).mkdir(exist_ok=True)
+        self._has_begun = True
+
+    def _pack(self, engine: Engine, on_start: Callable[[Start], None] | None) -> None:
+        self._require_budget()
+        done = finished(self._commits.values())
+        partitions = make_partitions(self._job.corpus)
+        left = [partition for partition in partitions if partition.number not in done]
+        if on_start:
+            size = sum(partition.size for partition in left)
+            on_start(Start(num_bytes=size, partitions=len(partitions), resumed=len(done)))
+        if left:
+            job = replace(self._job, committed=frozenset(self._commits))
+            engine.run(job, left, self._record)
+        self._require_budget()
+        done = finished(self._commits.values())
+        if len(done) != len(partitions):
+            raise WorkerError(
+                f"the engine returned with {len(done)} of {len(partitions)} partitions committed; "
+                "resume, and report this"
+            )
+
+    def _record(self, progress: Progress) -> None:
+        if progress.commit is not None:
+            key = (progress.commit.partition, progress.commit.piece)
+            self._commits[key] = progress.commit
+        if self._report:
+            self._report(progress)
+
+    def _require_budget(self) -> None:
+        bad = [record for commit in self._ordered() for record in commit.bad]
+        require_budget(self._job.corpus.files, bad, self._job.max_bad_records)
+
+    def _ordered(self) -> list[Commit]:
+        return [self._commits[key] for key in sorted(self._commits)]
+
+    def _complete(self) -> PackResult:
+        job, commits = self._job, self._ordered()
+        with write_errors(job.out):
+            self._require_same_run()
+            require_present(commits, job.out)
+            bad = write_bad_records(job.out, commits, job.corpus.files)
+            manifest = self._manifest(commits, bad) | chat_template_of(job.corpus.tokenizer)
+            manifest = write_manifest(job.out / MANIFEST, manifest)
+            clear_work(job.work)
+        if not manifest["rows"]:
+            warnings.warn(f"{job.out} has no rows; {_why_none(manifest)}", stacklevel=4)
+        return _result(job.out, manifest, job.corpus.options)
+
+    def _require_same_run(self) -> None:
+        """Raise if another run began meanwhile: a store has no lock that prevents it."""
+        out, work = self._job.out, self._job.work
+        if isinstance(work, RemotePath):
+            run, whole = work / RUN, out / MANIFEST
+            there = read_header(run if run.exists() or not whole.exists() else whole)
+            require_same(out, {key: there.get(key) for key in self._header}, self._header)
+
+    def _manifest(self, commits: list[Commit], bad: dict[str, object]) -> dict[str, Any]:
+        out, corpus = self._job.out, self._job.corpus
+        if not corpus.options.index_only:
+            return make_manifest(self._header, commits, bad)
+        index = DocumentIndex.of_commits(out, commits, corpus)
+        entry = write_plan(out, plan_name(corpus.options), index, corpus.options)
+        return make_index_manifest(self._header, commits, bad, index.to_dict(), entry)
+
+
+def _why_none(manifest: Mapping[str, Any]) -> str:
+    documents = Ledger.from_dict(manifest["ledger"]).documents
+    reasons = [f"{count} dropped as {why}" for why, count in documents.dropped.items() if count]
+    return f"documents: {', '.join([f'{documents.input} read', *reasons])}"
