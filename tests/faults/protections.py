@@ -34,10 +34,9 @@ _PROCESS = "faults/test_pack_process.py::test_"
 _STATE = "stream/test_state.py::test_"
 _FOUND = "fuzz/test_found.py::test_"
 _IMAGES = "vision/test_refused_images.py::test_"
-_JSON = "formats/json_records.py"
-_LINES = "corpus/readers/json_lines.py"
-_TABLES = "corpus/readers/tables.py"
-_INPUTS = "corpus/inputs.py"
+_JSON = "formats/jsonl.py"
+_FORMAT = "formats/format.py"
+_FILES = "formats/files.py"
 _COLUMNS = "corpus/columns.py"
 _ENGINE = "corpus/engines/local.py"
 _OUTPUT = "corpus/output.py"
@@ -45,11 +44,11 @@ _STREAM = "stream/stream.py"
 
 _OF_INPUT = (
     Protection(
-        1, _LINES, "offset=line.offset,", "offset=None,",
+        1, _FORMAT, "offset=record.offset,", "offset=None,",
         f"{_INPUT}01_a_truncated_last_line_is_quarantined_with_its_byte_offset",
     ),
     Protection(
-        2, _LINES, "except RecordProblem", _NEVER,
+        2, _JSON, "except RecordProblem as problem", f"{_NEVER} as problem",
         f"{_INPUT}02_bad_json_in_the_middle_is_quarantined",
     ),
     Protection(
@@ -57,7 +56,7 @@ _OF_INPUT = (
         f"{_INPUT}03_invalid_utf8_is_quarantined_and_never_replaced",
     ),
     Protection(
-        4, _LINES, "without_bom(line.data) if line.offset == 0 else line.data", "line.data",
+        4, _JSON, "data if offset else data.removeprefix(_BOM)", "data",
         f"{_INPUT}04_bom_crlf_line_separators_and_nul_keep_their_content",
     ),
     Protection(
@@ -65,11 +64,11 @@ _OF_INPUT = (
         f"{_INPUT}05_half_a_surrogate_pair_is_quarantined",
     ),
     Protection(
-        6, "corpus/readers/fields.py", "value = record[key]", "value = kind(record[key])",
+        6, "formats/fields.py", "value = record[key]", "value = kind(record[key])",
         f"{_INPUT}06_text_that_is_none_is_quarantined_and_never_the_word_none",
     ),
     Protection(
-        7, "formats/encode.py", "good & (lengths == 0)", "good & (lengths < 0)",
+        7, "text/encode.py", "good & (lengths == 0)", "good & (lengths < 0)",
         f"{_INPUT}07_a_document_without_a_token_is_counted_as_empty",
     ),
     Protection(
@@ -77,7 +76,7 @@ _OF_INPUT = (
         f"{_INPUT}08_only_empty_documents_give_a_valid_empty_output_and_a_warning",
     ),
     Protection(
-        9, "formats/encode.py", "~empty & ~too_long)", "~empty & ~too_long & (lengths > 1))",
+        9, "text/encode.py", "~empty & ~too_long)", "~empty & ~too_long & (lengths > 1))",
         f"{_INPUT}09_a_document_of_one_token_is_kept",
     ),
     Protection(
@@ -90,7 +89,7 @@ _OF_INPUT = (
         f"{_INPUT}11_a_document_of_many_rows_is_split_and_whole",
     ),
     Protection(
-        12, "formats/lines.py", 'if size > max_bytes and not data.endswith(b"\\n"):', "if False:",
+        12, "formats/jsonl.py", 'if size > max_bytes and not data.endswith(b"\\n"):', "if False:",
         f"{_INPUT}12_a_record_over_the_limit_is_quarantined",
     ),
     Protection(
@@ -101,7 +100,7 @@ _OF_INPUT = (
         f"{_INPUT}14_duplicate_keys_and_infinity_are_quarantined",
     ),
     Protection(
-        15, "formats/list_columns.py",
+        15, "formats/token_columns.py",
         "if wrong >= 0 and (vocab_size is None or wrong < vocab_size):", "if True:",
         f"{_INPUT}15_a_token_outside_the_vocabulary_is_an_error",
     ),
@@ -110,20 +109,20 @@ _OF_INPUT = (
         "test_boundaries.py::test_any_damage_to_valid_starts_is_refused",
     ),
     Protection(
-        16, "formats/unfit.py", "if name in names:", "if False:",
+        16, "formats/token_columns.py", "if name in names:", "if False:",
         f"{_INPUT}16_rows_that_are_packed_already_are_refused",
     ),
     Protection(
-        16, "formats/unfit.py", "if isinstance(record.get(name), list):", "if False:",
+        16, "formats/token_columns.py", "if isinstance(record.get(name), list):", "if False:",
         "corpus/test_columns.py::"
         "test_16_rows_that_are_packed_already_are_refused_in_later_files",
     ),
     Protection(
-        17, "formats/list_columns.py", "        _compare(name, lengths, other, bad)\n",
+        17, "formats/token_columns.py", "        _compare(name, lengths, other, bad)\n",
         "        pass\n", f"{_INPUT}17_labels_of_another_length_are_quarantined",
     ),
     Protection(
-        18, "formats/gather.py", "starts: IntArray = begins - row_begins",
+        18, "gather.py", "starts: IntArray = begins - row_begins",
         "starts: IntArray = begins * 0",
         f"{_INPUT}18_boundaries_do_not_come_from_tokens",
     ),
@@ -133,19 +132,20 @@ _OF_INPUT = (
         "test_images_that_are_not_as_many_as_placeholders_are_quarantined",
     ),
     Protection(
-        20, _TABLES, "except (pa.ArrowException, OSError, UnicodeDecodeError)", _NEVER,
+        20, "formats/compression.py",
+        "except (EOFError, zlib.error, pa.ArrowException, OSError, UnicodeDecodeError)", _NEVER,
         f"{_INPUT}20_a_corrupt_parquet_file_is_an_error",
     ),
     Protection(
-        20, _TABLES, "        page_checksum_verification=True,\n", "",
+        20, "formats/parquet.py", "        page_checksum_verification=True,\n", "",
         f"{_INPUT}20_a_corrupt_parquet_file_is_an_error",
     ),
     Protection(
-        20, _TABLES, "        require_sound(batch)\n", "",
+        20, "formats/arrow.py", "        require_sound(batch)\n", "",
         f"{_FOUND}an_arrow_file_whose_offsets_lie_is_a_typed_error_and_does_not_end_the_process",
     ),
     Protection(
-        20, _TABLES, "_ = schema.names", "_ = None",
+        20, "formats/arrow.py", "_ = reader.schema.names", "_ = None",
         f"{_FOUND}a_column_whose_name_is_no_text_is_a_typed_error",
     ),
     Protection(
@@ -155,7 +155,7 @@ _OF_INPUT = (
         f"{_FOUND}a_damaged_page_is_a_typed_error_where_rows_are_looked_at",
     ),
     Protection(
-        21, "formats/list_values.py", "flat = pc.list_flatten(column)",
+        21, "formats/arrays.py", "flat = pc.list_flatten(column)",
         "flat = pa.chunked_array([c.values for c in column.chunks], column.type.value_type)",
         f"{_INPUT}21_sliced_chunked_and_null_bearing_tables_pack_right",
     ),
@@ -168,11 +168,11 @@ _OF_INPUT = (
         f"{_INPUT}22_two_columns_of_one_name_are_an_error",
     ),
     Protection(
-        23, _INPUTS, "if (now.st_size, now.st_mtime_ns) != (self.size, self.changed_at):",
+        23, _FILES, "if (now.st_size, changed_at) != (self.size, self.changed_at):",
         "if False:", f"{_INPUT}23_a_source_that_changes_while_it_is_read_is_an_error",
     ),
     Protection(
-        24, _INPUTS, "if identity in seen:", "if False:",
+        24, _FILES, "if identity in seen:", "if False:",
         f"{_INPUT}24_the_same_file_twice_is_an_error",
     ),
     Protection(
@@ -316,8 +316,8 @@ _OF_PROCESSES = (
         "test_45_memory_is_bounded_by_the_partition_not_by_the_corpus",
     ),
     Protection(
-        46, _INPUTS, "shown = sorted(name for name in files if not _is_hidden(name))",
-        "shown = [name for name in files if not _is_hidden(name)]",
+        46, _FILES, "visible = sorted(name for name in files if not _is_hidden(name))",
+        "visible = [name for name in files if not _is_hidden(name)]",
         f"{_PROCESS}46_the_order_of_the_directory_does_not_matter",
     ),
     Protection(
@@ -337,20 +337,20 @@ _OF_PROCESSES = (
 )  # fmt: skip
 _OF_HOSTILE = (
     Protection(
-        50, _INPUTS, '".txt": "txt",', '".txt": "txt",\n    ".pkl": "txt",',
+        50, "formats/__init__.py", '".txt": "text",', '".txt": "text",\n    ".pkl": "text",',
         f"{_INPUT}50_pickles_are_no_input",
     ),
     Protection(
         51, "compat/recipes/names.py",
         "if name not in _TABLE and name not in _registered:", "if False:",
-        "recipes/test_hostile.py::test_fault_51_a_name_outside_the_table_is_never_imported",
+        "compat/recipes/test_hostile.py::test_fault_51_a_name_outside_the_table_is_never_imported",
     ),
     Protection(
         52, "packed/manifest.py", "or not pattern.fullmatch(name)", "",
         "packed/test_packed_dataset.py::test_52_a_manifest_may_not_lead_out_of_its_folder",
     ),
     Protection(
-        53, "formats/bounded_tables.py",
+        53, "formats/compression.py",
         "if expanded > max(ALWAYS_ALLOWED, MAX_EXPANSION * self._size):", "if False:",
         f"{_INPUT}53_a_file_that_expands_without_end_is_an_error",
     ),
@@ -386,12 +386,12 @@ _OF_HOSTILE = (
         f"{_IMAGES}what_is_no_word_about_the_image_stays_an_error_and_says_at_which_sample",
     ),
     Protection(
-        55, "formats/tokenizer_file.py", 'if "auto_map" in config:', "if False:",
+        55, "text/tokenizer_file.py", 'if "auto_map" in config:', "if False:",
         "faults/test_hostile.py::"
         "test_55_a_tokenizer_that_needs_code_of_its_own_is_refused_and_nothing_is_run",
     ),
     Protection(
-        55, "formats/chat_template.py", "except (OSError, ValueError, TypeError, KeyError)",
+        55, "text/chat_template.py", "except (OSError, ValueError, TypeError, KeyError)",
         _NEVER,
         "faults/test_hostile.py::"
         "test_a_folder_that_is_no_tokenizer_is_a_typed_error_for_conversations_too",
