@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import Table, best_of, draw_lengths, percent
-from quire.plan.pattern_bound import pattern_bound
+from quire.plan.search.bound import pattern_bound
+from quire.plan.search.one_budget import solve_patterns
 from quire.plan.strategies.best_fit import best_fit_runs
-from quire.plan.strategies.tight import solve_patterns
 
 TITLE = "Tight packing"
 WIKIPEDIA = Path(__file__).parents[2] / "shared" / "lengths" / "wikipedia_512.json"

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import Table, best_of, milliseconds, percent
-from quire.plan.vector_bound import vector_bound
-from quire.plan.vectors import pack_vectors
+from quire.plan.search.bound import vector_bound
+from quire.plan.search.several_budgets import pack_vectors
 
 TITLE = "Several budgets at once"
 SHARED = Path(__file__).parents[2] / "shared" / "lengths"

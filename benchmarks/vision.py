@@ -28,7 +28,7 @@ from benchmarks.harness import (
     ratio,
 )
 from benchmarks.vectors import best_fit, first_fit
-from quire.plan.vector_bound import vector_bound
+from quire.plan.search.bound import vector_bound
 from quire.vision import PackedVLDataset
 
 TITLE = "Vision-language packing"

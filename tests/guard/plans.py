@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from quire import OnlinePacker, attention_costs, balance, lower_bound, make_plan
-from quire.plan.vectors import pack_vectors
+from quire.plan.search.several_budgets import pack_vectors
 
 Case = Callable[[Path], dict[str, object]]
 CAPACITY = 64

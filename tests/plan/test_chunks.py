@@ -34,7 +34,7 @@ def documents_of(plan: Plan) -> list[list[int]]:
     return [[fragment.document for fragment in row] for row in plan]
 
 
-def test_the_emptiest_row_of_every_stretch_is_placed_again() -> None:
+def test_the_emptiest_row_of_every_chunk_is_placed_again() -> None:
     # Blocks of two go to three chunks in turn: 6 9 9 9 9 9, then 9 9 4 9 9 9, then 9 9 9 4 4.
     lengths = [6, 9, 9, 9, 9, 9, 9, 9, 4, 9, 9, 4, 9, 9, 9, 9, 4]
     # Alone, they would end with the rows [6], [4] and [4, 4].
@@ -60,7 +60,7 @@ def test_documents_in_order_of_length_fill_their_rows() -> None:
     lengths = [6] * 24 + [4] * 24
     plan = make_plan(lengths, max_length=10)
     assert plan.num_rows == 24
-    assert plan != as_one(lengths, max_length=10)  # it was stretched
+    assert plan != as_one(lengths, max_length=10)  # it was planned in chunks
 
 
 def test_chunks_that_do_worse_give_way_to_the_whole() -> None:
@@ -70,7 +70,7 @@ def test_chunks_that_do_worse_give_way_to_the_whole() -> None:
     assert make_plan(lengths, max_length=10) == whole
 
 
-def test_a_stretch_without_a_token_leaves_no_row() -> None:
+def test_a_chunk_without_a_token_leaves_no_row() -> None:
     plan = make_plan([0] * 8 + [3] * 8 + [0] * 8, max_length=6)
     assert plan.num_rows == 4
     assert plan.ledger.documents.dropped["empty"] == 16

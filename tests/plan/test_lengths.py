@@ -33,7 +33,7 @@ def test_lists_numpy_arrow_and_torch_give_the_same_plan(lengths):
     assert plan == (EXPECTED if len(lengths) else quire.make_plan([], 8))
 
 
-CAST = "round or cast the lengths yourself, so that nothing is cut silently"
+CAST = "round or cast the lengths yourself, so nothing is cut silently"
 CHECK = "check how the lengths were computed"
 FLAT = "one number per document is needed; pass a flat list or array"
 READABLE = "pass a list, or a numpy, Arrow or CPU torch array of integers"

@@ -90,16 +90,16 @@ ENDS = "row_offsets must run from 0 to the number of fragments; plan again"
         ),
         (
             {"options": PlanOptions(max_length=8, max_documents_per_row=1)},
-            "row 4: a row has 2 fragments but may have 1; plan again",
+            "row 4: a row has 2 fragments but may have at most 1; plan again",
         ),
         (
             {"stops": [7, 15, 21, 6, 5, 3]},
-            "the fragments hold 36 tokens but the ledger tells of 35 emitted and 2 repeated; "
+            "the fragments hold 36 tokens but the ledger counts 35 emitted and 2 repeated; "
             "plan again",
         ),
         (
             {"row_offsets": [0], "documents": [], "starts": [], "stops": []},
-            "the fragments hold 0 tokens but the ledger tells of 35 emitted and 2 repeated; "
+            "the fragments hold 0 tokens but the ledger counts 35 emitted and 2 repeated; "
             "plan again",
         ),
     ],
@@ -129,7 +129,7 @@ def test_other_lengths_are_refused(plan, other, found):
         plan.check_lengths(other)
     assert str(refused.value) == (
         f"the plan was made for 5 documents with 35 tokens, but these are {found} "
-        "(or the same numbers in another order); plan again, or use the documents that were planned"
+        "(or the same lengths in another order); plan again, or use the documents that were planned"
     )
 
 

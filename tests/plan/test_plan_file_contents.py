@@ -50,7 +50,7 @@ def rewrite(path, change) -> None:
             lambda about: about.update(version=True),
             "has version True but a version is an integer >= 1",
         ),
-        (lambda about: about.pop("version"), "is an Arrow file but not a plan of quire's"),
+        (lambda about: about.pop("version"), "is an Arrow file but not a plan written by quire"),
         (lambda about: about.pop("ledger"), "lacks ledger; save the plan again"),
         (
             lambda about: (about.pop("lengths_sha256"), about.pop("options")),
@@ -58,20 +58,21 @@ def rewrite(path, change) -> None:
         ),
         (
             lambda about: about["options"].update(max_length=4),
-            "holds no valid plan: row 0: fragments take up 8 tokens but a row holds 4; plan again",
+            "does not hold a valid plan: row 0: fragments take up 8 tokens but a row holds 4; "
+            "plan again",
         ),
         (
             lambda about: about["options"].update(align="x"),
-            "holds no valid plan: align is 'x' but must be an integer >= 1",
+            "does not hold a valid plan: align is 'x' but must be an integer >= 1",
         ),
         (
             lambda about: about["options"].update(strategy=[1]),
-            "holds no valid plan: strategy is [1] but must be a string",
+            "does not hold a valid plan: strategy is [1] but must be a string",
         ),
         (
             lambda about: about["ledger"].update(tokens={"input": 1, "emitted": 1}),
-            "holds no valid plan: the fragments hold 37 tokens but the ledger tells of 1 emitted "
-            "and 0 repeated; plan again",
+            "does not hold a valid plan: the fragments hold 37 tokens but the ledger counts 1 "
+            "emitted and 0 repeated; plan again",
         ),
     ],
 )
@@ -96,7 +97,7 @@ def test_metadata_that_no_plan_has_is_refused_with_the_reason(tmp_path, plan, ch
     path = tmp_path / "a.plan"
     plan.save(path)
     rewrite(path, change)
-    with pytest.raises(CorruptFile, match=rf"a\.plan holds no valid plan: .*{message}"):
+    with pytest.raises(CorruptFile, match=rf"a\.plan does not hold a valid plan: .*{message}"):
         quire.Plan.load(path)
 
 
@@ -152,7 +153,7 @@ def test_another_arrow_file_is_not_a_plan(tmp_path, metadata):
         file.write_table(table)
     with pytest.raises(CorruptFile) as refused:
         quire.Plan.load(path)
-    assert str(refused.value) == f"{path} is an Arrow file but not a plan of quire's"
+    assert str(refused.value) == f"{path} is an Arrow file but not a plan written by quire"
 
 
 def test_lists_of_64_bits_hold_the_same_plan(tmp_path, plan):

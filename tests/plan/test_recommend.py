@@ -36,7 +36,7 @@ def test_the_best_fit_is_taken_and_what_it_costs_is_said():
         [
             "8 is the shortest length that breaks at most 5% of the documents: 0.0%.",
             "best_fit fills rows to 98.77%, 10 rows over the proven bound; "
-            "rows are shuffled, so that their order is not that of lengths.",
+            "rows are shuffled, so they are not sorted by length.",
         ],
     )
 

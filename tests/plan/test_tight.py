@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +15,11 @@ from hypothesis import strategies as st
 
 import quire
 from quire.errors import MissingDependency
-from quire.plan.pattern_bound import pattern_bound
-from quire.plan.pattern_classes import group_sizes
-from quire.plan.pattern_fill import Group, fill
-from quire.plan.pattern_prices import Knapsack
-from quire.plan.pattern_problem import Fragments
-from quire.plan.pattern_program import solve_relaxed
-from quire.plan.patterns import Patterns
-from quire.plan.strategies.tight import solve_patterns
+from quire.plan.search.bound import pattern_bound
+from quire.plan.search.columns import solve_relaxed
+from quire.plan.search.knapsack import Knapsack
+from quire.plan.search.one_budget import SizeCounts, solve_patterns
+from quire.plan.search.patterns import Group, Patterns, fill
 from tests.lengths import wikipedia
 from tests.plan.textbook import decreasing_fit
 from tests.quick import few
@@ -34,7 +32,7 @@ def histogram(lengths) -> tuple[np.ndarray, np.ndarray]:
 
 def check(patterns: Patterns, sizes, counts, max_length: int, cap: int | None) -> None:
     """Every fragment once, no row too full, no row over the cap."""
-    assert patterns.counts(len(sizes)).tolist() == list(counts)
+    assert (np.array(patterns.rows) @ patterns.table(len(sizes))).tolist() == list(counts)
     assert all(rows >= 1 for rows in patterns.rows)
     for pattern in patterns.contents:
         assert sum(int(sizes[size]) * number for size, number in pattern) <= max_length
@@ -194,7 +192,7 @@ def test_counts_past_thirty_two_bits_are_exact():
 
 _DIGEST = """
 import hashlib, numpy as np
-from quire.plan.strategies.tight import solve_patterns
+from quire.plan.search.one_budget import solve_patterns
 lengths = np.minimum(2048, np.random.default_rng(2).lognormal(6.2, 0.5, 5000)).astype(int)
 sizes, counts = np.unique(lengths, return_counts=True)
 patterns = solve_patterns(sizes[::-1], counts[::-1], 2048, 4, budget=10_000_000)
@@ -203,13 +201,14 @@ print(hashlib.sha256(repr(patterns).encode()).hexdigest())
 
 
 def test_two_processes_find_the_same_plan():
+    source = str(Path(quire.__file__).parents[1])
     digests = {
         subprocess.run(
             [sys.executable, "-c", _DIGEST],
             capture_output=True,
             text=True,
             check=True,
-            env={"PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads},
+            env={"PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads, "PYTHONPATH": source},
         ).stdout
         for seed, threads in (("1", "1"), ("2", "2"))
     }
@@ -278,8 +277,8 @@ def test_the_knapsack_finds_the_best_row_that_holds_each_size(cap, space_price):
     for _ in range(20):
         sizes = np.sort(rng.choice(np.arange(2, 20), 5, replace=False))[::-1]
         prices = rng.random(5)
-        knapsack = Knapsack.solve(sizes, prices, 30, cap, space_price)
-        rows = knapsack.rows_with_each_size()
+        knapsack = Knapsack.solve(sizes[:, None], prices, np.array([30]), cap, space_price)
+        rows = knapsack.best_rows()
         assert (rows @ sizes <= 30).all()
         assert (rows.sum(axis=1) <= (cap or 30)).all()
         assert (rows.diagonal() >= 1).all()
@@ -302,29 +301,31 @@ def _best_worths(sizes, prices, max_length, cap, space_price) -> list[float]:
 
 def test_classes_cover_all_large_sizes_and_leave_the_others_as_sand():
     sizes, counts = np.arange(100, 0, -1), np.arange(1, 101)
-    classes = group_sizes(sizes, counts, num_classes=7, num_large=90)
+    given = SizeCounts.of(sizes, counts, 10 * 64, None)
+    classes = given.classes(7)
     assert len(classes.demands) <= 7
-    assert classes.first[0] == 0
-    assert classes.stop[-1] == 90
-    assert (classes.stop[:-1] == classes.first[1:]).all()
+    assert np.diff(classes.class_of).tolist().count(1) == len(classes.demands) - 1
+    assert len(classes.class_of) == given.num_large == 90
     assert classes.demands.sum() == counts[:90].sum()
-    assert classes.sand == sizes[90:] @ counts[90:]
+    assert (classes.smallest <= classes.typical).all()
+    assert (classes.typical <= classes.largest).all()
+    assert given.sand == sizes[90:] @ counts[90:]
 
 
 def test_the_program_gives_places_to_smaller_fragments_but_not_to_larger_ones():
     column = np.array([[0.0, 2.0, 0.0]])
-    smaller = solve_relaxed(column, np.array([0.0, 0.0, 6.0]), transferable=3, max_pivots=100)
+    smaller = solve_relaxed(column, np.array([0.0, 0.0, 6.0]), chain=3, max_pivots=100)
     assert smaller is not None
     assert smaller.value == pytest.approx(3)
     assert smaller.prices[1] == pytest.approx(0.5)
-    larger = solve_relaxed(column, np.array([6.0, 0.0, 0.0]), transferable=3, max_pivots=100)
+    larger = solve_relaxed(column, np.array([6.0, 0.0, 0.0]), chain=3, max_pivots=100)
     assert larger is None
 
 
 def test_the_program_counts_small_documents_as_rows_of_sand():
-    fragments = Fragments.of(np.array([300, 200, 1]), np.array([2, 4, 1450]), 725, None)
-    problem = fragments.problem(fragments.classes(10), np.array([300, 200]))
-    assert problem.needs().tolist() == [2, 4, 2]
+    fragments = SizeCounts.of(np.array([300, 200, 1]), np.array([2, 4, 1450]), 725, None)
+    problem = fragments.problem(fragments.classes(10), np.array([[300], [200]]))
+    assert problem.needs.tolist() == [2, 4, 2]
     assert problem.columns(np.array([[1, 1]])) == pytest.approx(np.array([[1, 1, 225 / 725]]))
 
 

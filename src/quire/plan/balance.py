@@ -16,10 +16,9 @@ from quire.errors import InvalidOption, unknown_name
 from quire.ledger import Ledger, Tally
 from quire.options import require_integer
 from quire.plan.fragments import Fragments
-from quire.plan.lengths import IntArray
+from quire.plan.lengths import FloatArray, IntArray
 from quire.plan.plan import Plan
 
-FloatArray = npt.NDArray[np.float64]
 REMAINDERS = ("drop", "repeat", "split")
 
 

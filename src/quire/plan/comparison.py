@@ -1,4 +1,4 @@
-"""Plans of the same lengths side by side, and which of them to take."""
+"""Plans for the same lengths side by side, and which one to choose."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from quire.plan.planner import Supervised, plan_documents
 from quire.plan.strategies import keeps_order
 
 _FEW_CUTS = 0.05
-_LIKE = 0.01
+"""The share of broken documents that a recommended length may have."""
+_SIMILAR = 0.01
+"""Shares that differ by less count as equal."""
 _KEEPING = {"split": 0, "fill": 1, "error": 2}
-"""Policies that lose no token, the plainest first."""
+"""Policies that lose no tokens, the simplest first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,43 +32,43 @@ class Candidate:
     overlong: str
     rows: int
     bound: int
-    """Proven fewest rows for the same fragments."""
+    """No plan for the same fragments has fewer rows."""
     utilization: float
     documents: int
     documents_cut: int
-    """Documents that stand in more than one piece."""
+    """Documents in more than one fragment."""
     documents_truncated: int
     """Documents that lost some of their tokens, but not all."""
     documents_dropped: int
     documents_broken: int
-    """Documents that were cut, truncated or dropped; one that was cut and truncated counts once."""
+    """Documents that were cut, truncated or dropped; each counts once."""
     tokens: int
-    """Tokens of all documents, before anything is lost."""
+    """Tokens of all documents, including lost ones."""
     tokens_lost: int
     attention: float
-    """How many tokens a token attends to, itself included, on average."""
+    """How many tokens a token attends to on average, including itself."""
     steps: int
     ledger: Ledger = field(default_factory=Ledger)
     """What the plan packs and drops, by reason."""
 
     @property
     def gap(self) -> float:
-        """Rows over the bound, as a share of it."""
+        """Rows above the bound, as a share of it."""
         return self.rows / self.bound - 1 if self.bound else 0.0
 
     @property
     def share_broken(self) -> float:
-        """Documents that were broken, over all."""
+        """The share of documents that were broken."""
         return self.documents_broken / self.documents if self.documents else 0.0
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values, with gap."""
+        """The figures as plain values."""
         plain = {one.name: getattr(self, one.name) for one in fields(self)}
         return {**plain, "ledger": self.ledger.to_dict(), "gap": self.gap}
 
 
 def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
-    """The figures of a plan of these lengths."""
+    """The figures of a plan for these lengths."""
     cut = np.bincount(plan.documents, minlength=len(lengths)) > 1
     truncated = _truncated(plan, lengths)
     dropped = plan.ledger.documents.num_dropped
@@ -93,7 +95,7 @@ def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
 
 
 def _truncated(plan: Plan, lengths: IntArray) -> BoolArray:
-    """Which documents stand in rows, but not with all of their tokens."""
+    """Which documents are in rows with only some of their tokens."""
     fragments = Fragments(documents=plan.documents, starts=plan.starts, stops=plan.stops)
     new_tokens = fragments.lengths - fragments.overlaps(plan.options.stride)
     in_rows = np.bincount(plan.documents, new_tokens, minlength=len(lengths))
@@ -123,22 +125,22 @@ def compare(
 
 
 def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, list[str]]:
-    """The candidate to take, and the reasons in sentences.
+    """The candidate to choose, and the reasons as sentences.
 
-    The length first: the shortest that breaks few documents. Then the strategy: one that keeps the
-    order where it fills rows as well, since an order by length biases training; else the fullest of
-    those that break no more documents than they must.
+    First the length: the shortest that breaks few documents. Then the strategy: one that keeps the
+    order if it fills rows as well, because an order by length biases training; otherwise the one
+    with the fullest rows among those that break the fewest documents.
     """
     length, reasons = _recommended_length(candidates)
     here = [one for one in candidates if one.max_length == length]
     fewest_lost = min(one.tokens_lost for one in here)
     here = [one for one in here if one.tokens_lost == fewest_lost]
-    # Where policies give the same rows, the next document should not be dropped for nothing.
+    # If policies give the same rows, prefer one that would not drop later documents.
     here.sort(key=lambda one: _KEEPING.get(one.overlong, len(_KEEPING)))
     whole = min(one.share_broken for one in here)
-    careful = [one for one in here if one.share_broken <= whole + _LIKE]
+    careful = [one for one in here if one.share_broken <= whole + _SIMILAR]
     best = min(careful, key=lambda one: (one.rows, one.strategy != "best_fit"))
-    cheap = [one for one in careful if one.rows <= best.rows * (1 + _LIKE)]
+    cheap = [one for one in careful if one.rows <= best.rows * (1 + _SIMILAR)]
     ordered = [one for one in cheap if keeps_order(one.strategy)]
     plain = [one for one in cheap if one.strategy == "best_fit" and one.rows <= best.rows * 1.002]
     chosen = (ordered or plain or [best])[0]
@@ -148,9 +150,9 @@ def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, list[str]]:
 
 
 def offer_tight(candidates: Sequence[Candidate], chosen: Candidate) -> list[str]:
-    """What `tight` could save at most, where it was not tried and the bound leaves it anything.
+    """What `tight` could save at most, if it was not tried and the bound leaves room.
 
-    The bound is that of best-fit's fragments, which are those that `tight` would place.
+    The bound is for the fragments of best-fit, which are those that `tight` would place.
     """
     alike = (
         one
@@ -192,10 +194,10 @@ def _recommended_length(candidates: Sequence[Candidate]) -> tuple[int, list[str]
 def _why(chosen: Candidate, best: Candidate, in_order: bool) -> str:
     full = f"{chosen.strategy} fills rows to {chosen.utilization:.2%}"
     if in_order:
-        return f"{full}, within {_LIKE:.0%} of the best, and keeps the order of the documents."
+        return f"{full}, within {_SIMILAR:.0%} of the best, and keeps the order of the documents."
     over = f"{chosen.rows - chosen.bound:,} rows over the proven bound"
     if chosen is best:
-        return f"{full}, {over}; rows are shuffled, so that their order is not that of lengths."
+        return f"{full}, {over}; rows are shuffled, so they are not sorted by length."
     return f"{full}, {over}; {best.strategy} would save {chosen.rows - best.rows:,}."
 
 

@@ -1,4 +1,4 @@
-"""Integer lengths from lists, numpy, Arrow or torch, checked once at the door."""
+"""Integer lengths from lists, NumPy, Arrow or torch, validated once on entry."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 
 IntArray: TypeAlias = npt.NDArray[np.integer]
 BoolArray: TypeAlias = npt.NDArray[np.bool]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
 Lengths: TypeAlias = "Sequence[int] | IntArray | pa.Array | pa.ChunkedArray | torch.Tensor"
 
 
 MOST_TOKENS = 2**62
-"""All sums of a plan fit into 64 bits."""
+"""Keeps all sums of a plan within 64 bits."""
 
 
 def as_lengths(lengths: Lengths) -> IntArray:
     """A private, read-only integer array of the lengths, in the narrowest unsigned type.
 
-    Narrow types are what makes planning fast: numpy sorts 16-bit integers by radix.
+    Narrow types make planning fast: NumPy sorts 16-bit integers by radix.
 
     >>> as_lengths([5, 0, 7])
     array([5, 0, 7], dtype=uint16)
@@ -37,13 +38,13 @@ def as_lengths(lengths: Lengths) -> IntArray:
             f"lengths have {array.ndim} dimensions but one number per document is needed; "
             "pass a flat list or array"
         )
-    compact = array.astype(_narrowest(array))  # a copy, whatever the type was
+    compact = array.astype(_narrowest(array))  # always a copy
     compact.setflags(write=False)
     return compact
 
 
 def narrowest_signed(largest: int) -> type[np.int32 | np.int64]:
-    """The integer type for plan arrays: 32 bits where they hold the largest value."""
+    """The integer type for plan arrays: 32 bits if they hold the largest value."""
     return np.int32 if largest <= np.iinfo(np.int32).max else np.int64
 
 
@@ -57,7 +58,7 @@ def _integers(lengths: Lengths) -> IntArray:
         )
     try:
         array = np.asarray(lengths)
-    except Exception as error:  # torch, jax and numpy each raise their own kind
+    except Exception as error:  # torch, jax and numpy raise different types
         raise InvalidLengths(
             f"lengths of type {type(lengths).__name__} cannot be read as integers: {error}; "
             "pass a list, or a numpy, Arrow or CPU torch array of integers"
@@ -97,7 +98,7 @@ def _not_integers(array: npt.NDArray[np.generic]) -> InvalidLengths:
         if not isinstance(value, int) or isinstance(value, bool):
             return InvalidLengths(
                 f"document {index} has length {value!r} but a length is an integer; "
-                "round or cast the lengths yourself, so that nothing is cut silently"
+                "round or cast the lengths yourself, so nothing is cut silently"
             )
         if not 0 <= value <= np.iinfo(np.int64).max:
             return InvalidLengths(

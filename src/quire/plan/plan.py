@@ -1,4 +1,4 @@
-"""Plan: which fragments stand in which row, as flat arrays."""
+"""Plan: which fragments are in which row, as flat arrays."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Fragment(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """Rows of fragments; made by `make_plan`, and checked when it is made.
+    """Rows of fragments; made by `make_plan` and validated when it is created.
 
     Row r holds the fragments ``row_offsets[r]`` to ``row_offsets[r + 1]`` (exclusive). The arrays
-    are read-only, and 32 bits wide where that holds every value.
+    are read-only, and 32 bits wide if that is enough for every value.
     """
 
     row_offsets: IntArray
@@ -56,33 +56,33 @@ class Plan:
 
     @property
     def max_length(self) -> int:
-        """Places in a row."""
+        """The most tokens in a row."""
         return self.options.max_length
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.row_offsets) - 1
 
     @property
     def num_fragments(self) -> int:
-        """How many fragments stand in all rows."""
+        """The number of fragments in all rows."""
         return len(self.documents)
 
     @cached_property
     def row_lengths(self) -> IntArray:
-        """Tokens in each row, prefixes included: the length of the dense row."""
+        """Tokens in each row, including prefixes: the length of the dense row."""
         return self._row_sums(self.stops - self.starts + self.options.prefix)
 
     @property
     def utilization(self) -> float:
-        """Content over rows x max_length; prefixes and alignment are not content."""
+        """Content over rows × max_length; prefixes and alignment are not content."""
         places = self.num_rows * self.max_length
         return int((self.stops - self.starts).sum(dtype=np.int64)) / places if places else 0.0
 
     @cached_property
     def lower_bound(self) -> int:
-        """The fewest rows in which these same fragments could possibly stand."""
+        """A number of rows that no plan for these fragments can go below."""
         return bound_of_sizes(self.options.spaces(self.stops - self.starts), self.options)
 
     def __len__(self) -> int:
@@ -126,14 +126,14 @@ class Plan:
             raise PlanError(
                 f"the plan was made for {self.ledger.documents.input} documents with "
                 f"{self.ledger.tokens.input} tokens, but these are {len(actual)} documents with "
-                f"{int(actual.sum(dtype=np.int64))} tokens (or the same numbers in another order); "
+                f"{int(actual.sum(dtype=np.int64))} tokens (or the same lengths in another order); "
                 "plan again, or use the documents that were planned"
             )
         longest = actual[self.documents].astype(np.int64)
-        _refuse("fragment", self.stops > longest, self.stops, "stop {} is beyond its document")
+        _reject("fragment", self.stops > longest, self.stops, "stop {} is beyond its document")
 
     def to_arrow(self) -> pa.Table:
-        """One record a row, with lists ``documents``, ``starts`` and ``stops``."""
+        """One record per row, with lists ``documents``, ``starts`` and ``stops``."""
         from quire.plan.plan_file import plan_table
 
         return plan_table(self)
@@ -146,7 +146,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], lengths: Lengths | None = None) -> Plan:
-        """The plan in a file, memory-mapped; refused if it was made for other lengths."""
+        """The plan in a file, memory-mapped; raises if it was made for other lengths."""
         from quire.plan.plan_file import load_plan
 
         plan = load_plan(path)
@@ -163,7 +163,7 @@ class Plan:
         sums = np.empty(self.num_rows, dtype=np.int64)
         for first in range(0, self.num_rows, _ROWS_AT_A_TIME):
             offsets = self.row_offsets[first : first + _ROWS_AT_A_TIME + 1]
-            # Cast by the chunk: reduceat that casts itself is four times slower.
+            # Cast chunk by chunk: reduceat with a cast is four times slower.
             part = values[offsets[0] : offsets[-1]].astype(np.int64)
             np.add.reduceat(
                 part, offsets[:-1] - offsets[0], out=sums[first : first + len(offsets) - 1]
@@ -176,38 +176,38 @@ class Plan:
             len(offsets) and offsets[0] == 0 and offsets[-1] == len(self.documents)
         ):
             raise PlanError("row_offsets must run from 0 to the number of fragments; plan again")
-        _refuse("row", counts < 1, counts, "a row has {} fragments but needs at least 1")
+        _reject("row", counts < 1, counts, "a row has {} fragments but needs at least 1")
         cap = self.options.max_documents_per_row or len(self.documents)
-        _refuse("row", counts > cap, counts, f"a row has {{}} fragments but may have {cap}")
+        _reject("row", counts > cap, counts, f"a row has {{}} fragments but may have at most {cap}")
         if not len(self.documents):
             self._check_ledger(0)
             return
         number, lengths = self.ledger.documents.input, self.stops - self.starts
         if not 0 <= self.documents.min() <= self.documents.max() < number:
             outside = (self.documents < 0) | (self.documents >= number)
-            _refuse("fragment", outside, self.documents, f"document {{}} is not one of {number}")
+            _reject("fragment", outside, self.documents, f"document {{}} is not one of {number}")
         if self.starts.min() < 0 or lengths.min() < 1:
             turned = (self.starts < 0) | (lengths < 1)
-            _refuse("fragment", turned, self.starts, "start {} is negative or not below its stop")
+            _reject("fragment", turned, self.starts, "start {} is negative or not below its stop")
         used = self._row_sums(self.options.spaces(lengths))
         space = self.options.row_space
-        _refuse("row", used > space, used, f"fragments take up {{}} tokens but a row holds {space}")
+        _reject("row", used > space, used, f"fragments take up {{}} tokens but a row holds {space}")
         self._check_ledger(int(lengths.sum(dtype=np.int64)))
 
     def _check_ledger(self, content: int) -> None:
-        """A fragment that was left out or put in twice shows in the sums."""
+        """Raise if a fragment is missing or repeated, which shows in the sums."""
         tokens = self.ledger.tokens
         if content != tokens.emitted + tokens.overlap:
             raise PlanError(
-                f"the fragments hold {content} tokens but the ledger tells of {tokens.emitted} "
+                f"the fragments hold {content} tokens but the ledger counts {tokens.emitted} "
                 f"emitted and {tokens.overlap} repeated; plan again"
             )
 
 
 def fingerprint_of(lengths: IntArray) -> str:
-    """SHA-256 of the lengths as `as_lengths` gives them: the type follows from the values.
+    """SHA-256 of the lengths as `as_lengths` returns them: the type follows from the values.
 
-    Their number is part of it, as two lengths of 16 bits have the bytes of one of 32.
+    It includes their number, because two lengths of 16 bits have the bytes of one of 32.
     """
     digest = hashlib.sha256(len(lengths).to_bytes(8, "little"))
     little_endian = lengths.astype(lengths.dtype.newbyteorder("<"), copy=False)
@@ -215,7 +215,7 @@ def fingerprint_of(lengths: IntArray) -> str:
     return digest.hexdigest()
 
 
-def _refuse(item: str, wrong: BoolArray, values: IntArray, message: str) -> None:
+def _reject(item: str, wrong: BoolArray, values: IntArray, message: str) -> None:
     if wrong.any():
         first = int(np.argmax(wrong))
         raise PlanError(f"{item} {first}: {message.format(values[first])}; plan again")

@@ -1,4 +1,4 @@
-"""A plan on disk: an Arrow IPC file, one record a row, options and checksum in its metadata."""
+"""A plan on disk: an Arrow IPC file, one record per row, options and checksum in its metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quire.seals import FORMAT_VERSION, Content, Migrations, migrated, read_vers
 COLUMNS = ("documents", "starts", "stops")
 _KEY = b"quire.plan"
 _MOST_IN_LISTS = 2**31 - 1
-"""Arrow counts what all its lists hold in 32 bits; large lists have 64."""
+"""Arrow lists count their items in 32 bits, large lists in 64."""
 
 
 def _with_max_length(about: Content) -> Content:
@@ -34,7 +34,7 @@ _MIGRATIONS: Migrations = {2: _with_max_length}
 
 
 def plan_table(plan: Plan) -> pa.Table:
-    """One record a row; the lists share the plan's arrays."""
+    """One record per row; the lists share the plan's arrays."""
     lists = pa.ListArray if plan.num_fragments <= _MOST_IN_LISTS else pa.LargeListArray
     return pa.table(
         {name: lists.from_arrays(plan.row_offsets, getattr(plan, name)) for name in COLUMNS}
@@ -42,7 +42,7 @@ def plan_table(plan: Plan) -> pa.Table:
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
-    """Write the file whole or not at all."""
+    """Write the file completely or not at all."""
     about = {
         "version": FORMAT_VERSION,
         "options": asdict(plan.options),
@@ -60,12 +60,12 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """The plan in the file, checked; its arrays stay in mapped memory."""
+    """The plan in the file, validated; its arrays stay in mapped memory."""
     try:
         with pa.memory_map(os.fspath(path)) as source:
             table = pa.ipc.open_file(source).read_all()
         table.validate(full=True)
-        names = table.column_names  # of a damaged file they may be no text
+        names = table.column_names  # in a damaged file they may not be text
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
@@ -93,7 +93,7 @@ def _plan(
             fingerprint=str(about["lengths_sha256"]),
         )
     except (QuireError, TypeError) as error:
-        raise CorruptFile(f"{path} holds no valid plan: {error}") from error
+        raise CorruptFile(f"{path} does not hold a valid plan: {error}") from error
 
 
 def _about(path: str | os.PathLike[str], table: pa.Table) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _about(path: str | os.PathLike[str], table: pa.Table) -> dict[str, Any]:
         version = about["version"]
         missing = {"options", "ledger", "lengths_sha256", "sha256"} - about.keys()
     except (KeyError, ValueError, TypeError, AttributeError):
-        raise CorruptFile(f"{path} is an Arrow file but not a plan of quire's") from None
+        raise CorruptFile(f"{path} is an Arrow file but not a plan written by quire") from None
     read_version(str(path), version, CorruptFile)
     if missing:
         raise CorruptFile(f"{path} lacks {', '.join(sorted(missing))}; save the plan again")
@@ -135,9 +135,9 @@ def _offsets(lists: pa.Array) -> IntArray:
 
 
 def _checksum(about: dict[str, Any], *arrays: IntArray) -> str:
-    """SHA-256 over the metadata (but itself) and the arrays."""
-    said = {key: value for key, value in about.items() if key != "sha256"}
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+    """SHA-256 over the metadata (except itself) and the arrays."""
+    plain = {key: value for key, value in about.items() if key != "sha256"}
+    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode())
     for array in arrays:
         digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
     return digest.hexdigest()

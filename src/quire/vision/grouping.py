@@ -2,7 +2,7 @@
 
 Grouping is best-fit decreasing, by this project's own planner: the heuristics of third-party
 packages changed between releases, and every pack with them. `GROUPING_VERSION` is part of a saved
-state. With several limits, or a whole epoch at once, `quire.plan.vectors` does the grouping.
+state. With several limits, or a whole epoch at once, `quire.plan.search.several_budgets` does it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from quire.options import require_integer
 from quire.plan.fragments import Rows
 from quire.plan.lengths import IntArray, as_lengths
 from quire.plan.options import PlanOptions
+from quire.plan.search.several_budgets import pack_vectors
 from quire.plan.strategies.best_fit import FEW, best_fit, best_fit_few
-from quire.plan.vectors import pack_vectors
 from quire.vision.options import PackRules
 
 GROUPING_VERSION = 1

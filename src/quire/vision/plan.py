@@ -12,7 +12,7 @@ import numpy as np
 
 from quire.errors import InvalidOption
 from quire.plan.lengths import IntArray
-from quire.plan.vector_levels import BUDGET
+from quire.plan.search.columns import BUDGET
 from quire.vision.grouping import Group, PackBuffer
 from quire.vision.options import PackRules, Scope
 from quire.vision.workers import Share

@@ -1,8 +1,8 @@
-"""Sizes in several dimensions at once, checked at the door and cut down to what matters.
+"""Sizes in several dimensions, validated and reduced to the dimensions that matter.
 
-A pack may be limited in tokens, tiles, images and documents together. Many limits never bind: 64
-tiles of which each costs 256 tokens fit wherever 16,384 tokens do. Such dimensions are left out,
-and one that is left alone is an ordinary packing problem.
+A row may be limited in tokens, tiles, images and documents at once. Many limits never bind: 64
+tiles of 256 tokens each fit wherever 16,384 tokens do. Such dimensions are left out, and if one
+remains it is an ordinary packing problem.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
 from quire.options import require_integer
-from quire.plan.lengths import IntArray, as_lengths
+from quire.plan.bounds import bound_of_sizes
+from quire.plan.lengths import FloatArray, IntArray, as_lengths
+from quire.plan.options import PlanOptions
 
 VectorSizes: TypeAlias = Sequence[Sequence[int]] | IntArray
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 MOST_DIMENSIONS = 8
 _EXACT = 2**62
@@ -37,16 +37,16 @@ class Vectors:
         return len(self.sizes)
 
     @property
-    def shares(self) -> Floats:
-        """Sizes as parts of a row."""
-        shares: Floats = self.sizes / self.budgets
+    def shares(self) -> FloatArray:
+        """Sizes as shares of a row."""
+        shares: FloatArray = self.sizes / self.budgets
         return shares
 
     @property
-    def weights(self) -> Floats:
-        """How scarce each dimension is: the rows it needs, the scarcest being 1."""
+    def weights(self) -> FloatArray:
+        """How scarce each dimension is: the rows it needs, relative to the scarcest."""
         rows = self.sizes.sum(axis=0, dtype=np.int64) / self.budgets
-        weights: Floats = rows / rows.max()
+        weights: FloatArray = rows / rows.max()
         return weights
 
     def only(self, documents: IntArray) -> Vectors:
@@ -57,7 +57,7 @@ class Vectors:
 def read_vectors(
     sizes: VectorSizes, budgets: Sequence[int] | IntArray, max_items: int | None
 ) -> Vectors:
-    """The sizes as a checked array; ``max_items`` becomes one more dimension, of ones.
+    """The sizes as a validated array; ``max_items`` becomes one more dimension, of ones.
 
     >>> read_vectors([[5, 1], [7, 0]], [10, 4], max_items=3).sizes
     array([[5, 1, 1],
@@ -76,8 +76,8 @@ def read_vectors(
 def essential(vectors: Vectors) -> Vectors:
     """The same documents and rows, without the dimensions that never bind.
 
-    Dimensions come in one order, whatever the order they were given in, and each is measured in
-    its largest unit.
+    Dimensions are sorted, whatever the order they were given in, and each is measured in its
+    largest unit.
 
     >>> essential(Vectors(sizes=np.array([[300, 1], [800, 3]]), budgets=np.array([1024, 4])))
     Vectors(sizes=array([[3],
@@ -126,14 +126,14 @@ def _read_columns(sizes: VectorSizes, num_dimensions: int) -> list[IntArray]:
         array = np.asarray(sizes)
     except Exception as error:  # ragged lists, tensors on a device
         raise InvalidLengths(
-            f"sizes cannot be read as an array: {error}; give {num_dimensions} integers for "
+            f"sizes cannot be read as an array: {error}; pass {num_dimensions} integers for "
             "every document"
         ) from error
     if array.size == 0 and array.ndim <= 2 and len(array) == 0:
         array = np.zeros((0, num_dimensions), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != num_dimensions:
         raise InvalidLengths(
-            f"sizes have shape {array.shape} but there are {num_dimensions} budgets; give "
+            f"sizes have shape {array.shape} but there are {num_dimensions} budgets; pass "
             f"{num_dimensions} integers for every document, one per budget"
         )
     return [_read_column(column, number) for number, column in enumerate(array.T)]
@@ -141,7 +141,7 @@ def _read_columns(sizes: VectorSizes, num_dimensions: int) -> list[IntArray]:
 
 def _read_column(column: IntArray, number: int) -> IntArray:
     try:
-        # A list lets each value speak for itself: one None makes objects of all columns.
+        # As a list each value keeps its type: a single None turns all columns into objects.
         integers = as_lengths(column.tolist() if column.dtype == object else column)
         return integers.astype(np.int64)
     except InvalidLengths as error:
@@ -152,7 +152,7 @@ def _require_that_each_fits(vectors: Vectors) -> None:
     nothing = np.flatnonzero(~vectors.sizes.any(axis=1))
     if len(nothing):
         raise InvalidLengths(
-            f"document {nothing[0]} has size 0 in every dimension but must take up something; "
+            f"document {nothing[0]} has size 0 in every dimension but must have a positive one; "
             "leave empty documents out"
         )
     documents, dimensions = np.nonzero(vectors.sizes > vectors.budgets)
@@ -163,3 +163,33 @@ def _require_that_each_fits(vectors: Vectors) -> None:
             f"{dimension} but a row holds {vectors.budgets[dimension]}; split it, leave it out, "
             f"or raise budgets[{dimension}]"
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OneDimension:
+    """An ordinary packing problem."""
+
+    sizes: IntArray
+    max_length: int
+    cap: int | None
+    """The most documents in a row."""
+
+
+def one_dimension(vectors: Vectors) -> OneDimension | None:
+    """The documents as an ordinary packing problem, if one dimension and their number matter."""
+    columns = list(zip(vectors.sizes.T, vectors.budgets.tolist(), strict=True))
+    ones = [budget for sizes, budget in columns if (sizes == 1).all()]
+    others = [(sizes, budget) for sizes, budget in columns if not (sizes == 1).all()]
+    if not others:
+        return OneDimension(sizes=columns[0][0], max_length=min(ones), cap=None)
+    if len(others) > 1 or not others[0][0].all():
+        return None
+    return OneDimension(sizes=others[0][0], max_length=others[0][1], cap=min(ones, default=None))
+
+
+def simple_bound(vectors: Vectors) -> int:
+    """The largest bound of any single dimension."""
+    bounds = [1]
+    for column, budget in zip(vectors.sizes.T, vectors.budgets.tolist(), strict=True):
+        bounds.append(bound_of_sizes(column[column > 0], PlanOptions(max_length=budget)))
+    return max(bounds)

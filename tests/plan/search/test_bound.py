@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.plan.pattern_search import Work
-from quire.plan.vector_bound import proven_rows, vector_bound
-from quire.plan.vector_classes import Kinds, group_kinds
-from quire.plan.vector_knapsack import VectorKnapsack
-from quire.plan.vector_levels import search_levels
-from quire.plan.vector_search import whole_rows
-from quire.plan.vector_sizes import Vectors
+from quire.plan.search.bound import proven_rows, vector_bound
+from quire.plan.search.budgets import Vectors
+from quire.plan.search.classes import Kinds, group_kinds
+from quire.plan.search.columns import Work, whole_rows
+from quire.plan.search.knapsack import Knapsack
+from quire.plan.search.several_budgets import search_levels
 from tests.lengths import documents
 from tests.plan.vector_textbook import fewest_rows
 
@@ -49,7 +48,7 @@ KINDS = st.lists(
 def test_the_table_is_as_good_as_trying_every_row(sizes, prices):
     budgets = [9, 7, 2]
     worth = np.array(prices[: len(sizes)])
-    knapsack = VectorKnapsack.solve(np.array(sizes), worth, np.array(budgets))
+    knapsack = Knapsack.solve(np.array(sizes), worth, np.array(budgets))
     assert knapsack.best == best_row(sizes, worth.tolist(), budgets)
 
 
@@ -57,8 +56,8 @@ def test_the_table_is_as_good_as_trying_every_row(sizes, prices):
 @given(KINDS, st.lists(st.integers(1, 100), min_size=4, max_size=4))
 def test_the_best_row_with_each_kind_holds_it_fits_and_cannot_be_bettered(sizes, prices):
     budgets, worth = np.array([9, 7, 2]), np.array(prices[: len(sizes)])
-    knapsack = VectorKnapsack.solve(np.array(sizes), worth, budgets)
-    numbers = knapsack.rows_with_each_kind()
+    knapsack = Knapsack.solve(np.array(sizes), worth, budgets)
+    numbers = knapsack.best_rows()
     for kind, row in enumerate(numbers):
         assert row[kind] >= 1
         assert (row @ np.array(sizes) <= budgets).all()
@@ -84,22 +83,22 @@ def test_coarse_units_and_classes_only_weaken_the_proof(monkeypatch):
     prices = kinds.vectors.shares.max(axis=1)
     exact, optimum = proven_rows(kinds, prices), fewest_rows(sizes, [100, 100], None)
     for classes, steps in ((9, 9 * 1000), (4, 4 * 1000), (9, 9 * 20), (2, 2)):
-        monkeypatch.setattr("quire.plan.vector_bound._CLASSES", classes)
-        monkeypatch.setattr("quire.plan.vector_bound._STEPS", steps)
+        monkeypatch.setattr("quire.plan.search.bound._MOST_CLASSES", classes)
+        monkeypatch.setattr("quire.plan.search.bound._STEPS", steps)
         assert proven_rows(kinds, prices) <= optimum
     assert 0 < exact <= optimum
 
 
 def test_a_class_counts_as_its_smallest_document(monkeypatch):
     """As its largest, of which two fill a row, it would seem to need four rows."""
-    monkeypatch.setattr("quire.plan.vector_bound._CLASSES", 1)
+    monkeypatch.setattr("quire.plan.search.bound._MOST_CLASSES", 1)
     kinds = Kinds.of(Vectors(sizes=np.array([[3, 1]] * 6 + [[5, 1]]), budgets=np.array([10, 9])))
     assert proven_rows(kinds, np.array([0.5, 0.5])) == 3
 
 
 def test_sizes_in_larger_units_are_rounded_down(monkeypatch):
     """Two documents of 5 fit into 11; rounded up to 6 they would not."""
-    monkeypatch.setattr("quire.plan.vector_bound._STEPS", 60)
+    monkeypatch.setattr("quire.plan.search.bound._STEPS", 60)
     kinds = Kinds.of(Vectors(sizes=np.array([[5, 1]] * 4), budgets=np.array([11, 9])))
     assert group_kinds(kinds, 1, 60).budgets.tolist() == [5, 9]
     assert proven_rows(kinds, np.array([0.5])) == 2
@@ -194,8 +193,8 @@ def test_whole_rows_serve_all_demands():
     kinds = Kinds.of(Vectors(sizes=sizes, budgets=np.array([20, 20])))
     level = search_levels(kinds, "largest", Work(10_000_000))
     assert level is not None
-    numbers, rows = whole_rows(level.problem, level.found, Work(10_000_000))
-    assert (numbers @ level.problem.vectors.sizes <= 20).all()
-    assert (rows @ numbers >= level.problem.demands).all()
+    counts, rows = whole_rows(level.problem, level.found, Work(10_000_000))
+    assert (counts @ level.problem.sizes <= 20).all()
+    assert (rows @ counts >= level.problem.demands).all()
     assert rows.sum() <= np.ceil(level.found.relaxed.value) + 3
     assert level.found.bound <= level.found.relaxed.value * (1 + 1e-9)

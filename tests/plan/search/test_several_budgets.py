@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 
 import quire
 from quire.errors import InvalidOption
-from quire.plan.pattern_search import Work
-from quire.plan.vector_bound import vector_bound
-from quire.plan.vector_fit import fit_vectors
-from quire.plan.vector_improve import improve
-from quire.plan.vector_placing import pattern_rows
-from quire.plan.vector_sizes import Vectors
-from quire.plan.vectors import pack_vectors
+from quire.plan.search.bound import vector_bound
+from quire.plan.search.budgets import Vectors
+from quire.plan.search.columns import Work
+from quire.plan.search.fit import fit_vectors, improve
+from quire.plan.search.several_budgets import pack_vectors, pattern_rows
 from tests.lengths import documents
 from tests.plan.vector_textbook import fewest_rows, first_fit_in_a_buffer, naive_best_fit
 
@@ -146,7 +144,7 @@ def test_seeds_may_differ_but_each_repeats_itself():
 
 _HASH_PLAN = """
 import hashlib, numpy as np
-from quire.plan.vectors import pack_vectors
+from quire.plan.search.several_budgets import pack_vectors
 sizes = np.random.default_rng(2).integers(1, 9, (150, 2)) * [50, 1]
 print(hashlib.sha256(pack_vectors(sizes, [1700, 31]).tobytes()).hexdigest())
 """
@@ -166,7 +164,7 @@ def test_another_process_with_another_hash_seed_finds_the_same_rows():
 
 
 def test_the_module_loads_no_scipy():
-    code = "import sys, quire.plan.vectors, quire.plan.vector_bound; print('scipy' in sys.modules)"
+    code = "import sys, quire.plan.search.bound; print('scipy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -239,7 +237,7 @@ def test_best_fit_fills_started_rows_before_it_opens_new_ones():
 
 
 def test_more_rows_than_may_stay_open_lose_only_the_fullest(monkeypatch):
-    monkeypatch.setattr("quire.plan.vector_fit.MOST_OPEN", 20)
+    monkeypatch.setattr("quire.plan.search.fit.MOST_OPEN", 20)
     sizes = np.array([[6, 1]] * 60 + [[5, 1]] * 60 + [[4, 1]] * 30)
     vectors = Vectors(sizes=sizes, budgets=np.array([10, 5]))
     row_of, num_rows = fit_vectors(vectors, np.arange(len(sizes)))

@@ -1,4 +1,4 @@
-"""Documents that are nearly alike, taken for one kind, so that the linear program stays small."""
+"""Documents of similar size grouped into classes, so that the linear program stays small."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quire.plan.lengths import IntArray
-from quire.plan.vector_sizes import Floats, Vectors
+from quire.plan.lengths import FloatArray, IntArray
+from quire.plan.search.budgets import Vectors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kinds:
-    """Distinct sizes, and how many documents have them."""
+    """Distinct sizes, and how many documents have each."""
 
     vectors: Vectors
     counts: IntArray
@@ -36,28 +36,66 @@ class Kinds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Classes:
-    """Kinds in boxes, with the corners of the boxes in the unit of a table."""
+    """Kinds that the linear program treats as one; each line of the arrays is a class."""
 
     class_of: IntArray
     """The class of every kind."""
     demands: IntArray
-    """Documents of each class."""
+    """Documents in each class."""
     largest: IntArray
-    """At least the sizes of every kind of the class, in units."""
+    """At least the sizes of every kind in the class."""
     smallest: IntArray
-    """At most the sizes of every kind of the class, in units."""
+    """At most the sizes of every kind in the class."""
     typical: IntArray
-    """The mean size of each class, in units and rounded, never nothing."""
+    """The mean size of each class, rounded, never zero."""
     budgets: IntArray
-    """Of a row, in units."""
+    """Of a row, in the same units as the sizes."""
+
+    @property
+    def width(self) -> float:
+        """The mean distance between the largest and smallest size in a class, over documents."""
+        widths = self.largest[:, 0] - self.smallest[:, 0]
+        return float(self.demands @ widths / self.demands.sum())
+
+    def mean(self, values: FloatArray, counts: IntArray) -> FloatArray:
+        """The mean over each class of a value per kind."""
+        return np.bincount(self.class_of, weights=counts * values) / self.demands
+
+
+def group_sizes(sizes: IntArray, counts: IntArray, most_classes: int, max_length: int) -> Classes:
+    """Decreasing sizes in one dimension, in at most so many classes of neighbors.
+
+    Rounding a size costs the width of its class. The total over documents is least where widths
+    are inverse to the root of the density, so classes are quantiles of the root of the counts.
+
+    >>> group_sizes(np.array([9, 8, 3]), np.array([1, 1, 4]), 2, 10).typical.ravel()
+    array([9, 3])
+    """
+    labels = np.arange(len(counts))
+    if len(counts) > most_classes:
+        weights = np.sqrt(counts)
+        middles = np.cumsum(weights) - weights / 2
+        labels = (middles * (most_classes / weights.sum())).astype(np.int64)
+    first = np.flatnonzero(np.diff(labels, prepend=-1))
+    last = np.append(first[1:], len(sizes)) - 1
+    demands = np.add.reduceat(counts, first)
+    mean = np.add.reduceat(counts * sizes, first) / demands
+    return Classes(
+        class_of=np.repeat(np.arange(len(first)), last - first + 1),
+        demands=demands,
+        largest=sizes[first, None],
+        smallest=sizes[last, None],
+        typical=np.floor(mean + 0.5).astype(np.int64)[:, None],
+        budgets=np.array([max_length]),
+    )
 
 
 def group_kinds(kinds: Kinds, most_classes: int, most_cells: int) -> Classes:
-    """At most so many classes, and a table of at most so many cells.
+    """Kinds in several dimensions in at most so many classes, for a table of so many cells.
 
     The widest box, in parts of a row and times its documents, is halved until there are enough.
-    Where the table would be too large, the finest dimension is measured in twice its unit. Sizes
-    are rounded up or down: rows of `largest` sizes always fit, rows that fit hold `smallest` sizes.
+    If the table would be too large, the finest dimension is measured in twice its unit. Sizes are
+    rounded up or down: rows of `largest` sizes always fit, rows that fit hold `smallest` sizes.
 
     >>> sizes = np.array([[1], [2], [3], [9]])
     >>> kinds = Kinds.of(Vectors(sizes=sizes, budgets=np.array([20])))
@@ -96,8 +134,8 @@ def _units(budgets: IntArray, most_cells: int) -> IntArray:
     return units
 
 
-def _halve_boxes(points: Floats, counts: IntArray, most: int) -> IntArray:
-    """The box of every point; points that are equal always share one."""
+def _halve_boxes(points: FloatArray, counts: IntArray, most: int) -> IntArray:
+    """The box of every point; equal points always share one."""
     boxes = [np.arange(len(points))]
     widths = [_widest_side(points, counts)]
     while len(boxes) < most:
@@ -117,7 +155,7 @@ def _halve_boxes(points: Floats, counts: IntArray, most: int) -> IntArray:
     return class_of
 
 
-def _widest_side(points: Floats, counts: IntArray) -> tuple[float, int]:
+def _widest_side(points: FloatArray, counts: IntArray) -> tuple[float, int]:
     sides = np.ptp(points, axis=0)
     side = int(sides.argmax())
     return float(sides[side]) * int(counts.sum()), side

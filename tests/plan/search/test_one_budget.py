@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from quire.plan import PlanOptions
-from quire.plan.pattern_problem import Fragments
-from quire.plan.pattern_search import Work
-from quire.plan.patterns import Patterns
+from quire.plan.search import one_budget
+from quire.plan.search.columns import Work
+from quire.plan.search.one_budget import SizeCounts
+from quire.plan.search.patterns import Patterns
 from quire.plan.strategies import tight
 
 SIZES, COUNTS = np.array([3, 2]), np.array([2, 4])
@@ -20,25 +21,25 @@ THREE = Patterns(contents=(((0, 1), (1, 2)), ((0, 1),), ((1, 2),)), rows=(1, 1, 
 TWO = Patterns(contents=(((0, 1), (1, 2)),), rows=(2,))
 
 
-def fragments_of(first: int, last: int, max_length: int) -> Fragments:
+def fragments_of(first: int, last: int, max_length: int) -> SizeCounts:
     sizes = np.arange(first, last - 1, -1)
-    return Fragments.of(sizes, np.ones_like(sizes), max_length, None)
+    return SizeCounts.of(sizes, np.ones_like(sizes), max_length, None)
 
 
 def test_up_to_six_hundred_sizes_are_classes_of_their_own():
-    ((classes, margin),) = tight._attempts(fragments_of(1600, 1001, 4096))
+    ((classes, margin),) = one_budget._attempts(fragments_of(1600, 1001, 4096))
     assert (classes.demands.tolist(), margin) == ([1] * 600, 0.0)
 
 
 def test_a_single_size_is_a_class_of_its_own():
-    single = Fragments.of(np.array([300]), np.array([5]), 700, None)
-    ((classes, margin),) = tight._attempts(single)
+    single = SizeCounts.of(np.array([300]), np.array([5]), 700, None)
+    ((classes, margin),) = one_budget._attempts(single)
     assert (classes.demands.tolist(), margin) == ([5], 0.0)
 
 
 def test_more_sizes_are_tried_in_more_and_more_classes_with_margins():
-    assert len(list(tight._attempts(fragments_of(1601, 1001, 4096)))) == 4
-    attempts = list(tight._attempts(fragments_of(5000, 1001, 9000)))
+    assert len(list(one_budget._attempts(fragments_of(1601, 1001, 4096)))) == 4
+    attempts = list(one_budget._attempts(fragments_of(5000, 1001, 9000)))
     assert [len(classes.demands) for classes, _ in attempts] == [150, 300, 500, 1000]
     assert [margin / classes.width for classes, margin in attempts] == pytest.approx(
         [0.6, 0.6, 0.75, 0.75]
@@ -46,15 +47,17 @@ def test_more_sizes_are_tried_in_more_and_more_classes_with_margins():
 
 
 def test_sizes_that_are_all_sand_need_no_program():
-    sand = Fragments.of(np.array([3, 2, 1]), np.array([500, 500, 500]), 1000, None)
-    assert list(tight._attempts(sand)) == []
+    sand = SizeCounts.of(np.array([3, 2, 1]), np.array([500, 500, 500]), 1000, None)
+    assert list(one_budget._attempts(sand)) == []
 
 
 def scripted(monkeypatch, attempts: list[tuple[int, list[Patterns]]]) -> list[int]:
     """Makes the attempts cost and find what is written here; gives the numbers of those made."""
     made: list[int] = []
 
-    def attempt(fragments: Fragments, number: int, margin: float, work: Work) -> Iterator[Patterns]:
+    def attempt(
+        fragments: SizeCounts, number: int, margin: float, work: Work
+    ) -> Iterator[Patterns]:
         made.append(number)
         cost, found = attempts[number]
         work.spend(cost)
@@ -62,8 +65,8 @@ def scripted(monkeypatch, attempts: list[tuple[int, list[Patterns]]]) -> list[in
         yield from found
 
     numbers = range(len(attempts))
-    monkeypatch.setattr(tight, "_attempts", lambda fragments: ((n, n / 2) for n in numbers))
-    monkeypatch.setattr(tight, "_attempt", attempt)
+    monkeypatch.setattr(one_budget, "_attempts", lambda fragments: ((n, n / 2) for n in numbers))
+    monkeypatch.setattr(one_budget, "_attempt", attempt)
     return made
 
 
@@ -81,26 +84,26 @@ def scripted(monkeypatch, attempts: list[tuple[int, list[Patterns]]]) -> list[in
 )
 def test_a_program_is_tried_while_twice_the_last_cost_is_left(monkeypatch, budget, costs, made):
     tried = scripted(monkeypatch, [(cost, [THREE]) for cost in costs])
-    tight.solve_patterns(SIZES, COUNTS, 7, None, budget=budget)
+    one_budget.solve_patterns(SIZES, COUNTS, 7, None, budget=budget)
     assert tried == made
 
 
 def test_a_plan_that_cannot_be_better_ends_the_search(monkeypatch):
     tried = scripted(monkeypatch, [(1, [THREE]), (1, [THREE, TWO, THREE]), (1, [TWO])])
-    assert tight.solve_patterns(SIZES, COUNTS, 7, None) is TWO
+    assert one_budget.solve_patterns(SIZES, COUNTS, 7, None) is TWO
     assert tried == [0, 1]
 
 
 def test_a_plan_that_is_no_better_is_not_kept(monkeypatch):
     scripted(monkeypatch, [(1, [THREE])])
-    found = tight.solve_patterns(SIZES, COUNTS, 7, None)
+    found = one_budget.solve_patterns(SIZES, COUNTS, 7, None)
     assert found.num_rows == 3
     assert found is not THREE
 
 
 def test_nothing_needs_no_pattern():
     nothing = np.zeros(0, dtype=np.int64)
-    assert tight.solve_patterns(nothing, nothing, 7, None) == Patterns.of([])
+    assert one_budget.solve_patterns(nothing, nothing, 7, None) == Patterns.of([])
 
 
 class Places:
@@ -110,29 +113,29 @@ class Places:
         self.work = work
         self.asked: list[tuple[int, int]] = []
 
-    def __call__(self, fragments, classes, numbers, rows, *, open_places: int) -> Patterns:
-        assert rows.shape == (len(numbers),)
-        self.asked.append((open_places, self.work.left))
+    def __call__(self, fragments, classes, counts, rows, *, num_open: int) -> Patterns:
+        assert rows.shape == (len(counts),)
+        self.asked.append((num_open, self.work.left))
         return THREE
 
 
 def attempted(monkeypatch, budget: int) -> tuple[list[Patterns], Places, Work]:
     """An attempt whose search costs nothing and whose solution is not whole."""
-    fragments = Fragments.of(SIZES, COUNTS, 7, None)
+    fragments = SizeCounts.of(SIZES, COUNTS, 7, None)
     found = SimpleNamespace(
-        numbers=np.array([[1, 2]]),
+        counts=np.array([[1, 2]]),
         whole=np.array([1]),
         nearest=np.array([2]),
         relaxed=SimpleNamespace(value=1.5),
     )
     work = Work(budget)
     places = Places(work)
-    monkeypatch.setattr(tight, "place", places)
-    monkeypatch.setattr(tight, "search_patterns", lambda problem, numbers, work: found)
+    monkeypatch.setattr(one_budget, "place", places)
+    monkeypatch.setattr(one_budget, "search_patterns", lambda problem, counts, work: found)
     monkeypatch.setattr(
-        tight, "whole_rows", lambda problem, found, work: (found.numbers, found.whole)
+        one_budget, "whole_rows", lambda problem, found, work: (found.counts, found.whole)
     )
-    plans = list(tight._attempt(fragments, fragments.classes(2), 0.0, work))
+    plans = list(one_budget._attempt(fragments, fragments.classes(2), 0.0, work))
     return plans, places, work
 
 
@@ -152,21 +155,23 @@ def test_placing_ends_with_the_budget(monkeypatch, budget, plans):
 
 def test_the_program_has_rows_that_are_shorter_by_the_margin(monkeypatch):
     problems = []
-    monkeypatch.setattr(tight, "search_patterns", lambda problem, *given: problems.append(problem))
-    fragments = Fragments.of(SIZES, COUNTS, 7, None)
-    assert list(tight._attempt(fragments, fragments.classes(2), 2.0, Work(100))) == []
-    assert [(problem.capacity, problem.sizes.tolist()) for problem in problems] == [(5, [3, 2])]
+    monkeypatch.setattr(
+        one_budget, "search_patterns", lambda problem, *given: problems.append(problem)
+    )
+    fragments = SizeCounts.of(SIZES, COUNTS, 7, None)
+    assert list(one_budget._attempt(fragments, fragments.classes(2), 2.0, Work(100))) == []
+    assert [(p.budgets.tolist(), p.sizes.tolist()) for p in problems] == [([5], [[3], [2]])]
 
 
 def test_a_search_that_finds_nothing_gives_no_plan():
-    fragments = Fragments.of(SIZES, COUNTS, 7, None)
-    assert list(tight._attempt(fragments, fragments.classes(2), 0.0, Work(0))) == []
+    fragments = SizeCounts.of(SIZES, COUNTS, 7, None)
+    assert list(one_budget._attempt(fragments, fragments.classes(2), 0.0, Work(0))) == []
 
 
 @pytest.mark.parametrize(("whole", "roundings"), [(10_000, 2), (9999, 2), (9998, 3)])
 def test_a_solution_that_is_not_nearly_whole_is_rounded_with_care(monkeypatch, whole, roundings):
     found = SimpleNamespace(
-        numbers="numbers",
+        counts="counts",
         whole=np.array([whole]),
         nearest="nearest",
         relaxed=SimpleNamespace(value=10_000.0),
@@ -176,14 +181,14 @@ def test_a_solution_that_is_not_nearly_whole_is_rounded_with_care(monkeypatch, w
     def whole_rows(problem: str, given: object, careful: Work) -> tuple[str, str]:
         asked.append((problem, given, careful.left))
         careful.spend(30)
-        return "numbers", "careful"
+        return "counts", "careful"
 
-    monkeypatch.setattr(tight, "whole_rows", whole_rows)
+    monkeypatch.setattr(one_budget, "whole_rows", whole_rows)
     work = Work(807)
-    results = list(tight._roundings("problem", found, work))
+    results = list(one_budget._roundings("problem", found, work))
     assert (
         results
-        == [("numbers", found.whole), ("numbers", "nearest"), ("numbers", "careful")][:roundings]
+        == [("counts", found.whole), ("counts", "nearest"), ("counts", "careful")][:roundings]
     )
     assert asked == [("problem", found, 100)] * (roundings - 2)  # an eighth of what is left
     assert work.left == 807 - 30 * (roundings - 2)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
-from quire.plan.vector_bound import vector_bound
-from quire.plan.vector_single import one_dimension
-from quire.plan.vector_sizes import Vectors, essential, read_vectors
-from quire.plan.vectors import pack_vectors
+from quire.plan.search.bound import vector_bound
+from quire.plan.search.budgets import Vectors, essential, one_dimension, read_vectors
+from quire.plan.search.several_budgets import pack_vectors
 
 TIMES = np.iinfo(np.int64).max
 
@@ -36,8 +35,8 @@ TIMES = np.iinfo(np.int64).max
             [[5, 1], [0, 0]],
             [10, 4],
             InvalidLengths,
-            "document 1 has size 0 in every dimension but must take up something; leave empty "
-            "documents out",
+            "document 1 has size 0 in every dimension but must have a positive one; leave "
+            "empty documents out",
         ),
         ([[0]], [10], InvalidLengths, "document 0 has size 0 in every dimension but must"),
         (
@@ -57,7 +56,7 @@ TIMES = np.iinfo(np.int64).max
         ([[5, None]], [10, 4], InvalidLengths, "sizes in dimension 1: document 0 has length None"),
         ([[2**70, 1]], [10, 4], InvalidLengths, "sizes in dimension 0: document 0 has length 118"),
         ([[TIMES, 1]] * 3, [10, 4], InvalidLengths, "the lengths sum to 2.77e+19 tokens"),
-        ([[5, 1], [5]], [10, 4], InvalidLengths, "give 2 integers for every document"),
+        ([[5, 1], [5]], [10, 4], InvalidLengths, "pass 2 integers for every document"),
         ([5, 1], [10, 4], InvalidLengths, "sizes have shape (2,) but there are 2 budgets"),
         ([[5, 1]], [10], InvalidLengths, "sizes have shape (1, 2) but there are 1 budgets"),
         ([[5, 1]], [10, 4, 3], InvalidLengths, "sizes have shape (1, 2) but there are 3 budgets"),
@@ -152,4 +151,4 @@ def test_sizes_too_large_to_compare_exactly_are_kept():
 def test_one_dimension_and_a_number_of_documents_are_an_ordinary_problem(sizes, budgets, expected):
     vectors = Vectors(sizes=np.array(sizes), budgets=np.array(budgets))
     single = one_dimension(vectors)
-    assert (single and (single.capacity, single.cap)) == expected
+    assert (single and (single.max_length, single.cap)) == expected
