@@ -185,7 +185,7 @@ def test_lengths_of_documents_as_trl_packs_them_are_starts():
     assert collate([row])["position_ids"].tolist() == [[0, 1, 2, 0, 1]]
     with pytest.raises(InvalidRow, match=r"row 0: seq_lengths sum to 4, but the row has 5"):
         collate([row | {"seq_lengths": [3, 1]}])
-    with pytest.raises(InvalidRow, match=r"row 1: of seq_lengths, lengths\[1\] is 0"):
+    with pytest.raises(InvalidRow, match=r"row 1: seq_lengths: lengths\[1\] is 0"):
         collate([row, row | {"seq_lengths": [3, 0, 2]}])
 
 
@@ -398,14 +398,14 @@ def test_bad_starts_are_refused_with_row_and_value_and_never_cut_away(starts, me
         ([{1: 2, "a": 3}], r"row 0 has no input_ids, only \['1', 'a'\]"),
         ([{"input_ids": []}], "row 0 has no tokens; leave empty rows out"),
         ([], "a batch is a list of at least one row, not a list of 0"),
-        ({"input_ids": [[5, 6]]}, "not a dict of 1; give a list of dicts"),
-        (None, "at least one row, not a NoneType; give a list of dicts"),
-        (iter(PACKED), "at least one row, not a list_iterator; give a list of dicts"),
+        ({"input_ids": [[5, 6]]}, "not a dict of 1; pass a list of dicts"),
+        (None, "at least one row, not a NoneType; pass a list of dicts"),
+        (iter(PACKED), "at least one row, not a list_iterator; pass a list of dicts"),
         ([{"input_ids": [5, -1]}], r"row 0: input_ids\[1\] is -1, but token ids start at 0"),
         ([{"input_ids": [5.5, 6.5]}], "row 0: input_ids cannot be read as integers"),
-        ([{"input_ids": np.array([5.5])}], "row 0: input_ids have dtype float64"),
+        ([{"input_ids": np.array([5.5])}], "row 0: input_ids has dtype float64"),
         ([{"input_ids": [[5, 6]]}], "row 0: input_ids cannot be read as integers"),
-        ([{"input_ids": np.array([[5, 6]])}], r"row 0: input_ids have .* shape \(1, 2\)"),
+        ([{"input_ids": np.array([[5, 6]])}], r"row 0: input_ids has .* shape \(1, 2\)"),
         (
             [{"input_ids": [5, 6], "labels": [5, 6]}, {"input_ids": [5, 6], "labels": [5]}],
             "row 1 has 1 labels but 2 input_ids; give one value per token",
@@ -418,16 +418,16 @@ def test_bad_starts_are_refused_with_row_and_value_and_never_cut_away(starts, me
         ([{"input_ids": [5, 6], "loss_mask": [1, 2]}], "other values than 0 and 1"),
         (
             [{"input_ids": [5, 6], "loss_mask": [1, 2], "completion_mask": [1, 1]}],
-            "row 0: loss_mask holds other values than 0 and 1",
+            "row 0: loss_mask has values other than 0 and 1",
         ),
         (
             [{"input_ids": [5, 6], "loss_mask": [1, 1], "completion_mask": [1, -1]}],
-            "row 0: completion_mask holds other values than 0 and 1",
+            "row 0: completion_mask has values other than 0 and 1",
         ),
         ([{"input_ids": [5, 6], "attention_mask": [1]}], "row 0 has 1 attention_mask but 2 input"),
         (
             [{"input_ids": [5, 0], "attention_mask": [1, 0]}],
-            "row 0 is padded already: its attention_mask has 1 zeros",
+            "row 0 is already padded: its attention_mask has 1 zeros",
         ),
     ],
 )
@@ -463,7 +463,7 @@ def test_rows_of_several_lengths_are_refused_without_padding():
         ({"truncation": True}, "truncation=True .* need max_length"),
         ({"max_length": 0}, "max_length is 0 but must be an integer >= 1"),
         ({"max_length": 8.0}, "max_length is 8.0 but must be"),
-        ({"max_length": 10, "pad_documents_to": 4}, "max_length=10 is no multiple .* use 8"),
+        ({"max_length": 10, "pad_documents_to": 4}, "max_length=10 is not a multiple .* use 8"),
         ({"pad_documents_to": 0}, "multiple of 0"),
         ({"pad_documents_to": 2, "packed_sequences": False}, "takes a row as one"),
         ({"attention": "flex", "return_tensors": "np"}, "attention='flex' makes a torch"),

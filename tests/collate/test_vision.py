@@ -395,7 +395,7 @@ BAD = {
     ),
     "padding": (
         {"input_ids": [1, 0], "labels": [1, 0], "attention_mask": [1, 0]},
-        r"row 1 is padded already",
+        r"row 1 is already padded",
     ),
     "no dict": ("text", r"sample 1 is a str"),
 }

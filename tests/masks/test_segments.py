@@ -47,7 +47,7 @@ def test_two_tokens_share_a_seq_idx_exactly_when_they_share_a_document(segments)
 
 
 def test_a_window_of_nothing_is_refused():
-    with pytest.raises(InvalidOption, match="a token sees at least itself"):
+    with pytest.raises(InvalidOption, match="a token attends at least to itself"):
         segment_mask(np.array([[1]]), window=0)
     assert segment_mask(np.array([[1]]), window=np.int64(1)) is not None
 

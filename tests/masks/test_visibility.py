@@ -39,5 +39,5 @@ def test_segments_that_would_be_read_two_ways_are_refused(segments, message):
 
 @pytest.mark.parametrize("window", [0, -1, 1.5, True])
 def test_a_window_that_hides_the_token_itself_is_refused(window):
-    with pytest.raises(InvalidOption, match="a token sees at least itself"):
+    with pytest.raises(InvalidOption, match="a token attends at least to itself"):
         first_visible([[1]], window)

@@ -1,4 +1,4 @@
-"""What each attention backend must be told, so that documents do not see each other."""
+"""The arguments that each attention backend needs to keep documents apart."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from quire.boundaries import Boundaries
 from quire.collate.tensors import Array, Batch
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def transformers_arguments(boundaries: Boundaries) -> Batch:
-    """No cache: with one, transformers does not look for packed rows in `position_ids`."""
+    """No cache: with one, transformers does not detect packed rows from `position_ids`."""
     return {"use_cache": no_cache()}
 
 
 def no_cache() -> bool | tuple[()]:
-    """The ``use_cache`` of a batch of rows: False, or ``()`` where several processes train.
+    """The ``use_cache`` of a batch: False, or ``()`` when several processes train.
 
-    Both mean no cache to transformers. accelerate's dispatcher, its default for iterable datasets
+    transformers takes both as no cache. accelerate's dispatcher, its default for iterable datasets
     on several processes, concatenates and slices all values of a batch, and fails on a bool.
     """
     return () if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1") else False
@@ -43,8 +44,8 @@ def eager_arguments(
 ) -> Batch:
     """A float mask `[B, 1, T, T]`, which eager attention adds, or one for each type of layer.
 
-    32-bit, as its softmax is. Some models (OPT, BioGPT) multiply what comes out with values of the
-    model's own dtype and so need that; numpy knows no bfloat16, so it is a torch tensor.
+    32-bit, like its softmax. Some models (OPT, BioGPT) multiply the result by values of their own
+    dtype and so need that dtype; numpy has no bfloat16, so the mask is then a torch tensor.
     """
     from quire.masks.dense import float_mask, masks_by_layer
 
@@ -69,8 +70,12 @@ def flex_arguments(boundaries: Boundaries) -> Batch:
 
 
 def varlen_arguments(boundaries: Boundaries) -> Batch:
-    """Bounds in the flattened batch, padding a segment among them, under transformers' names."""
-    bounds, longest = boundaries.cu_seqlens(), boundaries.max_length
+    """Bounds in the flattened batch, with padding as a segment, under transformers' names."""
+    return varlen_batch(boundaries.cu_seqlens(), boundaries.max_length)
+
+
+def varlen_batch(bounds: npt.NDArray[np.int32], longest: int) -> Batch:
+    """Bounds of segments and the longest one, for queries and keys alike."""
     return {
         "cu_seq_lens_q": bounds,
         "cu_seq_lens_k": bounds,
@@ -80,9 +85,9 @@ def varlen_arguments(boundaries: Boundaries) -> Batch:
 
 
 def padded_varlen_arguments(boundaries: Boundaries) -> Batch:
-    """The pair that context-parallel kernels take: tokens before each fragment, and its place.
+    """The pair that context-parallel kernels take: tokens before each fragment, and its position.
 
-    Under names of its own, as a kernel that knows nothing of padding must not take it for bounds.
+    Under separate names, because a kernel unaware of padding must not use them as bounds.
     """
     true, padded = boundaries.true_cu_seqlens(), boundaries.padded_cu_seqlens()
     return {
@@ -94,7 +99,7 @@ def padded_varlen_arguments(boundaries: Boundaries) -> Batch:
 
 
 def segment_arguments(boundaries: Boundaries) -> Batch:
-    """Numbers of segments for JAX (0 on padding) and for state-space kernels (from 0)."""
+    """Segment numbers for JAX (0 on padding) and for state-space kernels (from 0)."""
     return {"segment_ids": boundaries.segment_ids(), "seq_idx": boundaries.seq_idx()}
 
 
@@ -110,5 +115,5 @@ ATTENTION: Mapping[str, Callable[[Boundaries], Batch]] = MappingProxyType(
 )
 
 DENSE = ("sdpa", "eager")
-"""The forms that take the place of the model's own masks, and of its sliding windows."""
+"""The forms that replace the model's own masks, and so its sliding windows."""
 MASK_DTYPES = ("float32", "bfloat16", "float16", "float64")

@@ -1,4 +1,4 @@
-"""Packed rows, stacked and padded, with the labels and the mask form that a model needs."""
+"""The collator that stacks and pads packed rows, with the labels and mask that a model needs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,28 @@ from quire.collate.attention import (
     padded_varlen_arguments,
     sdpa_arguments,
 )
-from quire.collate.layout import fit, place, places_needed
-from quire.collate.missing_starts import (
-    LostStartsWarning,
-    require_packed_sequences,
-    starts_without,
+from quire.collate.rows import (
+    Feature,
+    Ints,
+    Rows,
+    fit,
+    labels_of,
+    num_places,
+    one_document,
+    place,
+    read_rows,
 )
-from quire.collate.rows import Feature, Ints, Rows, one_document, read_rows
-from quire.collate.special_tokens import SpecialTokens, eos_token_id, pad_token_id
+from quire.collate.special_tokens import (
+    LostStartsWarning,
+    SpecialTokens,
+    eos_token_id,
+    find_starts,
+    pad_token_id,
+    require_packed_sequences,
+)
 from quire.collate.tensors import Batch, as_batch, require_return_tensors
 from quire.errors import InvalidOption, InvalidRow, unknown_name
-from quire.labels import LabelOptions, causal_labels
+from quire.labels import LabelOptions
 from quire.options import require_flags, require_integer
 
 if TYPE_CHECKING:
@@ -38,9 +49,9 @@ PADDING = ("longest", "max_length", "do_not_pad")
 
 @dataclass(frozen=True)
 class DataCollatorForCausalLM:
-    """Makes `{input_ids, labels, position_ids, …}` of rows; ``model(**batch)`` is isolated.
+    """Collates rows into `{input_ids, labels, position_ids, …}`; ``model(**batch)`` is isolated.
 
-    Labels are unshifted: transformers shifts them. Rows are padded at the right.
+    Labels are unshifted: transformers shifts them. Rows are padded on the right.
 
     >>> class Tokenizer:
     ...     pad_token_id = eos_token_id = 2
@@ -61,37 +72,37 @@ class DataCollatorForCausalLM:
 
     tokenizer: SpecialTokens
     truncation: bool = False
-    """Whether rows longer than `max_length` are cut; else they are an error."""
+    """Whether rows longer than `max_length` are cut; otherwise they are an error."""
     ignore_index: int = -100
     input_name: str = "input_ids"
     """The name of the tokens in the batch; rows have `input_ids`."""
     labels_name: str = "labels"
     """The name of the labels in the batch; rows have `labels`, or none."""
     packed_sequences: bool | None = None
-    """Whether positions restart. None: if any row has starts, with a warning where none has and
-    rows look packed. True: always, starts are found from tokens where a row has none. False: never,
-    but labels are still masked by starts."""
+    """Whether positions restart. None: if any row has starts, with a warning if none has and rows
+    look packed. True: always; starts are found from tokens in rows without them. False: never, but
+    labels are still masked by starts."""
     padding: str | bool = "longest"
     """``longest`` (or True), ``max_length``, or ``do_not_pad`` (or False): rows of one length."""
     max_length: int | None = None
-    """The most places in a row."""
+    """The most tokens in a row, padding included."""
     return_tensors: str = "pt"
     """``pt`` or ``np``."""
     attention: str | None = "transformers"
-    """The backend whose mask form is added; None adds nothing. With `model`, the default becomes
-    the first form that keeps documents apart in that model."""
+    """The backend whose mask is added; None adds nothing. With `model`, the default becomes the
+    first form that keeps documents apart in that model."""
     mask_boundary_loss: bool = True
     train_on_eos: bool = True
     pad_documents_to: int = 1
-    """Every fragment is padded inside its row to a multiple of this."""
+    """Pad every fragment inside its row to a multiple of this."""
     windows: Windows = None
     """Sliding windows for the masks of ``sdpa`` and ``eager``: one for all layers, or one (or None)
     for each of the model's `layer_types`, which makes `attention_mask` a mapping of masks."""
     mask_dtype: str = "float32"
-    """Of the mask of ``eager``: some models need their own dtype, and with `model` they get it."""
+    """The dtype of the mask of ``eager``: some models need their own, which `model` selects."""
     model: InitVar[object | None] = None
-    """The model that the batches are for. The form is proven on it, once for each model, by
-    `quire.verify.check_isolation` on a small batch, or refused with a ModelError. Not kept."""
+    """The model that the batches are for. Isolation is proven on it, once per model, by
+    `quire.verify.check_isolation` on a small batch, or a ModelError is raised. Not stored."""
     _lost_starts: LostStartsWarning = field(
         default_factory=LostStartsWarning, init=False, repr=False, compare=False
     )
@@ -112,8 +123,8 @@ class DataCollatorForCausalLM:
     def _require_names(self) -> None:
         if self.input_name == self.labels_name:
             raise InvalidOption(
-                f"input_name and labels_name are both {self.input_name!r}, so that labels would "
-                "stand in the place of tokens; give them two names"
+                f"input_name and labels_name are both {self.input_name!r}, so labels would "
+                "replace tokens; give them different names"
             )
 
     def _require_attention(self) -> None:
@@ -129,8 +140,8 @@ class DataCollatorForCausalLM:
             )
         if self.windows is not None and self.attention not in DENSE:
             raise InvalidOption(
-                f"windows={self.windows!r} are for masks of our own, but attention="
-                f"{self.attention!r} leaves them to the model; use attention='sdpa' or 'eager'"
+                f"windows={self.windows!r} apply to dense masks, but attention="
+                f"{self.attention!r} leaves the mask to the model; use attention='sdpa' or 'eager'"
             )
 
     def _choose_attention(self, model: object) -> None:
@@ -143,7 +154,7 @@ class DataCollatorForCausalLM:
         self._require_attention()
 
     def __call__(self, features: Sequence[Feature]) -> Batch:
-        """The batch of these rows, which stay as they were."""
+        """The batch of these rows, which are not modified."""
         rows = read_rows(features, self._missing_starts)
         if self.packed_sequences is None:
             self._lost_starts.check(rows, self.tokenizer)
@@ -153,7 +164,7 @@ class DataCollatorForCausalLM:
         tokens = place(rows.tokens, boundaries, pad_token_id(self.tokenizer))
         batch: Batch = {
             self.input_name: tokens,
-            self.labels_name: self._labels(rows, tokens, boundaries),
+            self.labels_name: labels_of(rows, tokens, boundaries, self._label_options),
         }
         packed = rows.came_with_starts if self.packed_sequences is None else self.packed_sequences
         if packed:
@@ -165,11 +176,11 @@ class DataCollatorForCausalLM:
         return as_batch(batch, self.return_tensors)
 
     def _missing_starts(self, tokens: Ints) -> npt.ArrayLike:
-        return starts_without(tokens, self.tokenizer, self.packed_sequences)
+        return find_starts(tokens, self.tokenizer, self.packed_sequences)
 
     def _boundaries(self, rows: Rows, starts: Sequence[npt.ArrayLike]) -> Boundaries:
         if self.padding in (False, "do_not_pad"):
-            self._require_one_width(places_needed(rows, self.pad_documents_to))
+            self._require_one_width(num_places(rows, self.pad_documents_to))
         width = self.max_length if self.padding == "max_length" else None
         return Boundaries.of_rows(starts, rows.lengths, width, self.pad_documents_to)
 
@@ -178,16 +189,8 @@ class DataCollatorForCausalLM:
             other = next(row for row, places in enumerate(needed) if places != needed[0])
             raise InvalidRow(
                 f"row {other} needs {needed[other]} places and row 0 needs {needed[0]}, but "
-                f"padding={self.padding!r} stacks rows as they are; use padding='longest'"
+                f"padding={self.padding!r} stacks rows without padding; use padding='longest'"
             )
-
-    def _labels(self, rows: Rows, tokens: Ints, boundaries: Boundaries) -> Ints:
-        return causal_labels(
-            tokens if rows.labels is None else place(rows.labels, boundaries, 0),
-            boundaries.segment_ids(),
-            self._label_options,
-            loss_mask=None if rows.loss_mask is None else place(rows.loss_mask, boundaries, 0),
-        )
 
     def _attention_arguments(self, boundaries: Boundaries) -> Batch:
         if self.attention is None:
@@ -216,15 +219,16 @@ class DataCollatorForCausalLM:
             if self.truncation or self.padding == "max_length":
                 raise InvalidOption(
                     f"truncation={self.truncation} and padding={self.padding!r} need max_length, "
-                    "which is None; say how many places a row has"
+                    "which is None; set the row length"
                 )
         elif require_integer("max_length", self.max_length, 1) % multiple:
+            fitting = self.max_length // multiple * multiple or multiple
             raise InvalidOption(
-                f"max_length={self.max_length} is no multiple of pad_documents_to={multiple}, so "
-                f"a full row has no room; use {self.max_length // multiple * multiple or multiple}"
+                f"max_length={self.max_length} is not a multiple of pad_documents_to={multiple}, "
+                f"so a full row does not fit; use {fitting}"
             )
         if multiple > 1 and self.packed_sequences is False:
             raise InvalidOption(
                 f"pad_documents_to={multiple} pads documents inside a row, but "
-                "packed_sequences=False takes a row as one; leave one of them out"
+                "packed_sequences=False takes a row as one document; use only one of them"
             )

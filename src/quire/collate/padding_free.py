@@ -1,4 +1,4 @@
-"""All rows of a batch laid end to end as one, without padding, or in one fixed shape."""
+"""The collator that concatenates the rows of a batch, without padding or to a fixed shape."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ import numpy.typing as npt
 
 from quire.boundaries import Boundaries
 from quire.boundaries.checks import read_starts
-from quire.collate.layout import place
-from quire.collate.missing_starts import (
+from quire.collate.attention import varlen_batch
+from quire.collate.rows import Feature, Ints, Rows, labels_of, place, read_rows
+from quire.collate.special_tokens import (
     LostStartsWarning,
+    SpecialTokens,
+    eos_token_id,
+    find_starts,
+    pad_token_id,
     require_packed_sequences,
-    starts_without,
 )
-from quire.collate.rows import Feature, Ints, Rows, read_rows
-from quire.collate.special_tokens import SpecialTokens, eos_token_id, pad_token_id
 from quire.collate.tensors import Batch, as_batch, require_return_tensors
 from quire.errors import InvalidRow
-from quire.labels import LabelOptions, causal_labels
+from quire.labels import LabelOptions
 from quire.options import require_flags, require_integer
 
 
 @dataclass(frozen=True)
 class PaddingFreeCollator:
-    """Makes one flat row `[1, N]` of all rows, with the bounds that varlen kernels take.
+    """Concatenates rows into one flat row `[1, N]`, with the bounds that varlen kernels take.
 
     The keys are those of transformers' `DataCollatorWithFlattening` and of TRL, and
-    ``use_cache=False``, so that the batch is isolated without varlen kernels too.
+    ``use_cache=False``, so that the batch is isolated even without varlen kernels.
 
     `num_tokens`, `num_segments` and `max_length` fix every shape and number in the batch, so that
     a compiled step is compiled once: the row is padded, in segments of at most `max_length`, and
@@ -42,21 +44,21 @@ class PaddingFreeCollator:
     """
 
     tokenizer: SpecialTokens | None = None
-    """Asked for PAD (only a fixed shape has padding), EOS and BOS."""
+    """For PAD (only a fixed shape has padding), EOS and BOS."""
     _: KW_ONLY
     packed_sequences: bool | None = None
-    """What a row without starts is. None: one document, with a warning if rows look packed. True:
-    several, found from its tokens. False: one document."""
+    """What a row without starts holds. None: one document, with a warning if rows look packed.
+    True: several, found from its tokens. False: one document."""
     ignore_index: int = -100
     train_on_eos: bool = True
     return_tensors: str = "pt"
     """``pt`` or ``np``."""
     num_tokens: int | None = None
-    """Places in the row."""
+    """Tokens in the row, padding included."""
     num_segments: int | None = None
     """Segments in `cu_seq_lens`: documents, padding and empty ones."""
     max_length: int | None = None
-    """The longest document that may come; every batch has it as `max_length_q/k`."""
+    """The longest document allowed; every batch has it as `max_length_q/k`."""
     _lost_starts: LostStartsWarning = field(
         default_factory=LostStartsWarning, init=False, repr=False, compare=False
     )
@@ -71,15 +73,16 @@ class PaddingFreeCollator:
         _ = self._label_options
 
     def __call__(self, features: Sequence[Feature]) -> Batch:
-        """The batch of these rows, which stay as they were."""
+        """The batch of these rows, which are not modified."""
         rows = read_rows(features, self._missing_starts)
         if self.packed_sequences is None:
             self._lost_starts.check(rows, self.tokenizer)
         boundaries = self._boundaries(rows)
-        tokens = _end_to_end(rows.tokens, boundaries, pad_token_id(self.tokenizer))
+        flat = rows.joined()
+        tokens = place(flat.tokens, boundaries, pad_token_id(self.tokenizer))
         batch: Batch = {
             "input_ids": tokens,
-            "labels": self._labels(rows, tokens, boundaries),
+            "labels": labels_of(flat, tokens, boundaries, self._label_options),
             "position_ids": boundaries.position_ids(),
             "seq_idx": boundaries.seq_idx(),
             "use_cache": False,
@@ -88,7 +91,7 @@ class PaddingFreeCollator:
         return as_batch(batch, self.return_tensors)
 
     def _missing_starts(self, tokens: Ints) -> npt.ArrayLike:
-        return starts_without(tokens, self.tokenizer, self.packed_sequences)
+        return find_starts(tokens, self.tokenizer, self.packed_sequences)
 
     def _boundaries(self, rows: Rows) -> Boundaries:
         lengths = np.array(rows.lengths)
@@ -114,7 +117,7 @@ class PaddingFreeCollator:
         num_segments, longest = len(boundaries.starts), boundaries.max_length
         if self.num_segments is not None and num_segments > self.num_segments:
             raise InvalidRow(
-                f"the batch has {num_segments} segments, padding among them, but num_segments is "
+                f"the batch has {num_segments} segments, including padding, but num_segments is "
                 f"{self.num_segments}; put fewer documents into a batch or raise num_segments"
             )
         if self.max_length is not None and longest > self.max_length:
@@ -131,21 +134,7 @@ class PaddingFreeCollator:
             empty = self.num_segments + 1 - len(bounds)
             bounds = np.append(bounds, np.full(empty, boundaries.size, dtype=np.int32))
         longest = self.max_length or self.num_tokens or boundaries.max_length
-        return {
-            "cu_seq_lens_q": bounds,
-            "cu_seq_lens_k": bounds,
-            "max_length_q": longest,
-            "max_length_k": longest,
-        }
-
-    def _labels(self, rows: Rows, tokens: Ints, boundaries: Boundaries) -> Ints:
-        labels, mask = rows.labels, rows.loss_mask
-        return causal_labels(
-            tokens if labels is None else _end_to_end(labels, boundaries, 0),
-            boundaries.segment_ids(),
-            self._label_options,
-            loss_mask=None if mask is None else _end_to_end(mask, boundaries, 0),
-        )
+        return varlen_batch(bounds, longest)
 
     @property
     def _label_options(self) -> LabelOptions:
@@ -154,7 +143,3 @@ class PaddingFreeCollator:
             eos_token_id=eos_token_id(self.tokenizer),
             ignore_index=self.ignore_index,
         )
-
-
-def _end_to_end(column: Sequence[Ints], boundaries: Boundaries, fill: int) -> npt.NDArray[np.int64]:
-    return place([np.concatenate(column)], boundaries, fill)

@@ -1,16 +1,17 @@
-"""Position ids of packed rows, for collators of one's own (seed 001's name)."""
+"""Position ids of packed rows, for custom collators (the name is seed 001's)."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard, cast, overload
+from typing import TYPE_CHECKING, TypeAlias, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from quire.boundaries import Boundaries
 from quire.errors import InvalidOption, InvalidRow
+from quire.masks.dense import is_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -41,15 +42,15 @@ def get_pos_ids_for_packed_sequence(
     """Positions of `[B, T]` tokens that restart at every document, a tensor if `x` is one.
 
     Documents start at `document_starts` where these are given, else after each `token_id`, or at
-    each with ``eos=False``. Rows are taken as full: where padding has the id of EOS, give starts.
+    each with ``eos=False``. Rows are assumed to be full: if padding has the id of EOS, pass starts.
 
     >>> get_pos_ids_for_packed_sequence(np.array([[5, 6, 2, 7, 2, 8]]), token_id=2)
     array([[0, 1, 2, 0, 1, 0]])
     """
-    tokens = np.asarray(x.cpu() if _is_tensor(x) else x)
+    tokens = np.asarray(x.cpu() if is_tensor(x) else x)
     if tokens.ndim != 2 or tokens.size == 0 or tokens.dtype.kind not in "iu":
         raise InvalidRow(
-            f"tokens have shape {tokens.shape} and dtype {tokens.dtype}, but are integers [B, T]"
+            f"tokens have shape {tokens.shape} and dtype {tokens.dtype}; pass integers [B, T]"
         )
     if document_starts is not None:
         boundaries = Boundaries.of_rows(document_starts, [tokens.shape[1]] * len(tokens))
@@ -57,14 +58,9 @@ def get_pos_ids_for_packed_sequence(
         boundaries = Boundaries.of_tokens(tokens, token_id, ends=eos)
     else:
         raise InvalidOption(
-            "neither document_starts nor token_id say where documents start; give one of them"
+            "neither document_starts nor token_id is given; pass one to find document starts"
         )
     positions = boundaries.position_ids()
-    if not _is_tensor(x):
+    if not is_tensor(x):
         return positions
     return cast("torch.Tensor", sys.modules["torch"].from_numpy(positions).to(x.device))
-
-
-def _is_tensor(value: object) -> TypeGuard[torch.Tensor]:
-    # A tensor cannot exist before its library is loaded, so nothing is imported to find out.
-    return "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)

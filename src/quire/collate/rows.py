@@ -1,4 +1,4 @@
-"""The rows of a batch as arrays, read from what a dataset gives and checked once."""
+"""The rows of a batch: read from a dataset's dicts, checked once, and laid out as arrays."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from quire.boundaries import starts_from_lengths, starts_from_position_ids
+from quire.boundaries import (
+    Boundaries,
+    fitting_length,
+    starts_from_lengths,
+    starts_from_position_ids,
+)
+from quire.boundaries.checks import read_starts
 from quire.errors import InvalidBoundaries, InvalidRow
+from quire.labels import LabelOptions, causal_labels
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Feature: TypeAlias = Mapping[str, Any]
 
 LOSS_MASKS = ("loss_mask", "assistant_masks", "completion_mask")
-"""1 at tokens to learn, 0 elsewhere: our name, and those of transformers and TRL."""
+"""1 at tokens to train on, 0 elsewhere: our name, and those of transformers and TRL."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,15 +36,28 @@ class Rows:
     labels: list[Ints] | None
     loss_mask: list[Ints] | None
     came_with_starts: bool
-    """Whether any row did; the others were given some."""
+    """Whether any row did; the starts of the others were filled in."""
 
     @property
     def lengths(self) -> list[int]:
         """Tokens in each row."""
         return [len(row) for row in self.tokens]
 
+    def joined(self) -> Rows:
+        """The same columns as one row; starts stay as they are."""
+
+        def join(column: list[Ints] | None) -> list[Ints] | None:
+            return None if column is None else [np.concatenate(column)]
+
+        return replace(
+            self,
+            tokens=[np.concatenate(self.tokens)],
+            labels=join(self.labels),
+            loss_mask=join(self.loss_mask),
+        )
+
     def cut(self, lengths: Sequence[int]) -> Rows:
-        """Each row's first tokens, this many; starts are cut by value."""
+        """The first tokens of each row, as many as `lengths` says; starts are cut by value."""
 
         def shorten(column: list[Ints]) -> list[Ints]:
             return [row[:length] for row, length in zip(column, lengths, strict=True)]
@@ -53,14 +73,14 @@ class Rows:
 
 
 def one_document(tokens: Ints) -> npt.ArrayLike:
-    """The starts of a row that is one document."""
+    """The starts of a row that holds one document."""
     return [0]
 
 
 def read_rows(
     features: Sequence[Feature], missing_starts: Callable[[Ints], npt.ArrayLike] = one_document
 ) -> Rows:
-    """The rows of these features; `missing_starts` is asked for the starts of rows without.
+    """The rows of these features; `missing_starts` gives the starts of rows that have none.
 
     Errors name the row and the column.
     """
@@ -68,7 +88,7 @@ def read_rows(
     if isinstance(features, Mapping) or not count:
         many = "" if count is None else f" of {count}"
         raise InvalidRow(
-            f"a batch is a list of at least one row, not a {type(features).__name__}{many}; give a "
+            f"a batch is a list of at least one row, not a {type(features).__name__}{many}; pass a "
             "list of dicts"
         )
     tokens = [_read_tokens(feature, row) for row, feature in enumerate(features)]
@@ -88,14 +108,68 @@ def read_rows(
     )
 
 
+def fit(rows: Rows, max_length: int, multiple: int, *, truncation: bool) -> Rows:
+    """The rows, cut to `max_length` tokens each; without ``truncation``, longer ones raise."""
+    needed = num_places(rows, multiple)
+    longest = int(np.argmax(needed))
+    if needed[longest] <= max_length:
+        return rows
+    if not truncation:
+        raise InvalidRow(
+            f"row {longest} needs {needed[longest]} places but max_length is {max_length}; "
+            "cut rows with truncation=True, or raise max_length"
+        )
+    _check_starts(rows)
+    columns = zip(rows.starts, rows.lengths, strict=True)
+    return rows.cut([fitting_length(starts, n, max_length, multiple) for starts, n in columns])
+
+
+def num_places(rows: Rows, multiple: int) -> list[int]:
+    """The length of each row once its fragments are padded to a multiple."""
+    if multiple == 1:
+        return rows.lengths
+    _check_starts(rows)
+    columns = zip(rows.starts, rows.lengths, strict=True)
+    return [Boundaries.of_rows([starts], [n], multiple=multiple).size for starts, n in columns]
+
+
+def place(
+    rows: Sequence[Ints], boundaries: Boundaries, fill: int, dtype: npt.DTypeLike = np.int64
+) -> Ints:
+    """`[B, T]`: the values of each row, in order, where its tokens are; `fill` on padding."""
+    placed = np.full(boundaries.shape, fill, dtype=dtype)
+    if boundaries.is_dense:  # copying whole rows takes a tenth of the time of scattering tokens
+        for target, row in zip(placed, rows, strict=True):
+            target[: len(row)] = row
+    else:
+        placed[boundaries.segment_ids() > 0] = np.concatenate(rows)
+    return placed
+
+
+def labels_of(rows: Rows, tokens: Ints, boundaries: Boundaries, options: LabelOptions) -> Ints:
+    """The labels of a batch: the rows' own, or their tokens, masked by boundaries and loss mask."""
+    mask = rows.loss_mask
+    return causal_labels(
+        tokens if rows.labels is None else place(rows.labels, boundaries, 0),
+        boundaries.segment_ids(),
+        options,
+        loss_mask=None if mask is None else place(mask, boundaries, 0),
+    )
+
+
+def _check_starts(rows: Rows) -> None:
+    """Check starts before a cut could remove bad ones, so that errors name the right row."""
+    read_starts(rows.starts, np.array(rows.lengths))
+
+
 def _both(masks: Mapping[str, list[Ints]]) -> list[Ints]:
-    """Where all masks say yes; weights among them would be lost in that."""
+    """1 where every mask is 1; combining masks would lose weights, so those are refused."""
     for name, rows in masks.items() if len(masks) > 1 else ():
         for row, mask in enumerate(rows):
             if mask.min() < 0 or mask.max() > 1:
                 raise InvalidRow(
-                    f"row {row}: {name} holds other values than 0 and 1, but says of each token "
-                    "whether it is learnt; give weights to the loss instead"
+                    f"row {row}: {name} has values other than 0 and 1, but it says "
+                    "which tokens to train on; apply weights in the loss instead"
                 )
     return [np.minimum.reduce(row) for row in zip(*masks.values(), strict=True)]
 
@@ -124,7 +198,7 @@ def _refuse_negative_ids(tokens: list[Ints]) -> None:
 
 
 def _refuse_padding(feature: Feature, row: int, num_tokens: int) -> None:
-    """Padding is known from lengths alone, so a row must not bring its own."""
+    """Padding is known only from lengths, so a row must not contain any."""
     if feature.get("attention_mask") is None:
         return
     mask = _read_column(feature, "attention_mask", row)
@@ -132,8 +206,8 @@ def _refuse_padding(feature: Feature, row: int, num_tokens: int) -> None:
     num_padding = int(np.count_nonzero(mask == 0))
     if num_padding:
         raise InvalidRow(
-            f"row {row} is padded already: its attention_mask has {num_padding} zeros; "
-            "give rows without padding, the collator adds it"
+            f"row {row} is already padded: its attention_mask has {num_padding} zeros; "
+            "pass rows without padding, the collator adds it"
         )
 
 
@@ -163,9 +237,9 @@ def _require_as_long(name: str, length: int, num_tokens: int, row: int) -> None:
 
 
 def _read_starts(feature: Feature, row: int) -> npt.ArrayLike | None:
-    """The row's starts as given, or from what other packers leave: lengths, or positions.
+    """The row's starts, or those that other packers express as lengths or positions.
 
-    To drop these would mix documents that their packer kept apart.
+    Ignoring these would mix documents that their packer kept apart.
     """
     starts: npt.ArrayLike | None = feature.get("document_starts")
     if starts is not None:
@@ -181,7 +255,7 @@ def _read_starts(feature: Feature, row: int) -> npt.ArrayLike | None:
     try:
         return starts_from_lengths(lengths)
     except InvalidBoundaries as error:
-        raise InvalidRow(f"row {row}: of seq_lengths, {error}") from error
+        raise InvalidRow(f"row {row}: seq_lengths: {error}") from error
 
 
 def _starts_from_positions(feature: Feature, row: int) -> npt.ArrayLike | None:
@@ -198,14 +272,14 @@ def _starts_from_positions(feature: Feature, row: int) -> npt.ArrayLike | None:
 def _read_column(feature: Feature, name: str, row: int) -> Ints:
     values = feature[name]
     try:
-        # A third faster than numpy on lists, and as strict: it takes integers alone.
+        # A third faster than numpy on lists, and as strict: it accepts only integers.
         read = np.frombuffer(array("q", values), np.int64) if type(values) is list else values
         column = np.asarray(read)
-    except Exception as error:  # tensors on a device, ragged lists: each library has its own kind
+    except Exception as error:  # tensors on a device, ragged lists: every library has its own
         raise InvalidRow(f"row {row}: {name} cannot be read as integers: {error}") from error
     if column.ndim != 1 or column.dtype.kind not in "iub":
         raise InvalidRow(
-            f"row {row}: {name} have dtype {column.dtype} and shape {column.shape}, but are a flat "
-            "list of integers"
+            f"row {row}: {name} has dtype {column.dtype} and shape {column.shape}, but must be a "
+            "flat list of integers"
         )
     return column.astype(np.int64, copy=False)

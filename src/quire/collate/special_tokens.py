@@ -1,12 +1,20 @@
-"""The ids that collators ask of a tokenizer."""
+"""Special tokens of a tokenizer, and document starts that are found from them."""
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass, field
 from typing import Protocol
+
+import numpy.typing as npt
+
+from quire.boundaries import starts_from_tokens
+from quire.collate.rows import Ints, Rows, one_document
+from quire.errors import InvalidOption, InvalidRow
 
 
 class SpecialTokens(Protocol):
-    """Any tokenizer; an id that it does not have is None, or the attribute is missing."""
+    """Any tokenizer; an id that it lacks is None, or the attribute is missing."""
 
     @property
     def eos_token_id(self) -> int | None:
@@ -14,7 +22,7 @@ class SpecialTokens(Protocol):
 
 
 def pad_token_id(tokenizer: SpecialTokens | None) -> int:
-    """The id of PAD, without one that of EOS, without that 0: padding is known from lengths."""
+    """The id of PAD, else of EOS, else 0: padding is known from lengths, so any id will do."""
     found = (_token_id(tokenizer, "pad"), eos_token_id(tokenizer))
     return next((token_id for token_id in found if token_id is not None), 0)
 
@@ -32,3 +40,57 @@ def bos_token_id(tokenizer: SpecialTokens | None) -> int | None:
 def _token_id(tokenizer: SpecialTokens | None, name: str) -> int | None:
     token_id: int | None = getattr(tokenizer, f"{name}_token_id", None)
     return token_id
+
+
+def require_packed_sequences(value: object) -> None:
+    """Raise unless the option is None, True or False."""
+    if value not in (None, True, False):
+        raise InvalidOption(f"packed_sequences is {value!r} but must be None, True or False")
+
+
+def find_starts(
+    tokens: Ints, tokenizer: SpecialTokens | None, packed_sequences: bool | None
+) -> npt.ArrayLike:
+    """The starts of a row that has none: found from its tokens if ``packed_sequences``, else 0."""
+    if not packed_sequences:
+        return one_document(tokens)
+    if (eos := eos_token_id(tokenizer)) is not None:
+        return starts_from_tokens(tokens, eos)
+    if (bos := bos_token_id(tokenizer)) is not None:
+        return starts_from_tokens(tokens, bos, ends=False)
+    raise InvalidRow(
+        "packed_sequences=True, but a row has no document_starts and the tokenizer has neither "
+        "EOS nor BOS to find them by; pack the data again, or use packed_sequences=None"
+    )
+
+
+@dataclass(slots=True)
+class LostStartsWarning:
+    """Warns once if rows look packed although no row has starts.
+
+    A Trainer drops `document_starts` by default, and nothing else in the batch would show it.
+    """
+
+    given: bool = field(default=False, init=False)
+
+    def check(self, rows: Rows, tokenizer: SpecialTokens | None) -> None:
+        """Warn if no row has starts and one has EOS or BOS between its first and last token."""
+        if self.given or rows.came_with_starts:
+            return
+        for name, token_id in (("EOS", eos_token_id(tokenizer)), ("BOS", bos_token_id(tokenizer))):
+            for row, tokens in enumerate(rows.tokens if token_id is not None else ()):
+                inside = tokens[1:-1] == token_id
+                if inside.any():
+                    self.given = True
+                    _warn(row, int(inside.argmax()) + 1, f"{name} ({token_id})")
+                    return
+
+
+def _warn(row: int, place: int, token: str) -> None:
+    warnings.warn(
+        f"no row of the batch has document_starts, but row {row} has {token} inside, at position "
+        f"{place}: if rows are packed, their documents now attend to each other. A Trainer drops "
+        "document_starts unless it is given remove_unused_columns=False. If every row is one "
+        "document (chats contain EOS too), packed_sequences=False says so and silences this",
+        stacklevel=4,
+    )

@@ -1,5 +1,5 @@
-"""What a token may see, in the form that each attention backend wants.
+"""Attention masks, in the form that each backend needs.
 
-One rule stands behind every form: the token at q sees the keys from `first_visible[q]` to q, which
+Every form follows one rule: the token at q attends to the keys from `first_visible[q]` to q, which
 is its own fragment, or the last `window` tokens of it. Padding is a fragment of its own.
 """

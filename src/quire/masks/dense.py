@@ -1,9 +1,9 @@
 """Dense masks `[B, 1, T, T]`: bool for SDPA, float for eager attention.
 
 Eager attention *adds* its mask, so a bool one is silently wrong there; hence two functions.
-Padding sees itself and the padding before it, so no query is left without a key: softmax never
-meets an empty row, and no NaN arises. Documents never see padding. Costs B · T² bytes (bool).
-Tensors in give tensors out, on their device; anything else gives numpy.
+Padding attends to itself and earlier padding, so every query has a key and softmax never produces
+NaN. Documents never attend to padding. Costs B · T² bytes (bool). Tensors give tensors, on the same
+device; anything else gives numpy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Windows: TypeAlias = "int | Mapping[str, int | None] | None"
 
 
 def masks_by_layer(make: Callable[[int | None], Mask], windows: Windows) -> Mask | dict[str, Mask]:
-    """What `make` makes of the window; a mask for each type of layer if windows differ by type.
+    """The mask that `make` returns for the window, or one for each type of layer.
 
     transformers takes such a mapping as `attention_mask` from models that mix layers, under the
     names of their config's `layer_types`.
@@ -54,9 +54,9 @@ def bool_mask(
            [1, 1, 0],
            [0, 0, 1]])
     """
-    if not _is_tensor(segment_ids):
+    if not is_tensor(segment_ids):
         return _visible(segment_ids, window)
-    import torch  # the caller holds a tensor: it is loaded
+    import torch  # already loaded: the caller has a tensor
 
     mask = torch.from_numpy(_visible(segment_ids.numpy(force=True), window))
     return mask.to(segment_ids.device)
@@ -80,9 +80,9 @@ def float_mask(
     >>> float_mask([[1, 2]], np.float16)[0, 0].tolist()
     [[0.0, -65504.0], [-65504.0, 0.0]]
     """
-    if not _is_tensor(segment_ids):
+    if not is_tensor(segment_ids):
         return np.where(_visible(segment_ids, window), 0, _lowest(dtype))
-    import torch  # the caller holds a tensor: it is loaded
+    import torch  # already loaded: the caller has a tensor
 
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise _not_a_float(dtype)
@@ -107,11 +107,12 @@ def _lowest(dtype: torch.dtype | npt.DTypeLike) -> np.floating:
 
 def _not_a_float(dtype: object) -> InvalidOption:
     return InvalidOption(
-        f"a float mask of dtype {dtype} was asked for; give the model's own floating dtype, "
-        "of the same library as segment_ids"
+        f"a float mask cannot have dtype {dtype}; pass the model's floating dtype, of the same "
+        "library as segment_ids"
     )
 
 
-def _is_tensor(value: object) -> TypeGuard[torch.Tensor]:
-    # A tensor cannot exist before its library is loaded, so nothing is imported to find out.
+def is_tensor(value: object) -> TypeGuard[torch.Tensor]:
+    """Whether this is a torch tensor; never imports torch."""
+    # A tensor cannot exist before its library is loaded.
     return "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)

@@ -1,8 +1,8 @@
 """Masks for flex attention, from fragment bounds, without a T × T mask in between.
 
-What a token sees is one interval of keys, and its start never moves left along a row. So the
-blocks of keys that a block of queries touches are one interval too, and the *full* blocks (where
-no token needs a look at the mask) are an interval inside it: arithmetic on T numbers.
+A token attends to one interval of keys, whose start never moves left along a row. So the key blocks
+that a block of queries touches are one interval too, and the *full* blocks (which need no mask) are
+an interval inside it: arithmetic on T numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Lists: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 
 
 def mask_mod(segment_ids: torch.Tensor | npt.ArrayLike, window: int | None = None) -> MaskMod:
-    """The function (row, head, query, key) -> bool that flex attention asks for."""
+    """The function (row, head, query, key) -> bool that flex attention takes."""
     values, device = _on_host(segment_ids)
     return _visible(first_visible(values, window), device)
 
@@ -37,8 +37,8 @@ def block_mask(
 ) -> BlockMask:
     """The BlockMask of `[B, T]` segments, for any number of heads; equal to the dense mask.
 
-    It holds (T / block_size)² block numbers a row: 4 MB for 131,072 tokens, where a dense mask
-    would hold 17 GB.
+    It holds (T / block_size)² block numbers per row: 4 MB for 131,072 tokens, where a dense mask
+    would take 17 GB.
     """
     if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
         raise InvalidOption(f"block_size={block_size!r}, but it must be an int >= 1, such as 128")

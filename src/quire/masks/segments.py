@@ -1,4 +1,4 @@
-"""Segment forms: a mask for JAX attention, and the numbers that state-space kernels reset at."""
+"""Segment forms: a mask for JAX attention, and the segment index of state-space kernels."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def segment_mask(segment_ids: jax.Array, window: int | None = None) -> jax.Array:
-    """True where a query sees a key, `[B, 1, T, T]`, as `jax.nn.dot_product_attention` takes it.
+    """True where a query attends to a key, `[B, 1, T, T]`, for `jax.nn.dot_product_attention`.
 
-    Works under `jax.jit`. Values cannot be looked at there, so the order of segments is taken on
-    trust: they must count up, each in one stretch.
+    Works under `jax.jit`, where values cannot be inspected, so the order of segments is not
+    checked: they must count up, each in one run.
     """
     try:
-        import jax.numpy as jnp  # this function alone is about JAX
+        import jax.numpy as jnp  # only this function needs JAX
     except ImportError:
         raise missing_dependency("jax", "segment_mask", "jax") from None
     if window is not None:
@@ -36,7 +36,7 @@ def segment_mask(segment_ids: jax.Array, window: int | None = None) -> jax.Array
 def seq_idx(segment_ids: npt.ArrayLike) -> npt.NDArray[np.int32]:
     """The number of each token's fragment, from 0, `[B, T]`; padding counts as one more.
 
-    State-space kernels start afresh wherever it changes.
+    State-space kernels reset their state wherever it changes.
 
     >>> seq_idx([[1, 1, 2, 0, 0]])
     array([[0, 0, 1, 2, 2]], dtype=int32)

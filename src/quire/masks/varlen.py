@@ -1,7 +1,7 @@
-"""Arguments of variable-length attention kernels: where each fragment of the flattened batch ends.
+"""Arguments of variable-length attention kernels: the bounds of fragments in the flattened batch.
 
-The kernels see `[B, T]` as one line of B · T tokens. Padding is a fragment of its own there, so
-that the line is covered without a gap.
+The kernels take `[B, T]` as one sequence of B · T tokens. Padding is a fragment of its own, so that
+the sequence is covered without a gap.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class KernelArguments(TypedDict):
 
 
 def varlen_arguments(segment_ids: npt.ArrayLike) -> VarlenArguments:
-    """What `model(**…)` takes; a sliding window comes from the model's own config there.
+    """Keywords for `model(**…)`; a sliding window comes from the model's config.
 
     >>> varlen_arguments([[1, 1, 2, 0]])["cu_seq_lens_q"]
     array([0, 2, 3, 4], dtype=int32)
@@ -53,9 +53,9 @@ def varlen_arguments(segment_ids: npt.ArrayLike) -> VarlenArguments:
 
 
 def kernel_arguments(segment_ids: npt.ArrayLike, window: int | None = None) -> KernelArguments:
-    """What the kernel itself takes, for people who call it without transformers.
+    """Keywords for the kernel itself, to call it without transformers.
 
-    Its window counts the keys to the left of the query, the query not among them; -1 is no limit.
+    Its window counts the keys to the left of the query, without the query; -1 means no limit.
     """
     if window is not None:
         check_window(window)

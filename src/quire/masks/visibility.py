@@ -1,4 +1,4 @@
-"""The first key that each token may see; every mask form is made from it."""
+"""The first key that each token attends to; every mask is made from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
 def first_visible(segment_ids: npt.ArrayLike, window: int | None = None) -> Ints:
-    """The index of the first key that each token sees, `[B, T]`; the last one is the token itself.
+    """The index of the first key that each token attends to, `[B, T]`; the last is itself.
 
     >>> first_visible([[1, 1, 1, 2, 2, 0]])
     array([[0, 0, 0, 3, 3, 5]])
@@ -38,7 +38,7 @@ def fragment_starts(segment_ids: npt.ArrayLike) -> Ints:
 
 
 def fragment_opens(segment_ids: npt.ArrayLike) -> Bools:
-    """Where a fragment or a stretch of padding opens, `[B, T]`.
+    """Where a fragment or a run of padding starts, `[B, T]`.
 
     >>> fragment_opens([[1, 1, 2, 0, 0]])
     array([[ True, False,  True,  True, False]])
@@ -51,10 +51,10 @@ def fragment_opens(segment_ids: npt.ArrayLike) -> Bools:
 
 
 def check_window(window: int) -> None:
-    """Raise unless a token sees at least itself."""
+    """Raise unless every token attends at least to itself."""
     if not is_integer(window) or window < 1:
         raise InvalidOption(
-            f"window={window!r}, but a token sees at least itself; give an int >= 1, or None"
+            f"window={window!r}, but a token attends at least to itself; pass an int >= 1, or None"
         )
 
 
@@ -70,8 +70,8 @@ def _integers(segment_ids: npt.ArrayLike) -> npt.NDArray[np.integer]:
 
 
 def _check_order(segments: npt.NDArray[np.integer], opens: Bools) -> None:
-    """Raise if a segment is negative or comes back: the two stretches would be one document to a
-    mask that compares numbers, and two to a kernel that takes bounds."""
+    """Raise if a segment is negative or occurs twice: the two runs would be one document to a mask
+    that compares numbers, and two documents to a kernel that takes bounds."""
     highest_before = np.zeros(segments.shape, dtype=np.int64)
     highest_before[:, 1:] = np.maximum.accumulate(segments, axis=1)[:, :-1]
     wrong = (opens & (segments != 0) & (segments <= highest_before)) | (segments < 0)
@@ -79,5 +79,5 @@ def _check_order(segments: npt.NDArray[np.integer], opens: Bools) -> None:
         row, place = (int(index) for index in np.argwhere(wrong)[0])
         raise InvalidBoundaries(
             f"row {row}: segment {int(segments[row, place])} at token {place} is out of order; "
-            "segments count 1..k from left to right, each in one stretch, and 0 is padding"
+            "number segments 1..k from left to right, each in one run, with 0 for padding"
         )

@@ -11,8 +11,7 @@ import numpy as np
 
 from quire.boundaries import Boundaries
 from quire.collate.attention import ATTENTION, transformers_arguments, varlen_arguments
-from quire.collate.layout import place
-from quire.collate.rows import Feature, Ints
+from quire.collate.rows import Feature, Ints, place
 from quire.collate.special_tokens import SpecialTokens, pad_token_id
 from quire.collate.tensors import Batch, Value, as_batch, require_return_tensors
 from quire.collate.vision.mrope import MropeOptions, VisionModel, positions_of, resolve_mrope
