@@ -423,7 +423,7 @@ def test_an_unknown_keyword_is_an_error():
         ({"packed": 1}, "packed is 1 but must be True or False"),
         ({"shuffle_output": 1}, "shuffle_output is 1 but must be True or False"),
         ({"add_eos": "yes"}, "add_eos is 'yes' but must be True or False"),
-        ({"truncate_at": "["}, r"truncate_at is '\[', which is no regular expression"),
+        ({"truncate_at": "["}, r"truncate_at is '\[', which is not a regular expression"),
     ],
 )
 def test_options_out_of_range_are_typed_errors_in_the_callers_own_words(options, message):

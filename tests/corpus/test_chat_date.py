@@ -27,7 +27,7 @@ def tokenizer(template: str = ASKING):
 
 
 def set_today(monkeypatch, date: datetime.date) -> None:
-    monkeypatch.setattr("quire.text.chat_date._clock", lambda: date)
+    monkeypatch.setattr("quire.text.chat.date._clock", lambda: date)
 
 
 @pytest.fixture

@@ -285,14 +285,14 @@ def test_a_tokenizer_that_needs_remote_code_is_not_run(tmp_path):
     import tokenizers
 
     tokenizers.Tokenizer(tokenizers.models.BPE()).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(InvalidOption, match=r"asks for code of its own \(auto_map\)"):
+    with pytest.raises(InvalidOption, match=r"requires custom code \(auto_map\)"):
         pack(TEXT, tmp_path)
 
 
 def test_what_is_no_tokenizer_is_refused(tmp_path):
     with pytest.raises(InvalidOption, match="no tokenizer at"):
         pack(TEXT, tmp_path / "nowhere")
-    with pytest.raises(InvalidOption, match="int is no tokenizer"):
+    with pytest.raises(InvalidOption, match="int is not a tokenizer"):
         pack(TEXT, 5)
 
 

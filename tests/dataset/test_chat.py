@@ -328,7 +328,9 @@ def test_a_template_that_refuses_a_conversation_says_which():
         "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}"
         "{% endif %}{{ m.content }}{% endfor %}"
     )
-    with pytest.raises(InvalidDocument, match="record 1 is refused by the chat template: no tools"):
+    with pytest.raises(
+        InvalidDocument, match="record 1 is rejected by the chat template: no tools"
+    ):
         pack([TALK, TOOLS], tokenizer, assistant_only=False)
 
 
@@ -405,7 +407,7 @@ def test_a_name_that_is_no_folder_of_a_tokenizer_says_what_to_pass(tmp_path):
         pack([TALK], folder_of("small-gpt2"))
 
 
-def test_a_slow_tokenizer_cannot_say_where_its_tokens_stand():
+def test_a_slow_tokenizer_does_not_report_the_characters_of_its_tokens():
     class Slow:
         is_fast = False
         eos_token = None
@@ -419,7 +421,7 @@ def test_a_slow_tokenizer_cannot_say_where_its_tokens_stand():
         def __call__(self, texts, **_):
             return {"input_ids": [[ord(c) for c in text] for text in texts]}
 
-    with pytest.raises(InvalidOption, match=r"Slow is slow.*fast tokenizer"):
+    with pytest.raises(InvalidOption, match=r"Slow is a slow tokenizer.*fast tokenizer"):
         pack([TALK], Slow())
     (row,) = pack([TALK], Slow(), assistant_only=False)
     assert row["labels"] == row["input_ids"]

@@ -139,11 +139,11 @@ def test_tools_that_the_template_does_not_write_out_are_an_error_or_left_out_by_
 @pytest.mark.parametrize(
     ("tools", "problem"),
     [
-        ("{", "has tools that are no JSON"),
+        ("{", "has tools that are not JSON"),
         ('"add"', "has str where a list of tools is needed"),
         (ADD, "has dict where a list of tools is needed"),
         (7, "has int where a list of tools is needed"),
-        (["add"], "is refused by the chat template: Tools should"),
+        (["add"], "is rejected by the chat template: Tools should"),
     ],
 )
 def test_tools_that_are_none_are_a_bad_record(tools, problem):

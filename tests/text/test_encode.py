@@ -101,7 +101,7 @@ def test_no_text_is_no_document():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"truncate_at": "("}, r"truncate_at is '\(', which is no regular expression"),
+        ({"truncate_at": "("}, r"truncate_at is '\(', which is not a regular expression"),
         ({"truncate_at": 5}, "truncate_at is 5 but must be a string"),
         ({"drop_longer_than": 0}, "drop_longer_than is 0 but must be an integer >= 1"),
         ({"drop_longer_than": 2.5}, "drop_longer_than is 2.5"),

@@ -219,7 +219,7 @@ def returning(ids) -> LiteralTokenizer:
         ([2**40], "document 1 has token id 1099511627776 but ids have 31 bits"),
         (np.array([2**32 + 5]), "document 1 has token id 4294967301 but ids have 31 bits"),
         ([-(2**31) - 1], "document 1 has token id -2147483649"),
-        ([1.5], r"document 1: the tokenizer gave \[1.5\] but a flat list of integer ids"),
+        ([1.5], r"document 1: the tokenizer returned \[1.5\] but a flat list of integer ids"),
         ([True], "flat list of integer ids"),
         ([None], "flat list of integer ids"),
         ([[3, 4]], "flat list of integer ids"),
@@ -254,13 +254,15 @@ def test_special_ids_that_are_none_are_refused(name, token):
 
 def test_what_is_no_tokenizer_is_refused_with_what_would_be_one():
     for wrong in (5, None, SimpleNamespace(bos_token_id=1)):
-        with pytest.raises(InvalidOption, match="is no tokenizer: pass 'byte', a path, a transf"):
+        with pytest.raises(
+            InvalidOption, match="is not a tokenizer: pass 'byte', a path, a transf"
+        ):
             as_tokenizer(wrong)
 
 
-def test_a_callable_must_say_whether_documents_can_be_marked():
+def test_a_callable_must_declare_its_special_ids():
     tokenizer = as_tokenizer(lambda texts: {"input_ids": [[5] for _ in texts]})
-    with pytest.raises(InvalidOption, match="has no bos_token_id; set it to an id or to None"):
+    with pytest.raises(InvalidOption, match="has no bos_token_id; set it to an id, or to None"):
         encode_texts(["x"], tokenizer, EncodeOptions())
 
 

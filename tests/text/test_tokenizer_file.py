@@ -58,7 +58,7 @@ def test_a_file_is_read_once_and_again_when_it_or_its_config_changed(folder):
 
 def test_a_tokenizer_that_needs_remote_code_is_refused(folder):
     configure(folder, auto_map={"AutoTokenizer": ["own_code.Tokenizer", None]})
-    with pytest.raises(InvalidOption, match=r"asks for code of its own \(auto_map\), which quire"):
+    with pytest.raises(InvalidOption, match=r"requires custom code \(auto_map\), which quire"):
         as_tokenizer(folder)
 
 
@@ -82,7 +82,7 @@ def test_a_broken_config_is_a_typed_error(folder):
 
 def test_a_path_without_a_tokenizer_says_what_would_be_one(tmp_path):
     for path in (tmp_path, tmp_path / "nothing", "qwen3"):
-        with pytest.raises(InvalidOption, match=r"no tokenizer at .*: say 'byte', or the path"):
+        with pytest.raises(InvalidOption, match=r"no tokenizer at .*: pass 'byte', or the path"):
             as_tokenizer(path)
 
 

@@ -13,8 +13,8 @@ from tests.text.word_tokenizer import word_tokenizer
 from tests.tokenizer_files import load
 
 from quire.errors import InvalidDocument
-from quire.text.chat_template import ChatTemplate
-from quire.text.turns import TurnForm, find_turns
+from quire.text.chat.template import ChatTemplate
+from quire.text.chat.turns import TurnForm, find_turns
 
 CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 2}}}
 DATE = datetime.date(2026, 11, 18)

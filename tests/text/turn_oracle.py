@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from quire.errors import InvalidDocument
-from quire.text.chat_template import ChatTemplate, Messages
+from quire.text.chat.template import ChatTemplate, Messages
 
 _STAND_IN = "quire-stand-in-for-what-the-assistant-says"
 
@@ -32,9 +32,9 @@ def _turn(turn: int, messages: Messages, text: str, template: ChatTemplate) -> t
         before = template.render(messages[:turn], add_generation_prompt=True)
     if not (found and text.startswith(before) and text.endswith(behind)):
         raise InvalidDocument(
-            f"has a turn of the assistant, its message {turn}, that cannot be found in what the "
-            "chat template renders; give the tokenizer a template with {% generation %} blocks, "
-            "or use assistant_only=False"
+            f"has an assistant turn, message {turn}, that cannot be found in the rendered text; "
+            "give the tokenizer a template with {% generation %} blocks, or use "
+            "assistant_only=False"
         )
     stop = len(text) - len(behind)
     return len(before), stop + _closing([*messages[:turn], other], behind, template)

@@ -21,7 +21,7 @@ from quire.formats.token_columns import TOKENS, documents_from_columns
 from quire.ledger import Ledger
 from quire.text import Encoded, Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.chat import conversation_encoder
-from quire.text.chat_template import ChatTokenizer
+from quire.text.chat.template import ChatTokenizer
 from quire.text.encode import encode_contents, with_specials
 
 FILE_SHIFT = 40

@@ -12,7 +12,7 @@ from quire.options import Count, Positive, Seed, Size, validate
 from quire.plan import PlanOptions, keeps_order
 from quire.plan.options import Overlong
 from quire.text import EncodeOptions
-from quire.text.chat_date import as_chat_date
+from quire.text.chat.date import as_chat_date
 from quire.text.option_words import words_of_packing
 
 MEBIBYTE = 1 << 20

@@ -10,8 +10,8 @@ from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidOption
 from quire.storage import as_path, is_uri
 from quire.text import TokenizerLike, as_tokenizer
-from quire.text.chat_date import today
-from quire.text.chat_template import as_chat_tokenizer, asks_for_date
+from quire.text.chat.date import today
+from quire.text.chat.template import as_chat_tokenizer, asks_for_date
 from quire.text.tokenizer import adds_bos
 
 

@@ -16,7 +16,7 @@ from quire.formats.token_columns import TOKENS
 from quire.ledger import Ledger, Tally
 from quire.progress import progress_bar
 from quire.text.chat import conversation_encoder
-from quire.text.chat_template import as_chat_tokenizer
+from quire.text.chat.template import as_chat_tokenizer
 from quire.text.encoded import Encoded
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from quire.ledger import Ledger, Tally, TokenTally
 from quire.options import require_flags, require_integer
 from quire.progress import progress_bar
 from quire.text import EncodeOptions, TokenizerLike, as_tokenizer
-from quire.text.chat_date import as_chat_date, today
+from quire.text.chat.date import as_chat_date, today
 from quire.text.encode import encode_contents, with_specials
 from quire.text.encoded import Encoded
 

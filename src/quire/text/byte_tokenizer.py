@@ -1,4 +1,4 @@
-"""A token for every byte: no file, no training, any text."""
+"""One token per byte: no file, no training, any text."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class ByteTokenizer:
 
     @property
     def adds_bos(self) -> bool:
-        """Documents open with BOS by default, wherever there is one."""
+        """Whether documents start with BOS by default: if there is one."""
         return self.bos_token_id is not None
 
     @property
     def vocab_size(self) -> int:
-        """Bytes and the ids below them, and any special id above."""
+        """The number of ids: bytes, the ids below them, and special ids above."""
         specials = (self.pad_token_id, self.bos_token_id, self.eos_token_id)
         return max([256 + self.byte_offset, *(token + 1 for token in specials if token)])
 
@@ -62,12 +62,12 @@ class ByteTokenizer:
         return Encoded(tokens=tokens, lengths=np.array([len(piece) for piece in pieces], np.int64))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text; special ids are left out, broken characters are replaced."""
+        """The text; special ids are left out, incomplete characters are replaced."""
         kept = bytes(t - self.byte_offset for t in tokens if 0 <= t - self.byte_offset < 256)
         return kept.decode("utf-8", errors="replace")
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> tuple[str]:
-        """Write its numbers into the folder, which is then the path of this tokenizer.
+        """Write its options to the folder, which is then the path of this tokenizer.
 
         A Trainer calls this when it saves a checkpoint.
         """
@@ -84,4 +84,4 @@ class ByteTokenizer:
         try:
             return cls(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            raise CorruptFile(f"{file} is no byte tokenizer: {error}") from error
+            raise CorruptFile(f"{file} is not a byte tokenizer: {error}") from error

@@ -1,4 +1,4 @@
-"""Texts to documents: tokens with their BOS and EOS. The one place where specials are added."""
+"""Texts to documents: tokens with BOS and EOS. The only place where specials are added."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class EncodeOptions:
     """How texts become documents."""
 
     add_bos: bool | None = None
-    """Open every fragment with BOS, if the tokenizer has one; None: if it adds BOS itself."""
+    """Start every fragment with BOS, if the tokenizer has one; None: if it adds BOS itself."""
     add_eos: bool = True
-    """Close every document with EOS, if the tokenizer has one."""
+    """End every document with EOS, if the tokenizer has one."""
     drop_longer_than: Positive | None = None
     """Documents with more tokens (BOS counted, EOS not) are dropped as ``too_long``."""
     truncate_at: str | None = None
@@ -39,12 +39,12 @@ class EncodeOptions:
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The regular expression, or an error that shows it."""
+    """The regular expression; raises an error that shows it."""
     try:
         return re.compile(pattern)
     except (re.error, TypeError) as error:
         raise InvalidOption(
-            f"truncate_at is {pattern!r}, which is no regular expression: {error}"
+            f"truncate_at is {pattern!r}, which is not a regular expression: {error}"
         ) from error
 
 
@@ -69,7 +69,7 @@ def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> Encoded:
             if lone := re.search("[\ud800-\udfff]", text):
                 raise InvalidDocument(
                     f"document {number} has half a surrogate pair at character {lone.start()}, "
-                    "which no encoding has; mend or filter such texts before packing"
+                    "which no encoding has; repair or remove such texts before packing"
                 ) from error
         raise
 
@@ -80,9 +80,9 @@ def with_specials(
     options: EncodeOptions,
     bad: BadRecords | None = None,
 ) -> Documents:
-    """Documents with their BOS and EOS; bad records are left out.
+    """Documents with BOS and EOS; bad records are left out.
 
-    A document's EOS is one of its tokens; BOS opens every fragment, so it stands apart.
+    A document's EOS is one of its tokens; BOS is stored once, as it starts every fragment.
     """
     wants_bos = adds_bos(tokenizer) if options.add_bos is None else options.add_bos
     bos = _special("bos_token_id", tokenizer, encoded) if wants_bos else None
@@ -115,9 +115,9 @@ def with_specials(
 def _behind_bos(
     encoded: Encoded, bos: int | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where contents start and how long they are, without any BOS that a text brings itself.
+    """Where contents start and how long they are, without a BOS that a text already has.
 
-    Many chat templates write one; every fragment is opened with BOS, and none with two.
+    Many chat templates write one; every fragment starts with BOS, and none with two.
     """
     starts, lengths = np.cumsum(encoded.lengths) - encoded.lengths, encoded.lengths
     if bos is None:
@@ -156,7 +156,7 @@ def _left_out(
 
 
 def _checked(encoded: Encoded, tokenizer: Tokenizer) -> Encoded:
-    """Token ids inside the vocabulary: an embedding table would wrap or fail far from here."""
+    """Raise for ids outside the vocabulary: an embedding table would wrap or fail much later."""
     if encoded.from_vocabulary or not len(encoded.tokens):
         return encoded
     size = tokenizer.vocab_size
@@ -167,6 +167,6 @@ def _checked(encoded: Encoded, tokenizer: Tokenizer) -> Encoded:
         document = int(np.searchsorted(np.cumsum(encoded.lengths), at, side="right"))
         raise InvalidDocument(
             f"document {document} has token id {wrong} but the vocabulary has {size} ids from 0 "
-            "on; the tokenizer and its vocabulary do not belong together"
+            "on; the tokenizer does not belong to this vocabulary"
         )
     return encoded

@@ -1,4 +1,4 @@
-"""What a tokenizer gives back: the tokens of many texts, end to end."""
+"""What a tokenizer returns: the tokens of many texts, end to end."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from quire.errors import InvalidDocument
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Encoded:
-    """Tokens of all texts one after the other, and how many each text has."""
+    """Tokens of all texts in one array, and the number of tokens of each text."""
 
     tokens: npt.NDArray[np.int32]
     lengths: npt.NDArray[np.int64]
     from_vocabulary: bool = False
-    """Whether a vocabulary's own library gave the ids, so that each is known to be in it."""
+    """Whether the vocabulary's own library produced the ids, so they need no check."""
 
     @classmethod
     def joined(cls, parts: Sequence[Encoded]) -> Encoded:
-        """The texts of all parts, one part after the other."""
+        """The texts of all parts, in order."""
         none = cls.of_lists([])
         return cls(
             tokens=np.concatenate([part.tokens for part in (*parts, none)]),
@@ -36,7 +36,7 @@ class Encoded:
         *,
         from_vocabulary: bool = False,
     ) -> Encoded:
-        """From one list of token ids a text.
+        """From one list of token ids per text.
 
         >>> Encoded.of_lists([[5, 6], [], [7]]).lengths.tolist()
         [2, 0, 1]
@@ -51,7 +51,7 @@ class Encoded:
 
 
 def token_ids(document: int, ids: object) -> npt.NDArray[np.int32]:
-    """The ids that a stranger's tokenizer gave for one document, never rounded nor wrapped.
+    """The ids that a third-party tokenizer returned for a document, never rounded or wrapped.
 
     >>> token_ids(0, [5, 2**40])
     Traceback (most recent call last):
@@ -65,8 +65,8 @@ def token_ids(document: int, ids: object) -> npt.NDArray[np.int32]:
         return np.zeros(0, dtype=np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InvalidDocument(
-            f"document {document}: the tokenizer gave {ids!r:.80} but a flat list of integer ids "
-            "is needed"
+            f"document {document}: the tokenizer returned {ids!r:.80} but a flat list of integer "
+            "ids is needed"
         )
     farthest = max((int(array.max()), int(array.min())), key=abs)
     if abs(farthest) > np.iinfo(np.int32).max:

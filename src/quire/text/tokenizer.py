@@ -1,4 +1,4 @@
-"""One small protocol for every tokenizer, and the way to it from what people have."""
+"""The protocol of tokenizers, and adapters for names, paths and objects of other libraries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Tokenizer(Protocol):
     def pad_token_id(self) -> int | None: ...  # noqa: D102
     @property
     def vocab_size(self) -> int | None:
-        """How many ids there are, if that is known."""
+        """How many ids there are, if known."""
 
     def encode_batch(self, texts: Sequence[str]) -> Encoded:
         """The tokens of all texts."""
@@ -41,10 +41,10 @@ TokenizerLike: TypeAlias = "Tokenizer | str | os.PathLike[str] | Any"
 
 
 def as_tokenizer(tokenizer: TokenizerLike) -> Tokenizer:
-    """The tokenizer behind a name, a path or an object of another library.
+    """The tokenizer for a name, a path or an object of another library.
 
-    An object is never modified, and a fast one is taken as it is now: tokens that its owner adds
-    later, or another ``split_special_tokens``, count from the next time it is passed to quire.
+    An object is never modified, and a fast one is copied as it is now: tokens that its owner adds
+    later, or a change of ``split_special_tokens``, take effect the next time it is passed to quire.
 
     >>> as_tokenizer("byte").vocab_size
     259
@@ -64,16 +64,16 @@ def as_tokenizer(tokenizer: TokenizerLike) -> Tokenizer:
     if isinstance(tokenizer, Tokenizer):
         return tokenizer
     raise InvalidOption(
-        f"{type(tokenizer).__name__} is no tokenizer: pass 'byte', a path, a transformers or "
+        f"{type(tokenizer).__name__} is not a tokenizer: pass 'byte', a path, a transformers or "
         "tokenizers object, or a callable that returns input_ids and has bos_token_id and "
         "eos_token_id"
     )
 
 
 def adds_bos(tokenizer: Tokenizer) -> bool:
-    """Whether the tokenizer itself opens a text with BOS: Llama's does, GPT-2's and Qwen's do not.
+    """Whether the tokenizer itself starts a text with BOS: Llama's does, GPT-2's and Qwen's do not.
 
-    The byte tokenizer does. One of your own may say so with an attribute ``adds_bos``.
+    The byte tokenizer does. Your own can declare it with an attribute ``adds_bos``.
 
     >>> adds_bos(as_tokenizer("byte"))
     True
@@ -91,15 +91,15 @@ def _from_path(path: Path) -> Tokenizer:
 
 @dataclass(frozen=True)
 class CalledTokenizer:
-    """A tokenizer of transformers, or any callable that returns ``input_ids``.
+    """A transformers tokenizer, or any callable that returns ``input_ids``.
 
-    A fast tokenizer is not called itself: a call writes truncation and padding to the backend,
+    A fast tokenizer is not called directly: a call sets truncation and padding in the backend,
     which its owner may be using in another thread.
     """
 
     tokenizer: Any
     _backend: Any = field(init=False, repr=False, compare=False)
-    """The private backend that encodes; None where the callable does it."""
+    """The private backend that encodes; None if the callable does it."""
     _callee: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -140,8 +140,8 @@ class CalledTokenizer:
 
     @property
     def vocab_size(self) -> int | None:
-        """All ids, added tokens included; None where the callable does not say."""
-        if hasattr(self.tokenizer, "get_vocab"):  # len() is too small where ids have holes
+        """All ids, added tokens included; None if the callable does not tell."""
+        if hasattr(self.tokenizer, "get_vocab"):  # len() is too small if ids have gaps
             return max(self.tokenizer.get_vocab().values(), default=-1) + 1
         if hasattr(self.tokenizer, "__len__"):
             return len(self.tokenizer)
@@ -172,8 +172,8 @@ class CalledTokenizer:
     def _special(self, name: str) -> int | None:
         if not hasattr(self.tokenizer, name):
             raise InvalidOption(
-                f"the tokenizer {type(self.tokenizer).__name__} has no {name}; set it to an id or "
-                "to None, so that it is clear whether documents can be marked"
+                f"the tokenizer {type(self.tokenizer).__name__} has no {name}; set it to an id, or "
+                "to None if documents are not to be marked with it"
             )
         token: int | None = getattr(self.tokenizer, name)
         return token
@@ -225,7 +225,7 @@ def _encodes_itself(kind: type) -> bool:
 
 
 def _accepted(function: Callable[..., object], keywords: dict[str, Any]) -> dict[str, Any]:
-    """Those keywords that the callable takes: a plain function may know none of them."""
+    """The keywords that the callable accepts: a plain function may accept none."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # written in C

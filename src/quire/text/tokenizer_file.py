@@ -1,4 +1,4 @@
-"""A ``tokenizer.json``, read by the `tokenizers` package only."""
+"""A ``tokenizer.json``, read with only the `tokenizers` package."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class FileTokenizer:
     """A tokenizer of the `tokenizers` package with the special ids that its folder names."""
 
     backend: tokenizers.Tokenizer
-    """Held by nobody else, and without truncation and padding: threads may share this object."""
+    """Not shared with other owners, and without truncation and padding, so it is thread-safe."""
     pad_token_id: int | None = None
     bos_token_id: int | None = None
     eos_token_id: int | None = None
 
-    @cached_property  # a protocol's isinstance asks for it too, and Qwen3's takes 0.2 s
+    @cached_property  # isinstance() with a protocol reads it too; 0.2 s with Qwen3
     def vocab_size(self) -> int:
         """All ids, added tokens included."""
-        # Not the count of tokens: there are vocabularies with holes.
+        # Not the number of tokens: some vocabularies have gaps.
         return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     @property
     def adds_bos(self) -> bool:
-        """Whether its own post-processor opens a text with BOS."""
+        """Whether its own post-processor starts a text with BOS."""
         return self.backend.encode("a", add_special_tokens=True).ids[:1] == [self.bos_token_id]
 
     def encode_batch(self, texts: Sequence[str]) -> Encoded:
@@ -62,11 +62,11 @@ def encode_with_backend(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> 
 
 
 _PART = 1 << 22
-"""Characters encoded at once: until they are plain, the tokens of each take 17 bytes (Qwen3)."""
+"""Characters encoded at once; the encodings take 17 bytes for each of them (Qwen3)."""
 
 
 def _parts(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in lists of some size; one list at least."""
+    """The texts in lists of about `_PART` characters; at least one list."""
     part: list[str] = []
     size = 0
     for text in texts:
@@ -81,10 +81,10 @@ def _parts(texts: Sequence[str]) -> Iterator[list[str]]:
 def _plain(
     encodings: list[tokenizers.Encoding],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """All tokens end to end, and how many each text has."""
+    """All tokens end to end, and the number of tokens of each text."""
     lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
     tokens = chain.from_iterable(encoding.ids for encoding in encodings)
-    # With a count, numpy looks at every id once; from a list it would look twice.
+    # With a count, numpy reads every id once; from a list it would read them twice.
     return np.fromiter(tokens, dtype=np.int32, count=int(lengths.sum())), lengths
 
 
@@ -93,22 +93,24 @@ def private_backend(
     *,
     split_special_tokens: bool | None = None,
 ) -> tokenizers.Tokenizer:
-    """A backend that encodes as the given one does, without its truncation and padding.
+    """A copy of a backend, without its truncation and padding.
 
-    ``split_special_tokens``: whether special tokens in a text are plain text; None: as it is there.
+    ``split_special_tokens``: whether special tokens in a text are plain text; None: as in the
+    original.
 
-    The two share the vocabulary, which is large; nothing is ever written to the given one, so its
-    owner may use it in other threads meanwhile. Later changes of its owner (tokens that are added,
-    a new normalizer) do not reach the copy. Takes 0.2 ms with Qwen3's, where parsing takes 0.8 s.
+    Both share the vocabulary, which is large; the original is never modified, so its owner may use
+    it in other threads meanwhile. Later changes to it (added tokens, a new normalizer) do not
+    affect the copy. Takes 0.2 ms with Qwen3, where parsing takes 0.8 s.
     """
-    given: tokenizers.Tokenizer = getattr(backend, "_tokenizer", backend)  # a ready-made class
+    # Classes such as ByteLevelBPETokenizer wrap the backend.
+    given: tokenizers.Tokenizer = getattr(backend, "_tokenizer", backend)
     added = given.get_added_tokens_decoder()
     copy = tokenizers.Tokenizer(given.model)
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         if getattr(given, part) is not None:
             setattr(copy, part, getattr(given, part))
     copy.add_tokens([added[token] for token in sorted(added)])
-    if repr(copy.get_added_tokens_decoder()) != repr(added):  # ids that adding does not give
+    if repr(copy.get_added_tokens_decoder()) != repr(added):  # adding them gave other ids
         copy = _without_limits(tokenizers.Tokenizer.from_str(given.to_str()))
     split = given.encode_special_tokens if split_special_tokens is None else split_special_tokens
     copy.encode_special_tokens = split
@@ -123,14 +125,14 @@ def _without_limits(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 @contextmanager
 def _typed_failures(problem: str) -> Iterator[None]:
-    """What Rust raises, a plain Exception or a panic that is none at all, as a typed error."""
+    """Turn what Rust raises, a plain Exception or a panic, into a typed error."""
     try:
         yield
     except BaseException as error:
-        # An id over 2**31 - 1 runs over.
+        # OverflowError: an id over 2**31 - 1.
         if type(error).__name__ not in ("Exception", "PanicException", "OverflowError"):
             raise
-        raise CorruptFile(f"{problem}: {error}; fetch or make its tokenizer.json again") from error
+        raise CorruptFile(f"{problem}: {error}; fetch its tokenizer.json again") from error
 
 
 def load_tokenizer_file(path: Path) -> FileTokenizer:
@@ -138,8 +140,8 @@ def load_tokenizer_file(path: Path) -> FileTokenizer:
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
         raise InvalidOption(
-            f"no tokenizer at {path}: say 'byte', or the path of a tokenizer.json or of a folder "
-            "that has one"
+            f"there is no tokenizer at {path}: pass 'byte', or the path of a tokenizer.json or of "
+            "a folder that has one"
         )
     return _load(file, _version(file), _version(file.with_name(_CONFIG)))
 
@@ -156,7 +158,7 @@ def _version(file: Path) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=4)
 def _load(file: Path, *_versions: tuple[int, int] | None) -> FileTokenizer:
-    # A map function calls this once a batch, and reading Qwen3's file takes half a second.
+    # A map function calls this once per batch, and reading Qwen3's file takes half a second.
     with _typed_failures(f"{file} is not a tokenizer"):
         backend = _without_limits(tokenizers.Tokenizer.from_file(str(file)))
     config = read_config(file.with_name(_CONFIG))
@@ -168,7 +170,7 @@ _SPECIALS = ("pad_token", "bos_token", "eos_token")
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """What a tokenizer's config says; nothing, where there is none. Code is refused."""
+    """A tokenizer's config, empty if there is no file; a config that needs code is an error."""
     if not file.is_file():
         return {}
     try:
@@ -179,7 +181,7 @@ def read_config(file: Path) -> dict[str, Any]:
         raise CorruptFile(f"{file} holds {type(config).__name__}, not an object")
     if "auto_map" in config:
         raise InvalidOption(
-            f"{file} asks for code of its own (auto_map), which quire does not run; load the "
+            f"{file} requires custom code (auto_map), which quire does not run; load the "
             "tokenizer yourself with transformers and pass the object"
         )
     return config
@@ -191,7 +193,7 @@ def _token_id(backend: tokenizers.Tokenizer, token: object, file: Path, name: st
         return None
     try:
         token_id: int | None = backend.token_to_id(text)  # type: ignore[arg-type]
-    except (TypeError, UnicodeEncodeError):  # no text, or half a surrogate pair
+    except (TypeError, UnicodeEncodeError):  # not text, or half a surrogate pair
         token_id = None
     if token_id is None:
         raise CorruptFile(f"{name} is {text!r} but {file} has no such token")

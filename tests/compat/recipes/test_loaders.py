@@ -66,7 +66,7 @@ def test_fault_55_a_tokenizer_that_brings_code_is_refused(load, write):
     write('{"auto_map": {"AutoTokenizer": ["code.Tokenizer", null]}}', "t/tokenizer_config.json")
     write((folder_of("small-gpt2") / "tokenizer.json").read_text(), "t/tokenizer.json")
     text = "a: !singleton:transformers:AutoTokenizer.from_pretrained [t]\n"
-    assert "asks for code of its own (auto_map)" in refusal(load(text), "a")
+    assert "requires custom code (auto_map)" in refusal(load(text), "a")
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from quire.errors import InvalidDocument, InvalidOption
 from quire.storage import AnyPath, local_copy
 from quire.text import Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.chat import conversation_encoder
-from quire.text.chat_date import FIXED_NOW, directives
-from quire.text.chat_template import ChatTokenizer, as_chat_tokenizer
+from quire.text.chat.date import FIXED_NOW, directives
+from quire.text.chat.template import ChatTokenizer, as_chat_tokenizer
 from quire.text.tokenizer import CalledTokenizer
 from quire.verify.inputs.files import FILE_SHIFT, Values, read_records
 

@@ -1,7 +1,7 @@
-"""The date that a chat template gets when it asks for one: the same for a whole run.
+"""The date that a chat template gets if it asks for one: the same for a whole run.
 
-Templates of Llama 3 and gpt-oss write today's date with ``strftime_now``. Under a clock, the same
-conversations would have other tokens tomorrow.
+Templates of Llama 3 and gpt-oss write today's date with ``strftime_now``. With the system's clock,
+the same conversations would have other tokens tomorrow.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FIXED_NOW = (
     "{%- set now.text = now.text.replace(directive, value) -%}{%- endfor -%}"
     "{{ now.text }}{{ '%' if not loop.last }}{%- endfor -%}{%- endmacro %}\n"
 )
-"""What goes before a template so that it takes the date from ``quire_date``: `directives`.
+"""Prepended to a template so that it takes the date from ``quire_date``, see `directives`.
 
-A template sees only plain data, so a function cannot be passed to it. The line end counts as part
-of the macro, and what follows is rendered as if it stood at the start.
+A template sees only plain data, so a function cannot be passed to it. The line end is part of the
+macro, so what follows renders as if it were at the start.
 """
 
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
@@ -53,7 +53,7 @@ _clock = datetime.date.today
 
 
 def today() -> datetime.date:
-    """The calendar's date where this runs, as transformers has it."""
+    """The local date, as in transformers."""
     return _clock()
 
 

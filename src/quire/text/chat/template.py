@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, missing_dependency
-from quire.text.chat_date import ASKS_FOR_DATE, FIXED_NOW, directives
+from quire.text.chat.date import ASKS_FOR_DATE, FIXED_NOW, directives
 from quire.text.tokenizer import TokenizerLike
 
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 class ChatTokenizer(Protocol):
-    """What is needed of a transformers tokenizer."""
+    """The parts of a transformers tokenizer that are used."""
 
     eos_token: str | None
     is_fast: bool
@@ -33,7 +33,7 @@ class ChatTokenizer(Protocol):
 
 
 def as_chat_tokenizer(named: TokenizerLike) -> ChatTokenizer:
-    """The tokenizer of transformers in a folder, or the one that is given."""
+    """The transformers tokenizer in a folder, or the object itself."""
     if not isinstance(named, str | os.PathLike):
         return cast(ChatTokenizer, named)
     try:
@@ -44,7 +44,7 @@ def as_chat_tokenizer(named: TokenizerLike) -> ChatTokenizer:
         raise missing_dependency("transformers", "messages", "hf") from None
     path = Path(named)
     if not path.is_dir():
-        raise InvalidOption(f"messages need a tokenizer's folder with a chat template, not {path}")
+        raise InvalidOption(f"messages need a tokenizer folder with a chat template, not {path}")
     read_config(path / "tokenizer_config.json")
     try:
         found = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
@@ -61,23 +61,23 @@ def asks_for_date(tokenizer: object) -> bool:
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """What makes text of messages."""
+    """Renders messages as text."""
 
     tokenizer: ChatTokenizer
     date: datetime.date
-    """The date that the template gets when it asks for one."""
+    """The date that the template gets if it asks for one."""
     tools: Sequence[Any] | None = None
 
     def with_tools(self, tools: object) -> ChatTemplate:
-        """The template with a record's tools, which are a list, JSON of one, or nothing."""
+        """The template with a record's tools: a list, a list as JSON, or nothing."""
         listed = _as_list(tools)
         if listed is None:
             return self
         template = replace(self, tools=listed)
         if template.tools and not re.search(r"\btools\b", template.source):
             raise InvalidDocument(
-                "has tools, which the chat template does not write out; give the tokenizer a "
-                "template that does, or leave them out: tools_column=None, or --tools-column ''"
+                "has tools, which the chat template does not render; give the tokenizer a template "
+                "that does, or leave them out: tools_column=None, or --tools-column ''"
             )
         return template
 
@@ -127,13 +127,13 @@ class ChatTemplate:
 
     @property
     def _given(self) -> dict[str, Any]:
-        """What the template sees beside the messages."""
+        """What the template sees in addition to the messages."""
         dated = {"quire_date": directives(self.date)} if ASKS_FOR_DATE in self.source else {}
         return {**self._tools, **dated}
 
     @property
     def _tools(self) -> dict[str, Any]:
-        return {"tools": self.tools} if self.tools else {}  # some write a heading over no tools
+        return {"tools": self.tools} if self.tools else {}  # some write a heading for an empty list
 
 
 @lru_cache(maxsize=64)
@@ -145,8 +145,8 @@ def _has_generation_block(source: str) -> bool:
 def _errors_of_rendering() -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # jinja2's errors, and whatever a template's own filters raise
-        raise InvalidDocument(f"is refused by the chat template: {error}") from error
+    except Exception as error:  # jinja2's errors, and those of a template's own filters
+        raise InvalidDocument(f"is rejected by the chat template: {error}") from error
 
 
 def _as_list(tools: object) -> Sequence[Any] | None:
@@ -154,7 +154,7 @@ def _as_list(tools: object) -> Sequence[Any] | None:
         try:
             tools = json.loads(tools)
         except ValueError as error:
-            raise InvalidDocument(f"has tools that are no JSON: {error}") from error
+            raise InvalidDocument(f"has tools that are not JSON: {error}") from error
     if not isinstance(tools, Sequence | None) or (isinstance(tools, str) and tools):
         raise InvalidDocument(f"has {type(tools).__name__} where a list of tools is needed")
     return tools or None

@@ -1,4 +1,4 @@
-"""A conversation to tokens, with labels on what the assistant says."""
+"""Conversations to tokens, with labels on the assistant's turns."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from quire.errors import InvalidDocument, InvalidOption
-from quire.text.chat_date import as_chat_date, today
-from quire.text.chat_template import ChatTemplate, ChatTokenizer, Messages
+from quire.text.chat.date import as_chat_date, today
+from quire.text.chat.template import ChatTemplate, ChatTokenizer, Messages
+from quire.text.chat.turns import TurnForm, find_turns
 from quire.text.tokenizer import CalledTokenizer
-from quire.text.turns import TurnForm, find_turns
 
 IGNORE = -100
 
@@ -20,7 +20,7 @@ Rendered: TypeAlias = tuple[str, Iterable[tuple[int, int]]]
 
 
 class Encode(Protocol):
-    """From messages, and the tools that they may call, to (input_ids, labels)."""
+    """Messages, and the tools that they may call, to (input_ids, labels)."""
 
     def __call__(  # noqa: D102
         self, messages: Messages, tools: object = None
@@ -34,16 +34,16 @@ def conversation_encoder(
 ) -> Encode:
     """A function from messages to (input_ids, labels), as the chat template renders them.
 
-    With ``assistant_only``, labels are -100 on everything that the assistant does not say. Where
-    the template marks that itself (a generation block), its mask is used; otherwise the turns are
-    found in the rendered text. Tools that are given go to the template. Content that is null or
-    absent, as beside tool calls, is an empty text. A template that asks for the date gets
-    ``date``, or today's, the same for all conversations. The function raises
-    `InvalidDocument` with a message that completes 'record 7 ...'.
+    With ``assistant_only``, labels are -100 everywhere except in the assistant's turns. If the
+    template marks these itself (generation blocks), its marks are used; otherwise the turns are
+    found in the rendered text. Tools are passed to the template. Content that is null or absent,
+    as next to tool calls, is empty text. A template that asks for the date gets ``date``, or
+    today's, the same for all conversations. The function raises `InvalidDocument` with a message
+    that completes "record 7 ...".
     """
     plain = ChatTemplate(tokenizer, as_chat_date(date) or today())
     find = _turns_of(plain) if assistant_only else None
-    _ = plain.source  # there is one, or this raises before the first record
+    _ = plain.source  # raises before the first record if there is none
     encoder = CalledTokenizer(tokenizer)
 
     def encode(messages: Messages, tools: object = None) -> tuple[list[int], list[int]]:
@@ -61,8 +61,8 @@ def _turns_of(plain: ChatTemplate) -> Callable[[Messages, ChatTemplate], Rendere
     """A function from messages and the template with their tools to the text and its turns."""
     if not getattr(plain.tokenizer, "is_fast", False):
         raise InvalidOption(
-            f"{type(plain.tokenizer).__name__} is slow, so it cannot say which characters its "
-            "tokens cover; use a fast tokenizer, or assistant_only=False"
+            f"{type(plain.tokenizer).__name__} is a slow tokenizer, which does not report the "
+            "characters of its tokens; use a fast tokenizer, or assistant_only=False"
         )
     source = plain.source
     form = None if plain.marks_the_assistant else TurnForm.learned(plain)
@@ -83,10 +83,10 @@ def _labelled(
 ) -> tuple[list[int], list[int]]:
     """The tokens of the text, and labels on every token that holds a character of a turn.
 
-    A token that takes a space of the prompt, or a line end of the template, is part of the answer
-    all the same, as it is where transformers makes the mask: without it ' Yes' is never learnt.
-    That mask itself is not taken: it looks for one token at each edge, so that it misses the rest
-    of a character that has several, and runs on to the user where the last one is trimmed away.
+    A token that includes a space of the prompt, or a line end of the template, still belongs to
+    the answer, as in the mask of transformers: otherwise ' Yes' is never learned. That mask is not
+    used: it looks for one token at each edge, so it misses the rest of a character that has several
+    tokens, and extends into the user's turn if the last token was trimmed.
     """
     ids, offsets = encoder.encode_with_offsets(text)
     starts, stops = [-1], [-1]
@@ -103,10 +103,10 @@ def _labelled(
 
 
 def _checked(messages: object) -> list[dict[str, Any]]:
-    """The messages in the form that every path gives a template: none has a null.
+    """The messages without nulls, so that all paths give a template the same.
 
-    Content that is null or absent is empty, other keys with nulls are left out. From Arrow
-    nothing else can be known, and templates write a null out as 'None' or refuse it.
+    Content that is null or absent becomes empty, other keys with nulls are left out. Arrow does not
+    tell these apart, and templates write a null as 'None' or reject it.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         kind = type(messages).__name__ if messages else "no messages"
