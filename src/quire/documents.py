@@ -16,19 +16,19 @@ from quire.plan import PlanOptions
 class Documents:
     """Document d is ``values[offsets[d] : offsets[d] + lengths[d]]`` of every column.
 
-    Columns are Arrow arrays as long as each other, so that tokens which are already in memory
-    mapped from a file are not copied before they are gathered.
+    Columns are Arrow arrays of the same length, so that tokens that are memory-mapped from a file
+    are not copied before they are gathered.
     """
 
     columns: dict[str, pa.Array]
     offsets: npt.NDArray[np.int64]
     lengths: npt.NDArray[np.int64]
     numbers: npt.NDArray[np.int64]
-    """Which document of the input each one is."""
+    """The number of each document in the input."""
     prefix_at: int | None = None
-    """Where in the columns stands the token that opens every fragment (BOS), if there is one."""
+    """Where the columns hold the token that starts every fragment (BOS), if there is one."""
     ends_with_eos: bool = False
-    """Every document's last token is an EOS that was added to it."""
+    """Whether every document's last token is an EOS that was added to it."""
     ledger: Ledger = field(default_factory=Ledger)
     """What was dropped before planning, and is not among these documents."""
 
@@ -37,7 +37,7 @@ class Documents:
 
     @property
     def prefix(self) -> int:
-        """Tokens that open every fragment."""
+        """How many tokens start every fragment."""
         return int(self.prefix_at is not None)
 
     def plan_options(self, options: PlanOptions) -> PlanOptions:
@@ -52,5 +52,5 @@ def with_special_tokens(options: PlanOptions, prefix: int, ends_with_eos: bool) 
     """
     cuts = options.overlong in ("split", "fill", "truncate_left") or options.strategy == "wrapped"
     room = options.row_space - prefix - options.stride
-    keep_eos_company = ends_with_eos and cuts and (room > 1 or not options.stride)
-    return replace(options, prefix=prefix, min_tail=1 + keep_eos_company)
+    eos_needs_content = ends_with_eos and cuts and (room > 1 or not options.stride)
+    return replace(options, prefix=prefix, min_tail=1 + eos_needs_content)

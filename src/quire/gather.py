@@ -1,7 +1,7 @@
-"""Tokens to rows, moved once, as the plan says.
+"""Tokens to rows: moved once, as the plan says.
 
-An Arrow list view is a list of (offset, length) into a flat array; flattening it copies at the
-speed of memory, several times as fast as taking from a list array.
+An Arrow list view is a list of (offset, length) into a flat array; flattening it copies at memory
+speed, several times faster than taking from a list array.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from quire.errors import InvalidOption
 from quire.plan import Plan
 
 _CHUNK = 1 << 22
-"""Tokens copied at a time: small enough to share among threads, large enough not to matter."""
+"""Tokens copied at once: few enough to divide among threads, enough to hide the overhead."""
 
 IntArray = npt.NDArray[np.int64]
 
 
 def gather(documents: Documents, plan: Plan, *, keep_sources: bool = False) -> pa.Table:
-    """One record a row: the columns of the documents, and ``document_starts``.
+    """A table with one record per row: the columns of the documents, and ``document_starts``.
 
     ``keep_sources`` adds ``document_ids`` and ``document_offsets``: where each fragment comes from.
     """
@@ -46,7 +46,7 @@ def gather(documents: Documents, plan: Plan, *, keep_sources: bool = False) -> p
 
 
 def require_free(columns: Collection[str], option: str, *names: str) -> None:
-    """Raise if a column that the option writes is there already."""
+    """Raise if a column that the option writes exists already."""
     for name in names:
         if name in columns:
             raise InvalidOption(
@@ -58,7 +58,7 @@ def require_free(columns: Collection[str], option: str, *names: str) -> None:
 def _views(
     offsets: IntArray, lengths: IntArray, prefix_at: int | None
 ) -> tuple[IntArray, IntArray]:
-    """Offset and length of every piece to copy: the fragments, each behind its prefix."""
+    """Offset and length of every piece to copy: the fragments, each after its prefix."""
     if prefix_at is None:
         return offsets, lengths
     both = np.empty((2, len(offsets), 2), dtype=np.int64)

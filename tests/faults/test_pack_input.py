@@ -119,7 +119,7 @@ def test_07_a_document_without_a_token_is_counted_as_empty(tmp_path):
 
 def test_08_only_empty_documents_give_a_valid_empty_output_and_a_warning(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", ["", ""])
-    with pytest.warns(UserWarning, match="has no rows; documents: 2 read, 2 dropped as empty"):
+    with pytest.warns(UserWarning, match="holds no row: of 2 documents 2 left out as empty"):
         result = pack(path, tmp_path / "out")
     assert (result.num_rows, result.utilization) == (0, 0.0)
     assert rows(tmp_path / "out").column_names[:2] == ["input_ids", "document_starts"]
@@ -141,7 +141,7 @@ def test_10_lengths_about_the_row_are_exact_by_policy(tmp_path, length, overlong
             pack(path, tmp_path / "out", **options)
         return
     if overlong == "drop" and length > 16:
-        with pytest.warns(UserWarning, match="has no rows"):
+        with pytest.warns(UserWarning, match="holds no row"):
             result = pack(path, tmp_path / "out", **options)
     else:
         result = pack(path, tmp_path / "out", **options)
@@ -399,7 +399,7 @@ def test_53_a_file_that_expands_without_end_is_an_error(tmp_path, kind, monkeypa
 
 def test_a_budget_counts_bad_records_of_all_partitions(tmp_path):
     (tmp_path / "a.jsonl").write_bytes((GOOD * 5 + b"{\n") * 6)
-    with pytest.raises(InvalidDocument, match="after 5 bad records were skipped"):
+    with pytest.raises(InvalidDocument, match="that is bad record 6 and max_bad_records is 5"):
         pack(tmp_path / "a.jsonl", tmp_path / "out", partition_size=100, max_bad_records=5)
     result = pack(
         tmp_path / "a.jsonl", tmp_path / "out", partition_size=100, max_bad_records=6, resume=True

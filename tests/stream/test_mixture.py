@@ -91,7 +91,7 @@ def test_a_source_that_names_files_and_no_backend_reads_files(sources, above):
         ({}, "data.sources[1].hf_dataset is null but backend hf needs the name of a dataset; "),
         ({"backend": "files"}, "data.sources[1].files is empty"),
         ({"backend": "local_text"}, "data.sources[1].local_text is null"),
-        ({"files": ["none/*.jsonl"]}, "data.sources[1].files: 'none/*.jsonl' matches no file"),
+        ({"files": ["none/*.jsonl"]}, "data.sources[1].files: no file matches 'none/*.jsonl'"),
         ({"hf_dataset": "."}, "data.sources[1].hf_dataset is '.', which cannot be opened"),
     ],
 )
@@ -105,7 +105,7 @@ def test_an_error_of_a_part_names_the_part(sources, wrong, message, tmp_path, mo
 
 
 def test_the_remedy_for_a_part_without_a_source_works_as_it_is_said(sources):
-    with pytest.raises(InvalidOption, match="or leave backend out and give files or local_text"):
+    with pytest.raises(InvalidOption, match="or leave backend out and set files or local_text"):
         open_stream(config(sources=[{"backend": "hf"}]), tokenizer=Numbers())
     with open_stream(config(sources=[{"files": [sources[0]]}]), tokenizer=Numbers()) as stream:
         assert len(take(stream, 2)) == 2

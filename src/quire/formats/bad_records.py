@@ -1,4 +1,4 @@
-"""Records that cannot be packed: counted up to a budget, then an error."""
+"""Records that cannot be packed: dropped and counted up to a limit, then an error."""
 
 from __future__ import annotations
 
@@ -8,46 +8,53 @@ import numpy.typing as npt
 from quire.errors import InvalidDocument
 from quire.ledger import Ledger, Tally, TokenTally
 
+OPTION = "max_bad_records"
+
+
+def over_budget(problem: str, limit: int, option: str = OPTION) -> InvalidDocument:
+    """The error for the first bad record over the limit; ``problem`` names the record too."""
+    return InvalidDocument(
+        f"{problem}; that is bad record {limit + 1} and {option} is {limit}: fix the data, or "
+        f"raise {option} to drop and count such records"
+    )
+
+
+class BadRecordBudget:
+    """Counts bad records; one over the limit is an error, and is not counted."""
+
+    def __init__(self, limit: int, option: str = OPTION) -> None:
+        self._limit, self._option = limit, option
+        self.used = 0
+
+    def spend(self, problem: str) -> None:
+        """Count a record that is dropped; ``problem`` names the record and what is wrong."""
+        if self.used >= self._limit:
+            raise over_budget(problem, self._limit, self._option)
+        self.used += 1
+
 
 class BadRecords:
-    """Which records are left out; raises as soon as there are more than the budget allows."""
+    """Which records of a dataset are dropped; raises as soon as there are too many."""
 
-    def __init__(self, num_records: int, budget: int = 0) -> None:
+    def __init__(self, num_records: int, limit: int = 0) -> None:
         self._bad = np.zeros(num_records, dtype=bool)
-        self._count = 0
-        self._budget = budget
+        self._budget = BadRecordBudget(limit)
 
     @property
     def good(self) -> npt.NDArray[np.bool]:
-        """Which records are fine."""
+        """Which records are kept."""
         return ~self._bad
 
     def add(self, record: int, problem: str) -> None:
-        """Leave out a record; the problem is said in a way that completes 'record 7 ...'."""
-        if self._bad[record]:
-            return
-        self._bad[record] = True
-        self._count += 1
-        if self._count > self._budget:
-            raise over_budget(f"record {record} {problem}", self._budget)
+        """Drop a record; the problem completes "record 7 ..."."""
+        if not self._bad[record]:
+            self._budget.spend(f"record {record} {problem}")
+            self._bad[record] = True
 
     def ledger(self, lengths: npt.NDArray[np.int64] | None = None) -> Ledger:
-        """What was left out; ``lengths`` are the tokens of all records, where they are known."""
+        """What was dropped; ``lengths`` are the tokens of all records, if known."""
         tokens = 0 if lengths is None else int(lengths[self._bad].sum())
         return Ledger(
-            documents=Tally(input=self._count, dropped={"bad_record": self._count}),
+            documents=Tally(input=self._budget.used, dropped={"bad_record": self._budget.used}),
             tokens=TokenTally(input=tokens, dropped={"bad_record": tokens}),
         )
-
-
-def over_budget(problem: str, budget: int) -> InvalidDocument:
-    """The error for one bad record too many.
-
-    >>> str(over_budget("record 7 has no text", budget=1)).partition(";")[0]
-    'record 7 has no text, after 1 bad record was skipped'
-    """
-    skipped = f"{budget} bad record was" if budget == 1 else f"{budget} bad records were"
-    after = f", after {skipped} skipped" if budget else ""
-    return InvalidDocument(
-        f"{problem}{after}; fix the data, or raise max_bad_records to skip and count such records"
-    )

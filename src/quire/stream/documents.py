@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 
-from quire.errors import InvalidDocument, InvalidOption, InvalidState
+from quire.errors import InvalidOption, InvalidState
+from quire.formats.bad_records import BadRecordBudget
 from quire.stream.encode import EncodedTexts, Encoder
-from quire.stream.options import StreamOptions
 from quire.stream.shuffle import ShuffleWindows, Slice
 from quire.stream.state import State, Tokens, read_counts, read_fields
 
@@ -24,23 +24,6 @@ class StreamedDocument:
     """Tokens that were dropped from its end, or all of them if it is too long."""
     problem: str | None
     """Why the record has no readable text."""
-
-
-class BadRecordBudget:
-    """How many records may be skipped; the next one is an error and is not passed over."""
-
-    def __init__(self, options: StreamOptions) -> None:
-        self._limit, self._name = options.max_bad_records, options.name("max_bad_records")
-        self.used = 0
-
-    def spend(self, problem: str) -> None:
-        """Count a skipped record."""
-        if self.used >= self._limit:
-            raise InvalidDocument(
-                f"{problem}; this is bad record {self.used + 1} and {self._name} is {self._limit}: "
-                "fix the data, or raise the limit to skip and count such records"
-            )
-        self.used += 1
 
 
 class SourceDocuments:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from quire.config import build_options
 from quire.errors import InvalidOption
-from quire.stream.documents import BadRecordBudget, Mixture, SourceDocuments
+from quire.formats.bad_records import BadRecordBudget
+from quire.stream.documents import Mixture, SourceDocuments
 from quire.stream.encode import Encoder, make_encoder
 from quire.stream.options import StreamOptions
 from quire.stream.pipeline import Pipeline
@@ -161,7 +162,7 @@ def _open_sources(options: StreamOptions, given: object | None) -> list[Shards]:
 def _row_stream(
     options: StreamOptions, sources: list[Shards], encoder: Encoder, stream: int
 ) -> RowStream:
-    budget = BadRecordBudget(options)
+    budget = BadRecordBudget(options.max_bad_records, options.name("max_bad_records"))
     documents = []
     for number, shards in enumerate(sources):
         share = Share(options=options, source=number, stream=stream)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from quire.errors import InvalidState, QuireError
+from quire.formats.bad_records import BadRecordBudget
 from quire.ledger import Ledger, RunningLedger
-from quire.stream.documents import BadRecordBudget, Mixture, StreamedDocument
+from quire.stream.documents import Mixture, StreamedDocument
 from quire.stream.options import StreamOptions
 from quire.stream.packers import PACKERS, PackerOptions, Window
 from quire.stream.packers.packer import windows_from_json, windows_to_json
