@@ -1,0 +1,193 @@
+"""`open_stream` with keywords: the same batches as a config, checked in the same way."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from quire.compat.chomp import NAMES, DataOptions, TokenizerOptions, TrainOptions
+from quire.errors import InvalidOption, InvalidState
+from quire.stream import GrainBatches, StreamOptions, TorchBatches, open_stream
+from tests.stream.inputs import (
+    LENGTHS,
+    ListSource,
+    Numbers,
+    config,
+    same,
+    shards_of,
+    take,
+    unique_documents,
+    windows_of,
+    write_jsonl,
+)
+
+SHARDS = shards_of(unique_documents(LENGTHS), 3)
+SHAPE = {"max_length": 8, "batch_size": 2}
+
+
+def opened(**keywords):
+    given = {"source": ListSource(SHARDS), "tokenizer": Numbers(), "shuffle_buffer_size": 4}
+    return open_stream(**{**given, **SHAPE, "repeat": False, **keywords})
+
+
+def from_config(**data):
+    plain = config(**{"shuffle_buffer_size": 4, "repeat": False, **data})
+    return open_stream(plain, source=ListSource(SHARDS), tokenizer=Numbers())
+
+
+SAME = {
+    "wrapped": ({}, {}),
+    "first_fit": (
+        {"strategy": "first_fit", "buffer_size": 5, "max_documents_per_row": 3},
+        {"packing_mode": "bin", "packing_buffer_docs": 5, "packing_max_docs_per_bin": 3},
+    ),
+    "online": (
+        {"strategy": "online", "buffer_size": 6, "prefetch": 2},
+        {"packing_mode": "online", "packing_buffer_docs": 6, "grain_prefetch": 2},
+    ),
+    "truncated": ({"truncate_to": 3}, {"tokenizer": {"max_doc_tokens": 3}}),
+    "labels": (
+        {"mask_boundary_loss": False, "train_on_eos": False, "emit_position_ids": True},
+        {"mask_boundary_loss": False, "train_on_eos": False, "emit_position_ids": True},
+    ),
+    "streams": (
+        {"num_streams": 2, "seed": 3, "last_batch": "drop"},
+        {"num_streams": 2, "seed": 3, "last_batch": "drop"},
+    ),
+    "specials": (
+        {"add_bos": False, "add_eos": False},
+        {"tokenizer": {"add_bos": False, "add_eos": False}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_keywords_and_a_config_give_the_same_batches_and_resume_each_other(name):
+    keywords, data = SAME[name]
+    with (
+        opened(**{"add_bos": True, "vocab_size": 1 << 20, **keywords}) as ours,
+        from_config(**data) as theirs,
+    ):
+        assert same(take(ours, 2), take(theirs, 2))
+        assert ours.ledger == theirs.ledger
+        state = json.loads(json.dumps(ours.state_dict()))
+        assert state == theirs.get_state()
+        rest = take(ours)
+        theirs.load_state_dict(state)
+        assert same(take(theirs), rest)
+
+
+def test_rows_have_max_length_tokens_and_the_same_number_of_labels():
+    with opened(max_length=16, grad_accum=3) as stream:
+        batch = next(stream)
+    assert batch.input_ids.shape == batch.labels.shape == (3, 2, 16)
+    assert stream.options.window_size == 17
+
+
+def test_files_may_be_one_pattern(tmp_path):
+    pattern = write_jsonl(tmp_path, SHARDS)
+    one = open_stream(files=pattern, tokenizer=Numbers(), **SHAPE)
+    several = open_stream(files=[pattern], tokenizer=Numbers(), **SHAPE)
+    with one, several:
+        assert same(take(one, 5), take(several, 5))
+
+
+def test_a_column_of_another_name_is_read(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"body": "ab"}\n')
+    keywords = {"files": str(tmp_path / "*.jsonl"), "tokenizer": "byte", "repeat": False, **SHAPE}
+    with open_stream(text_column="body", **keywords) as stream:
+        (batch,) = take(stream)
+    assert windows_of(batch)[0] == [1, 100, 101, 2]  # the byte tokenizer adds BOS itself
+    with open_stream(**keywords) as stream, pytest.raises(Exception, match="text") as caught:
+        next(stream)
+    assert "data." not in str(caught.value)
+
+
+def test_documents_over_a_limit_are_dropped_and_counted():
+    long = [length for length in LENGTHS if length + 1 > 9]
+    with opened(add_bos=True, drop_longer_than=9, truncate_to=4) as stream:
+        take(stream)
+        ledger = stream.ledger.check()
+    assert ledger.documents.dropped["too_long"] == len(long)
+    assert ledger.tokens.dropped["too_long"] == sum(long) + len(long)  # with their EOS
+    kept = [length for length in LENGTHS if 0 < length <= 8]
+    assert ledger.documents.emitted == len(kept)
+    assert ledger.tokens.dropped["truncated"] == sum(max(0, length - 4) for length in kept)
+    assert ledger.tokens.special == len(kept)
+
+
+def test_a_mixture_is_a_list_of_sources(tmp_path):
+    pattern = write_jsonl(tmp_path, SHARDS)
+    sources = [{"files": [pattern], "weight": 3}, {"local_text": "7 8 9"}]
+    ours = open_stream(sources=sources, tokenizer=Numbers(), add_bos=True, **SHAPE)
+    theirs = open_stream(config(sources=sources), tokenizer=Numbers())
+    with ours, theirs:
+        assert same(take(ours, 9), take(theirs, 9))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"max_lenght": 8}, "unknown option max_lenght; did you mean max_length?"),
+        ({"packing_mode": "bin"}, "unknown option packing_mode"),
+        ({"max_length": 0}, "max_length is 0 but must be an integer >= 1"),
+        ({"strategy": "bin"}, "strategy is 'bin' but must be one of wrapped, first_fit, online"),
+        ({"num_streams": 3}, "num_streams is 3 but must divide batch_size, which is 2"),
+        ({"shuffle": "no"}, "shuffle is 'no'"),
+        ({"sources": [{"weight": 0}]}, "sources[0].weight is 0"),
+        ({"eos_token_id": 1 << 20}, "eos_token_id is 1048576 but the vocabulary has 1048576 ids"),
+        ({"tokenizer": None}, "tokenizer is missing"),
+        ({"config": {"train": SHAPE}}, "there are a config and the keywords"),
+    ],
+)
+def test_a_wrong_keyword_is_refused_in_the_words_of_the_caller(wrong, message):
+    with pytest.raises(InvalidOption) as caught:
+        opened(**wrong)
+    assert message in str(caught.value)
+    assert "data." not in str(caught.value)
+
+
+def test_a_missing_special_token_names_the_keyword():
+    tokenizer = Numbers()
+    tokenizer.eos_token_id = None
+    with pytest.raises(InvalidOption, match=r"^add_eos is true but the tokenizer has no EOS"):
+        opened(tokenizer=tokenizer)
+    with opened(tokenizer=tokenizer, add_eos=False) as stream:
+        assert len(take(stream, 1)) == 1
+
+
+def test_a_state_of_other_keywords_names_them():
+    with opened(seed=1) as one, opened(seed=2) as other, pytest.raises(InvalidState) as caught:
+        other.load_state_dict(one.state_dict())
+    assert "seed (saved 1, now 2)" in str(caught.value)
+    assert "data." not in str(caught.value)
+
+
+def test_a_stream_of_keywords_has_options_and_no_config():
+    with opened() as stream:
+        assert (stream.options.max_length, stream.options.eos_token_id) == (8, 2)
+        with pytest.raises(InvalidOption, match="opened with keywords"):
+            _ = stream.config
+
+
+def test_loaders_take_keywords_too():
+    given = {"source": ListSource(SHARDS), "tokenizer": Numbers(), "repeat": False, **SHAPE}
+    with open_stream(**given) as stream:
+        expected = [batch.input_ids.tolist() for batch in take(stream)]
+    assert [batch["input_ids"].tolist() for batch in GrainBatches(**given)] == expected
+    torch = TorchBatches(**given)
+    assert [[batch["input_ids"].tolist()] for batch in torch] == expected
+    assert torch.options == stream.options
+
+
+def test_every_option_of_the_config_has_a_name_in_quire():
+    """Or concerns only how chomp's config names a tokenizer."""
+    own = {"tokenizer", "kind", "hf_name_or_path", "byte_offset", "vocab_size_multiple"}
+    own.add("auto_set_special_tokens")
+    for kind in (DataOptions, TokenizerOptions, TrainOptions):
+        translated = {dotted.rpartition(".")[2] for dotted in NAMES.values()}
+        assert {option.name for option in fields(kind)} <= translated | own
+    ours = {option.name for option in fields(StreamOptions)}
+    assert ours - set(NAMES) == {"names", "drop_longer_than"}
