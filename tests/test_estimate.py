@@ -11,24 +11,24 @@ from subprocess import CompletedProcess
 import pytest
 
 import quire
-from quire.corpus.estimate import TELLING, estimate
+from quire.corpus.estimate import MIN_DIFFERENCE as STEP
+from quire.corpus.estimate import Sample, estimate, pack_sample
 from quire.corpus.options import CorpusOptions
 from quire.corpus.partitions import MAX_PARTITIONS
-from quire.corpus.sample import Sample, pack_sample
 from quire.errors import InvalidOption
 from tests import commands
 
 SAMPLE = Sample(
-    num_bytes=1_000 * TELLING,
+    num_bytes=1_000 * STEP,
     documents=10,
     tokens=250,
     rows=5,
     utilization=0.5,
     seconds=2.0,
-    peak_memory=7_000 * TELLING,
-    warm_bytes=200 * TELLING,
-    warm_memory=3_000 * TELLING,
-    total_bytes=4_000 * TELLING,
+    peak_memory=7_000 * STEP,
+    warm_bytes=200 * STEP,
+    warm_memory=3_000 * STEP,
+    total_bytes=4_000 * STEP,
 )
 
 
@@ -44,34 +44,32 @@ def run(*arguments: object) -> CompletedProcess[str]:
 
 
 def test_the_whole_is_the_corpus_of_the_sample() -> None:
-    whole = estimate(SAMPLE, partition_size=500 * TELLING, workers=3)
-    assert whole.num_bytes == 4_000 * TELLING
+    whole = estimate(SAMPLE, partition_size=500 * STEP, workers=3)
+    assert whole.num_bytes == 4_000 * STEP
     assert (whole.documents, whole.tokens, whole.rows) == (40, 1_000, 20)
     assert whole.partitions == 8
     assert whole.hours * 3600 == pytest.approx(3.0)  # 8 s in three rounds of 8 partitions
-    assert (
-        whole.memory_per_worker == 7_000 * TELLING
-    )  # what was seen, though a partition is smaller
+    assert whole.memory_per_worker == 7_000 * STEP  # what was seen, though a partition is smaller
 
 
 def test_the_whole_is_so_many_tokens_or_documents() -> None:
-    by_tokens = estimate(SAMPLE, partition_size=2_000 * TELLING, workers=1, tokens=2_500)
-    assert by_tokens == estimate(SAMPLE, partition_size=2_000 * TELLING, workers=1, documents=100)
+    by_tokens = estimate(SAMPLE, partition_size=2_000 * STEP, workers=1, tokens=2_500)
+    assert by_tokens == estimate(SAMPLE, partition_size=2_000 * STEP, workers=1, documents=100)
     assert (by_tokens.rows, by_tokens.partitions) == (50, 5)
     # 5 bytes for each byte of text more
-    assert by_tokens.memory_per_worker == (7_000 + 5 * 1_000) * TELLING
+    assert by_tokens.memory_per_worker == (7_000 + 5 * 1_000) * STEP
     assert by_tokens.hours * 3600 == pytest.approx(20.0)
 
 
 def test_samples_that_hardly_differ_tell_nothing_of_memory() -> None:
-    alike = replace(SAMPLE, warm_bytes=SAMPLE.num_bytes - TELLING + 1)
-    assert estimate(alike, partition_size=2_000 * TELLING, workers=1).memory_per_worker is None
-    assert estimate(alike, partition_size=TELLING, workers=1).memory_per_worker is not None
+    alike = replace(SAMPLE, warm_bytes=SAMPLE.num_bytes - STEP + 1)
+    assert estimate(alike, partition_size=2_000 * STEP, workers=1).memory_per_worker is None
+    assert estimate(alike, partition_size=STEP, workers=1).memory_per_worker is not None
 
 
 def test_workers_without_a_partition_save_no_time_and_hold_no_memory() -> None:
-    few = estimate(SAMPLE, partition_size=2_000 * TELLING, workers=2)
-    many = estimate(SAMPLE, partition_size=2_000 * TELLING, workers=200)
+    few = estimate(SAMPLE, partition_size=2_000 * STEP, workers=2)
+    many = estimate(SAMPLE, partition_size=2_000 * STEP, workers=200)
     assert many.hours == few.hours
     assert many.busy_workers == 2
 
@@ -79,7 +77,7 @@ def test_workers_without_a_partition_save_no_time_and_hold_no_memory() -> None:
 @pytest.mark.parametrize(
     ("size", "message"),
     [
-        ({"documents": 5, "tokens": 5}, "give one of the two"),
+        ({"documents": 5, "tokens": 5}, "give only one"),
         ({"documents": 0}, "documents is 0"),
         ({"tokens": -1}, "tokens is -1"),
         ({"tokens": 10**9, "partition_size": 10}, "more than 100000; raise it"),
@@ -87,7 +85,7 @@ def test_workers_without_a_partition_save_no_time_and_hold_no_memory() -> None:
 )
 def test_a_size_that_makes_no_sense_is_refused(size: dict[str, int], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
-        estimate(SAMPLE, workers=1, **{"partition_size": 2_000 * TELLING, **size})
+        estimate(SAMPLE, workers=1, **{"partition_size": 2_000 * STEP, **size})
 
 
 def test_a_sample_of_everything_tells_what_packing_then_gives(corpus: Path, tmp_path: Path) -> None:
@@ -175,4 +173,4 @@ def test_an_error_in_the_sample_is_that_of_packing(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     empty = tmp_path / "empty.jsonl"
     empty.write_text('{"text": ""}\n')
-    assert "nothing to estimate" in run(empty, "--estimate", "--no-add-eos").stderr
+    assert "no row to estimate from" in run(empty, "--estimate", "--no-add-eos").stderr

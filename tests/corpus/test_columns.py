@@ -157,7 +157,7 @@ def test_a_json_record_of_other_values_is_a_bad_one(tmp_path, first, second, mes
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([[[1, 2, 3]]], "list<element: int64>> but lists of numbers are needed; take the outer "),
+        ([[[1, 2, 3]]], "list<element: int64>> but lists of numbers are needed; remove the outer "),
         ([[{"a": 1}]], "struct<a: int64>> but lists of numbers are needed; convert it"),
         ([[Decimal("1.5")]], "decimal128.* but lists of numbers are needed; convert it"),
         ([[b"abc"]], "list<element: binary> but lists of numbers are needed; convert it"),
@@ -251,9 +251,11 @@ def test_text_needs_a_tokenizer(tmp_path, write, record):
         pack(corpus, tmp_path / "out", None)
 
 
-def test_a_tokenizer_for_a_table_of_tokens_is_told_of_pretokenized(tmp_path):
+def test_a_tokenizer_for_a_table_of_tokens_is_an_error_that_names_pretokenized(tmp_path):
     corpus = parquet(tmp_path / "a.parquet", [{"input_ids": [5, 6]}])
-    with pytest.raises(InvalidOption, match=r"no column 'text', but 'input_ids': .* say pretokeni"):
+    with pytest.raises(
+        InvalidOption, match=r"no column 'text', but it has 'input_ids'; .* set pret"
+    ):
         pack(corpus, tmp_path / "out")
 
 

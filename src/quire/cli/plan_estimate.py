@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from quire.corpus.estimate import Estimate
+    from quire.corpus.estimate import Estimate, Sample
     from quire.corpus.options import CorpusOptions
-    from quire.corpus.sample import Sample
 
 SAMPLE_BYTES = 16 << 20
 
@@ -31,8 +30,7 @@ def print_estimate(
     as_json: bool,
 ) -> None:
     """Pack a sample, and tell what the whole would take with each number of workers."""
-    from quire.corpus.estimate import estimate
-    from quire.corpus.sample import pack_sample
+    from quire.corpus.estimate import estimate, pack_sample
 
     with Console(stderr=True).status("packing a sample"):
         sample = pack_sample(

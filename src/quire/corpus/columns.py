@@ -1,4 +1,4 @@
-"""Which columns are packed, decided once for all partitions, from the first file."""
+"""Which columns are packed: decided once, from the first file, for all partitions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from quire.formats.token_columns import PER_TOKEN, TOKENS, require_unpacked
 from quire.storage import RemotePath, each
 
 _EMPTY, _INTEGER = "null", "int64"
-"""The type of a column that holds nothing, and what it is taken for."""
+"""The type of a column without values, and the type that is assumed for it."""
 
 
 def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[str, str]:
-    """Column to Arrow type of its values, where tokens are given; tables must agree on them.
+    """The per-token columns of tokenized input and the Arrow types of their values.
 
-    Other than with `pack_dataset`, which sees all records, only the well-known per-token columns
-    are taken unasked.
+    All tables must agree on them. Unlike `pack_dataset`, which sees all records, this selects only
+    well-known per-token columns by default.
     """
     schemas = _schemas(files, options)
     for file, schema in schemas.items():
@@ -35,7 +35,7 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
         for file, schema in schemas.items():
             _require_field(file, schema, options)
         return {}
-    first, known = _shown(files, schemas, options)
+    first, known = _first_columns(files, schemas, options)
     require_unpacked(known, str(first.path))
     for file, schema in schemas.items():
         require_unpacked(_of_schema(schema), str(file.path))
@@ -55,7 +55,7 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
 
 
 def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
-    """Whether records that were not said to hold tokens do, and hold no text or conversation."""
+    """Whether the records contain tokens and no text, although the options do not say so."""
     if options.pretokenized or options.messages_column is not None:
         return False
     if any(file.format.is_plain_text for file in files):
@@ -67,12 +67,12 @@ def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
     lines = (record for file in files if file not in schemas for record in _sample(file, asked))
     if any(options.text_column in record for record in lines):
         return False
-    file, known = _shown(files, schemas, asked)
+    file, known = _first_columns(files, schemas, asked)
     return TOKENS in known and (file in schemas or bool(_of_lines(file, asked)))
 
 
 def _schemas(files: Sequence[InputFile], options: CorpusOptions) -> dict[InputFile, pa.Schema]:
-    """The schema of every table, the tokens under their usual name."""
+    """The schema of every table, with the tokens under their usual name."""
     in_stores = any(isinstance(file.path, RemotePath) for file in files)
     read = each(lambda file: file.format.schema(file), files, at_once=in_stores)
     return {
@@ -90,13 +90,13 @@ def _renamed(schema: pa.Schema, options: CorpusOptions) -> pa.Schema:
     return pa.schema([f.with_name(TOKENS) if f.name == key else f for f in kept])
 
 
-def _shown(
+def _first_columns(
     files: Sequence[InputFile], schemas: Mapping[InputFile, pa.Schema], options: CorpusOptions
 ) -> tuple[InputFile, dict[str, str]]:
-    """The first file that shows its columns, and those.
+    """The first file from which columns can be determined, and its columns.
 
-    A file whose documents are all empty shows the names, but no types: it is used where no other
-    file shows more.
+    A file in which all documents are empty has names but no types; it is used only if no other
+    file has more.
     """
     empty: tuple[InputFile, dict[str, str]] | None = None
     for file in files:
@@ -114,7 +114,7 @@ def _require_distinct(file: InputFile, schema: pa.Schema) -> None:
         if schema.names.count(name) > 1:
             raise InvalidDocument(
                 f"{file.path} has {schema.names.count(name)} columns {name!r}, so the choice is "
-                "ambiguous; give each a name of its own"
+                "ambiguous; give each its own name"
             )
 
 
@@ -124,8 +124,8 @@ def _require_field(file: InputFile, schema: pa.Schema, options: CorpusOptions) -
     for one in needed:
         if one not in schema.names and options.tokens_column in schema.names:
             raise InvalidOption(
-                f"{file.path} has no column {one!r}, but {options.tokens_column!r}: to pack its "
-                "tokens, say pretokenized"
+                f"{file.path} has no column {one!r}, but it has {options.tokens_column!r}; to pack "
+                "its tokens, set pretokenized"
             )
         if one not in schema.names:
             raise unknown_name(f"column of {file.path}", one, schema.names)
@@ -138,7 +138,7 @@ def _is_list_of(schema: pa.Schema | None, name: str) -> bool:
 
 
 def _of_schema(schema: pa.Schema) -> dict[str, str]:
-    """The columns that are lists of numbers, with the type of these."""
+    """The columns that are lists of numbers, with the types of the numbers."""
     return {
         field.name: str(field.type.value_type) for field in schema if is_number_list(field.type)
     }
@@ -147,13 +147,13 @@ def _of_schema(schema: pa.Schema) -> dict[str, str]:
 def _not_a_list(
     file: InputFile, shown: str, schema: pa.Schema | None, name: str, known: Mapping[str, str]
 ) -> QuireError:
-    """The error for a column that is needed and is not a list of numbers, or not there."""
+    """The error for a required column that is missing or not a list of numbers."""
     there = known if schema is None else schema.names
     if schema is None or name not in there:
         return unknown_name(f"column of {file.path}", shown, there)
     kind = schema.field(name).type
     nested = is_list(kind) and is_list(kind.value_type)
-    remedy = "take the outer dimension away" if nested else "convert it"
+    remedy = "remove the outer dimension" if nested else "convert it"
     return InvalidDocument(
         f"{file.path}: column {shown!r} has type {kind} but lists of numbers are needed; {remedy} "
         "before packing"
@@ -162,7 +162,7 @@ def _not_a_list(
 
 def _of_lines(file: InputFile, options: CorpusOptions) -> dict[str, str]:
     if file.format.is_plain_text:
-        raise InvalidOption(f"{file.path} is text, but tokens were asked for")
+        raise InvalidOption(f"{file.path} is text, but the options ask for tokens")
     empty: dict[str, str] = {}
     for record in _sample(file, options):
         lists = {name: value for name, value in record.items() if isinstance(value, list)}
@@ -185,7 +185,7 @@ def _require_same(
             other = str(schema.field(name).type) if name in schema.names else "nothing"
             raise InvalidDocument(
                 f"{file.path}: column {name!r} holds {mine.get(name, other)} but in "
-                f"{first.path} it holds {kind}; give all files one schema, or pack them apart"
+                f"{first.path} it holds {kind}; give all files one schema, or pack them separately"
             )
 
 
@@ -195,6 +195,6 @@ def _require_none_lost(
     for name in PER_TOKEN:
         if name in mine and name not in columns:
             raise InvalidDocument(
-                f"{file.path} has a column {name!r} but {first.path} has none, so that it would "
-                "be lost; give all files one schema, or pack them apart"
+                f"{file.path} has a column {name!r} but {first.path} has none, so it would be "
+                "lost; give all files one schema, or pack them separately"
             )

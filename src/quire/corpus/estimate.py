@@ -1,23 +1,182 @@
-"""What packing a corpus would take: partitions, memory, rows and hours, from a sample."""
+"""What packing a corpus would take (partitions, memory, rows, hours), estimated from a sample."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+import multiprocessing
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
-from quire.corpus.corpus import default_partition_size
-from quire.corpus.partitions import MAX_PARTITIONS
-from quire.corpus.sample import Sample
+from quire.corpus.commits import Commit
+from quire.corpus.corpus import Corpus, default_partition_size
+from quire.corpus.engines.local import require_portable
+from quire.corpus.job import PartitionJob, Progress
+from quire.corpus.options import CorpusOptions
+from quire.corpus.output import DATA, WORK
+from quire.corpus.partitions import MAX_PARTITIONS, first_partitions, text_size
 from quire.errors import InvalidOption
 from quire.options import require_integer
+from quire.plan import register_strategy
+from quire.plan.strategies import RowNumbers, registered_strategy
+from quire.text import TokenizerLike
 
-TELLING = 1 << 20
-"""Two samples differ by so many bytes of text, or their memory tells nothing of a larger one's."""
+_WARM_UP = 8
+"""A sample that is so many times smaller is packed first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """Measurements of the packed part of a corpus, and the size of the whole."""
+
+    num_bytes: int
+    """Text that was read."""
+    documents: int
+    tokens: int
+    rows: int
+    utilization: float
+    seconds: float
+    """Of one worker with one thread, after the warm-up."""
+    peak_memory: int
+    """Peak memory of the worker, in bytes."""
+    warm_bytes: int
+    """Text that was packed as a warm-up, so that everything is loaded."""
+    warm_memory: int
+    """Peak memory of the worker after the warm-up."""
+    total_bytes: int
+    """Text of all inputs, as far as it is known."""
+
+
+def pack_sample(
+    inputs: Sequence[str | os.PathLike[str]],
+    tokenizer: TokenizerLike | None,
+    options: CorpusOptions,
+    *,
+    size: int,
+    max_bad_records: int = 0,
+) -> Sample:
+    """Pack about ``size`` bytes from the start of the corpus and measure it.
+
+    This runs in a new process, which has its own peak memory, and one thread like a worker among
+    many.
+    """
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        strategy = registered_strategy(options.strategy)
+        require_portable(options.strategy, strategy)
+        given = (inputs, tokenizer, options, strategy, size, max_bad_records)
+        return pool.apply(_packed, given)
+
+
+def _packed(
+    inputs: Sequence[str | os.PathLike[str]],
+    tokenizer: TokenizerLike | None,
+    options: CorpusOptions,
+    strategy: RowNumbers | None,
+    size: int,
+    budget: int,
+) -> Sample:
+    if strategy is not None:
+        register_strategy(options.strategy, strategy)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    corpus = Corpus.open(inputs, tokenizer, options)
+    size = min(size, corpus.options.partition_bytes, sum(file.size for file in corpus.files) or 1)
+    warm = _pack_start(corpus, max(1, size // _WARM_UP), budget)
+    warm_memory = _peak_memory()
+    watched, total = _pack_start(corpus, size, budget), text_size(corpus)
+    return watched.sample(options.max_length, warm.num_bytes, warm_memory, total)
+
+
+def _pack_start(corpus: Corpus, size: int, budget: int) -> _Watched:
+    """Pack the first shards of this size and measure it.
+
+    More than one shard may be needed: the first may have only empty files, and a compressed file
+    may have several.
+    """
+    options = replace(corpus.options, partition_size=size, index_only=False)
+    corpus = replace(corpus, options=options)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        for name in (DATA, WORK):
+            (out / name).mkdir()
+        watched = _Watched(enough=size // 2)
+        with suppress(_Enough):
+            job = PartitionJob(corpus=corpus, out=out, work=out / WORK, max_bad_records=budget)
+            for partition in first_partitions(corpus):
+                job(partition, watched)
+    return watched.stopped()
+
+
+class _Enough(Exception):
+    """The sample is large enough."""
+
+
+class _Watched:
+    """Sums up the progress of a job, and stops it after a shard when that is enough."""
+
+    def __init__(self, enough: int) -> None:
+        self.num_bytes = 0
+        self._enough = enough
+        self._documents = 0
+        self._commits: list[Commit] = []
+        self._start, self._seconds = time.perf_counter(), 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        self.num_bytes += progress.num_bytes
+        self._documents += progress.documents
+        if progress.commit is not None:
+            self._commits.append(progress.commit)
+            if self.num_bytes >= self._enough:
+                raise _Enough
+
+    def stopped(self) -> _Watched:
+        self._seconds = time.perf_counter() - self._start
+        return self
+
+    def sample(self, max_length: int, warm_bytes: int, warm_memory: int, total: int) -> Sample:
+        rows = sum(commit.rows for commit in self._commits)
+        tokens = sum(commit.tokens for commit in self._commits)
+        tallies = [commit.ledger.tokens for commit in self._commits]
+        content = sum(tally.emitted + tally.overlap for tally in tallies)
+        if not rows:
+            raise InvalidOption("the first documents give no row to estimate from")
+        return Sample(
+            num_bytes=self.num_bytes,
+            documents=self._documents,
+            tokens=tokens,
+            rows=rows,
+            utilization=content / (rows * max_length),
+            seconds=self._seconds,
+            peak_memory=_peak_memory(),
+            warm_bytes=warm_bytes,
+            warm_memory=warm_memory,
+            total_bytes=max(total, self.num_bytes),
+        )
+
+
+def _peak_memory() -> int:
+    """The peak memory of this process, in bytes."""
+    try:  # getrusage includes the parent's memory before the fork
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, ValueError, IndexError):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+
+
+MIN_DIFFERENCE = 1 << 20
+"""Memory is extrapolated only if the two samples differ by at least so many bytes of text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """The figures for one number of workers."""
+    """The estimate for one number of workers."""
 
     workers: int
     partitions: int
@@ -26,14 +185,14 @@ class Estimate:
     num_bytes: int
     """Text to be read."""
     partition_bytes: int
-    """Text of a partition, at most."""
+    """The most text in a partition."""
     rows: int
     utilization: float
     memory_per_worker: int | None
-    """Bytes, at the largest partition; None where the sample is too small to tell."""
+    """Bytes, for the largest partition; None if the sample is too small to tell."""
     hours: float
     busy_workers: int
-    """As many as there are partitions for."""
+    """Workers that have a partition to work on."""
 
     def to_dict(self) -> dict[str, object]:
         """Plain values."""
@@ -48,9 +207,9 @@ def estimate(
     documents: int | None = None,
     tokens: int | None = None,
 ) -> Estimate:
-    """The whole, as if all of it were like the sample and workers did not slow each other down.
+    """An estimate that assumes uniform text and workers that do not slow each other down.
 
-    The whole is the sample's own corpus, or one of so many documents or tokens.
+    It is for the sample's own corpus, or for one with so many documents or tokens.
 
     >>> sample = Sample(num_bytes=4 << 20, documents=10, tokens=1000, rows=10, utilization=0.98,
     ...     seconds=2.0, peak_memory=28 << 20, warm_bytes=1 << 20, warm_memory=22 << 20,
@@ -86,20 +245,20 @@ def estimate(
 
 
 def _memory(sample: Sample, partition_size: int) -> int | None:
-    """On the line through the two parts that were packed; more bytes of text never take less."""
+    """Extrapolate linearly from the warm-up and the sample; more text never needs less."""
     if partition_size <= sample.num_bytes:
         return sample.peak_memory
     more = sample.num_bytes - sample.warm_bytes
-    if more < TELLING:
+    if more < MIN_DIFFERENCE:
         return None
-    a_byte = (sample.peak_memory - sample.warm_memory) / more
-    return sample.peak_memory + math.ceil(a_byte * (partition_size - sample.num_bytes))
+    per_byte = (sample.peak_memory - sample.warm_memory) / more
+    return sample.peak_memory + math.ceil(per_byte * (partition_size - sample.num_bytes))
 
 
 def _times(sample: Sample, documents: int | None, tokens: int | None) -> float:
-    """How many times as large as the sample the whole is."""
+    """The size of the whole, relative to the sample."""
     if documents is not None and tokens is not None:
-        raise InvalidOption("the size is given in documents and in tokens; give one of the two")
+        raise InvalidOption("the size is given in documents and in tokens; give only one")
     if documents is not None:
         return require_integer("documents", documents, 1) / sample.documents
     if tokens is not None:
