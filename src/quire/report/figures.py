@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from quire.corpus.encoding import FILE_SHIFT
 from quire.errors import CorruptFile
 from quire.ledger import Ledger
 from quire.packed import PackedDataset
@@ -19,8 +20,6 @@ from quire.report.distributions import counts_of, even_bins, length_bins, summar
 from quire.text import as_tokenizer
 from quire.verify.output.shards import Fragments, Ints
 
-FILE_SHIFT = 40
-"""A document id is the number of its input file, times 2 to this power, plus its record number."""
 _COLUMNS = ["input_ids", "document_starts"]
 _MOST_CHARACTERS = 400
 _MOST_BAD_RECORDS = 200

@@ -21,7 +21,7 @@ from quire.verify.inputs.files import FILE_SHIFT, find_files
 from quire.verify.output.check import OutputReport
 from quire.verify.output.drops import ExpectedDrops, Span, dropped_by_shards
 from quire.verify.output.manifest import is_indexed, read_bad_records, read_manifest
-from quire.verify.output.shards import Ints, list_column
+from quire.verify.output.shards import Ints, list_column, read_fragments
 
 _MOST_PROBLEMS = 100
 _SIGNS_OF_DAMAGE = (
@@ -204,22 +204,18 @@ class _StoredDocuments:
 
     def _read(self, path: Path) -> _Shard:
         table = pq.read_table(path, partitioning=None)
-        lists = {name: list_column(path.name, table, name) for name in self._columns}
-        columns = {name: values for name, (values, _) in lists.items()}
-        lengths = lists["input_ids"][1]
-        ends = np.cumsum(lengths)
+        columns = {name: list_column(path.name, table, name)[0] for name in self._columns}
         if self._indexed:
             documents = table["document_id"].to_numpy().astype(np.int64)
-            return _Shard(documents, np.zeros_like(ends), ends - lengths, ends, columns)
-        starts, per_row = list_column(path.name, table, "document_starts")
-        starts = starts + np.repeat(ends - lengths, per_row)
-        stops = np.append(starts[1:], ends[-1:])
+            _, sizes = list_column(path.name, table, "input_ids")
+            offsets = np.zeros_like(documents)
+        else:
+            tokens, fragments = read_fragments(path.name, table, prefix=self._prefix)
+            (documents, offsets, _), sizes = fragments.spans(), fragments.sizes
+        stops = np.cumsum(sizes)
         if self._prefix:
-            self.prefixes |= set(columns["input_ids"][starts].tolist())
-        documents, _ = list_column(path.name, table, "document_ids")
-        offsets, _ = list_column(path.name, table, "document_offsets")
-        order = np.lexsort((offsets, documents))
-        starts = starts + self._prefix
+            self.prefixes |= set(tokens[stops - sizes].tolist())
+        starts, order = stops - sizes + self._prefix, np.lexsort((offsets, documents))
         return _Shard(documents[order], offsets[order], starts[order], stops[order], columns)
 
 

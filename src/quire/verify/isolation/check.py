@@ -11,9 +11,9 @@ Five questions are asked about the exact call that the user makes:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,6 +48,7 @@ from quire.verify.isolation.report import (
     Disagreement,
     IsolationOptions,
     IsolationReport,
+    Kind,
     Pair,
     Verdict,
 )
@@ -92,23 +93,8 @@ def check_isolation(
     call = ModelCall.of(model, embedding)
     with restored(model), call.sampled_vocabulary(batch):
         experiment = Experiment.of(call, batch, documents, options)
-        findings = _find(experiment)
-        diagnosis = _diagnose(findings, experiment)
-    return IsolationReport(
-        verdict=findings.verdict,
-        num_documents=len(documents.documents),
-        num_pairs=len(documents.documents) * (len(documents.documents + documents.padding) - 1),
-        dtype=str(experiment.base.dtype).removeprefix("torch."),
-        tolerance=experiment.tolerance,
-        pairs=findings.pairs,
-        altered=findings.altered,
-        disagreements=findings.disagreements,
-        skipped=findings.skipped,
-        diagnosis=diagnosis,
-        dependence=findings.dependence,
-        training=is_training(model),
-        num_logits=experiment.base.shape[2:].numel(),
-    )
+        report = _check(experiment)
+        return replace(report, diagnosis=_diagnose(report, experiment))
 
 
 class _NoSpecialTokens:
@@ -163,47 +149,51 @@ def _refuse_dense_mask_for_flex(model: Model, batch: Batch) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Findings:
-    """The answers to the five questions."""
-
-    pairs: tuple[Pair, ...]
-    dependence: Dependence
-    altered: tuple[Altered, ...]
-    disagreements: tuple[Disagreement, ...]
-    skipped: dict[str, str]
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst of what was found."""
-        kinds = {pair.kind for pair in self.pairs}
-        if "leak" in kinds:
-            return "leak"
-        if self.dependence != "shown":  # before "altered", which says that no document sees another
-            return "unproven"
-        if self.altered:
-            return "altered"
-        if self.disagreements:
-            return "disagreement"
-        if "unproven" in kinds:
-            return "unproven"
-        return "noise" if kinds else "isolated"
-
-
-def _find(experiment: Experiment, *, detailed: bool = True) -> _Findings:
-    """The findings about a call; without details, a leak is not traced to single documents."""
+def _check(experiment: Experiment, *, detailed: bool = True) -> IsolationReport:
+    """The report on a call, without a diagnosis; a leak is traced to documents if `detailed`."""
     skipped: dict[str, str] = {}
     pairs, dependence = _compare(experiment, skipped, detailed=detailed)
     precise = _or_skip("float32", skipped, lambda: _in_high_precision(experiment, pairs, skipped))
     if precise is None:  # 16 bits that cannot be widened
         precise = without_gradients(pairs), _altered(experiment, skipped)
-    return _Findings(
-        pairs=tuple(precise[0]),
-        dependence=dependence,
-        altered=tuple(precise[1]),
-        disagreements=disagreements(experiment.batch, experiment.documents),
+    pairs, altered = precise
+    found = disagreements(experiment.batch, experiment.documents)
+    documents, padding = experiment.documents.documents, experiment.documents.padding
+    return IsolationReport(
+        verdict=_verdict({pair.kind for pair in pairs}, dependence, altered, found),
+        num_documents=len(documents),
+        num_pairs=len(documents) * (len(documents + padding) - 1),
+        dtype=str(experiment.base.dtype).removeprefix("torch."),
+        tolerance=experiment.tolerance,
+        pairs=tuple(pairs),
+        altered=tuple(altered),
+        disagreements=found,
         skipped=skipped,
+        diagnosis=None,
+        dependence=dependence,
+        training=is_training(experiment.call.model),
+        num_logits=experiment.base.shape[2:].numel(),
     )
+
+
+def _verdict(
+    kinds: Collection[Kind],
+    dependence: Dependence,
+    altered: Sequence[Altered],
+    found: Sequence[Disagreement],
+) -> Verdict:
+    """The worst of what was found."""
+    if "leak" in kinds:
+        return "leak"
+    if dependence != "shown":  # before "altered", which says that no document sees another
+        return "unproven"
+    if altered:
+        return "altered"
+    if found:
+        return "disagreement"
+    if "unproven" in kinds:
+        return "unproven"
+    return "noise" if kinds else "isolated"
 
 
 def _compare(
@@ -274,24 +264,23 @@ def _or_skip(name: str, skipped: dict[str, str], check: Callable[[], Found]) -> 
         return None
 
 
-def _diagnose(findings: _Findings, experiment: Experiment) -> Diagnosis | None:
-    verdict = findings.verdict
+def _diagnose(report: IsolationReport, experiment: Experiment) -> Diagnosis | None:
+    verdict = report.verdict
 
     def is_isolated(batch: Batch) -> bool:
         # By the whole check: a change that moves the problem to another document, or turns a leak
         # into an altered document, is not a remedy.
-        found = _find(_repeated(experiment, batch), detailed=False)
-        return found.verdict in ("isolated", "noise")
+        return _check(_repeated(experiment, batch), detailed=False).isolated
 
     if verdict in ("leak", "altered"):
         model, documents = experiment.call.model, experiment.documents
         return diagnose(model, experiment.batch, documents, is_isolated)
     if verdict == "disagreement":
-        cause = "; ".join(f"{found.form}: {found.message}" for found in findings.disagreements)
+        cause = "; ".join(f"{found.form}: {found.message}" for found in report.disagreements)
         remedy = "let one collator make all parts of the batch, and slice none of them afterwards"
         return Diagnosis(cause=cause, remedy=remedy)
-    if verdict == "unproven" and findings.dependence != "shown":
-        return explain(findings.dependence)
+    if verdict == "unproven" and report.dependence != "shown":
+        return explain(report.dependence)
     if verdict in ("noise", "unproven"):
         remedy = "none is needed for training; for equal bits, experts_implementation='batched_mm'"
         if verdict == "unproven":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,17 +29,6 @@ from quire.verify.output.shards import (
 
 _REASONS = ("row_too_short", "too_long", "too_short", "truncated", "unsupervised")
 """What a plan can drop documents or tokens for."""
-
-
-class _Plan(NamedTuple):
-    """The fragments of a plan, row after row."""
-
-    per_row: Ints
-    documents: Ints
-    starts: Ints
-    stops: Ints
-    options: dict[str, Any]
-    """What the plan file itself records."""
 
 
 def recount_documents(
@@ -78,35 +67,25 @@ def recount_plan(
     folder: AnyPath, entry: Mapping[str, Any], lengths: Ints, manifest: Mapping[str, Any]
 ) -> Recount:
     """What the rows of a plan hold, given the lengths of the documents."""
-    with verified_file(folder, entry) as path:
-        plan = _read_plan(path, entry["file"])
     options, ledger = entry["options"], entry["ledger"]
     prefix = int(manifest["documents"]["opening"] is not None)
-    found = Recount(rows=len(plan.per_row), tokens=0)
-    found.problems += _fragment_problems(plan, lengths)
+    with verified_file(folder, entry) as path:
+        fragments, recorded = _read_plan(path, entry["file"], prefix)
+    found = Recount(rows=len(fragments.per_row), tokens=int(fragments.sizes.sum()))
+    found.problems += _fragment_problems(fragments, lengths)
     if found.problems:
         return found
-    sizes = plan.stops - plan.starts + prefix
-    found.tokens = int(sizes.sum())
-    recorded = plan.options.get("max_length", plan.options.get("capacity"))
     for name, said, expected in (
-        ("max_length", recorded, int(options["max_length"])),
-        ("prefix", plan.options.get("prefix"), prefix),
+        ("max_length", recorded.get("max_length", recorded.get("capacity")), options["max_length"]),
+        ("prefix", recorded.get("prefix"), prefix),
     ):
         if said != expected:
             found.problems.append(f"records {name} {said}, but the manifest makes it {expected}")
     found.problems += ledger_problems(ledger, manifest["options"] | options)
-    fragments = Fragments(
-        per_row=plan.per_row,
-        sizes=sizes,
-        prefix=prefix,
-        documents=plan.documents,
-        offsets=plan.starts,
-    )
     recount_fragments(found, fragments, options, ledger)
     found.problems += _plan_ledger_problems(ledger, manifest)
     if not found.problems:
-        found.problems += _drop_problems(folder, manifest, entry, plan, lengths)
+        found.problems += _drop_problems(folder, manifest, entry, fragments, lengths)
     found.compare({"rows": found.rows, "tokens": found.tokens}, entry)
     return found
 
@@ -129,7 +108,8 @@ def _shard_ledger_problems(found: Recount, ledger: Mapping[str, Any]) -> Iterato
             yield f"has {counted(count, what[:-1])} but its ledger counts {said}"
 
 
-def _read_plan(path: Path, name: str) -> _Plan:
+def _read_plan(path: Path, name: str, prefix: int) -> tuple[Fragments, dict[str, Any]]:
+    """The fragments of a plan file, and the options that it records itself."""
     try:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all()
@@ -142,24 +122,27 @@ def _read_plan(path: Path, name: str) -> _Plan:
         raise CorruptFile(f"{name} does not have one start and one stop for each fragment")
     documents, starts, stops = (values.astype(np.int64) for values, _ in columns)
     about = json.loads((table.schema.metadata or {}).get(b"quire.plan", b"{}"))
-    return _Plan(per_row, documents, starts, stops, about.get("options", {}))
+    sizes = stops - starts + prefix
+    fragments = Fragments(
+        per_row=per_row, sizes=sizes, prefix=prefix, documents=documents, offsets=starts
+    )
+    return fragments, about.get("options", {})
 
 
-def _fragment_problems(plan: _Plan, lengths: Ints) -> Iterator[str]:
+def _fragment_problems(fragments: Fragments, lengths: Ints) -> Iterator[str]:
     """A fragment that is not part of a document, or a row without any fragment."""
-    inside = (plan.documents >= 0) & (plan.documents < len(lengths))
+    documents, starts, stops = fragments.spans()
+    inside = (documents >= 0) & (documents < len(lengths))
     if inside.all():
-        inside = (plan.starts >= 0) & (plan.starts < plan.stops)
-        inside &= plan.stops <= lengths[plan.documents]
+        inside = (starts >= 0) & (starts < stops) & (stops <= lengths[documents])
     if not inside.all():
         at = int(np.argmin(inside))
         yield (
-            f"fragment {at} is tokens {plan.starts[at]} to {plan.stops[at]} of document "
-            f"{plan.documents[at]}, which do not exist (there are "
-            f"{counted(len(lengths), 'document')})"
+            f"fragment {at} is tokens {starts[at]} to {stops[at]} of document {documents[at]}, "
+            f"which do not exist (there are {counted(len(lengths), 'document')})"
         )
-    if (plan.per_row < 1).any():
-        yield f"row {int(np.argmin(plan.per_row))} has no fragment"
+    if (fragments.per_row < 1).any():
+        yield f"row {int(np.argmin(fragments.per_row))} has no fragment"
 
 
 def _plan_ledger_problems(ledger: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -190,19 +173,20 @@ def _drop_problems(
     folder: AnyPath,
     manifest: Mapping[str, Any],
     entry: Mapping[str, Any],
-    plan: _Plan,
+    fragments: Fragments,
     lengths: Ints,
 ) -> Iterator[str]:
     """What the plan leaves out without a reason, or counts under another one."""
     about = manifest["documents"]
     drops = ExpectedDrops(
         {**manifest["options"], **entry["options"], "drop_longer_than": None},
-        prefix=int(about["opening"] is not None),
+        prefix=fragments.prefix,
         has_eos=bool(about["end_with_eos"]),
         has_rows=True,
     )
-    order = np.lexsort((plan.starts, plan.documents))
-    documents, starts, stops = (a[order] for a in (plan.documents, plan.starts, plan.stops))
+    documents, starts, stops = fragments.spans()
+    order = np.lexsort((starts, documents))
+    documents, starts, stops = documents[order], starts[order], stops[order]
     incomplete = _incomplete(documents, starts, stops, lengths)
     for document, labels in _labels(folder, manifest, incomplete, lengths):
         first, last = np.searchsorted(documents, [document, document + 1]).tolist()

@@ -62,6 +62,12 @@ class Fragments:
         lengths: Ints = np.diff(ends[np.append(0, np.cumsum(self.per_row))])
         return lengths
 
+    def spans(self) -> tuple[Ints, Ints, Ints]:
+        """The document of each, its first token there, and the token after its last."""
+        if self.documents is None or self.offsets is None:
+            raise CorruptFile("the fragments do not record their documents")
+        return self.documents, self.offsets, self.offsets + self.sizes - self.prefix
+
 
 def list_column(name: str, table: pa.Table, column: str) -> Lists:
     """The values of a column of lists; CorruptFile, with the file's name, if it has others."""
