@@ -1,6 +1,6 @@
-"""Tiny random models of many architectures: the smallest configs that have each one's own traits.
+"""Tiny random models of many architectures: the smallest configs with the features of each.
 
-Windows are shorter than the longest document that they are tried on, so that they matter.
+Windows are shorter than the longest document, so that they matter.
 """
 
 from __future__ import annotations

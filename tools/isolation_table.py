@@ -1,7 +1,7 @@
-"""Which architectures keep packed documents apart: verdicts held against an independent truth.
+"""Which architectures keep packed documents apart: verdicts compared with an independent truth.
 
 `python -m tools.isolation_table` writes docs/guides/architectures.md. Models are tiny and random.
-The truth is found in float64 without quire.verify: other documents' logits when one changes, each
+The truth is computed in float64 without quire.verify: other documents' logits when one changes, each
 document's logits alone, and gradients from document to document.
 """
 
@@ -33,17 +33,17 @@ DOCUMENTS = [
     for start, length in zip(np.cumsum((0, *lengths[:-1])), lengths, strict=True)
 ]
 REAL = 1e-5
-"""Of the largest logit. Models that compute softmax in float32 round at 1e-7 in float64 too."""
+"""Relative to the largest logit. Models with a float32 softmax round at 1e-7 even in float64."""
 HEAD = """# Which models keep documents apart
 
 `DataCollatorForCausalLM(tokenizer)` makes a batch that transformers itself splits into documents,
-from `position_ids` that restart. Most architectures do that. Some do not look at `position_ids`
-when they make their masks, and state-space layers have no masks. With `model=model`, the collator
-tries the forms in a fixed order on that model, takes the first that is isolated, and raises a
+from `position_ids` that restart. Most architectures do that. Some ignore `position_ids` when they
+make their masks, and state-space layers have no masks. With `model=model`, the collator tries the
+forms in a fixed order on that model, takes the first one that is isolated, and raises a
 `ModelError` if there is none.
 
 Made by `python -m tools.isolation_table` with transformers {transformers} and torch {torch}, on
-tiny random models in evaluation mode. The truth is found in float64, by other means than the check:
+tiny random models in evaluation mode. The truth is computed in float64, independently of the check:
 by changing documents, running them alone, and taking gradients. `noise` counts as isolated: bits
 differ within rounding, as in grouped experts. {count} cases, {wrong} verdicts that contradict the
 truth.
@@ -52,7 +52,7 @@ truth.
 
 
 class Tokenizer:
-    """The special tokens that a collator asks for."""
+    """The special tokens that a collator needs."""
 
     bos_token_id, eos_token_id, pad_token_id = 1, 2, 0
 
@@ -74,7 +74,7 @@ class Line:
 
     @property
     def false_verdicts(self) -> list[str]:
-        """What contradicts the truth."""
+        """The verdicts that contradict the truth."""
         found = [
             f"{self.name} {self.backend} {dtype}: {verdict}, but it is {self.truth}"
             for dtype, verdict in self.default.items()
@@ -91,7 +91,7 @@ class Line:
         return found
 
     def cells(self) -> list[str]:
-        """The line of the page."""
+        """The cells of the table."""
         forms = set(self.chosen.values())
         form = forms.pop() if len(forms) == 1 else str(self.chosen)
         return [self.name, self.backend, self.truth, *self.default.values(), form]
@@ -244,7 +244,7 @@ def page(found: Sequence[Line]) -> str:
 
 
 def main() -> None:
-    """Examine all architectures and write the page; an exception if a verdict is false."""
+    """Check all architectures and write the page; SystemExit if a verdict is false."""
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     found = []
