@@ -1,8 +1,8 @@
 """Which architectures keep packed documents apart: verdicts compared with an independent truth.
 
 `python -m tools.isolation_table` writes docs/guides/architectures.md. Models are tiny and random.
-The truth is computed in float64 without quire.verify: other documents' logits when one changes, each
-document's logits alone, and gradients from document to document.
+The truth is computed in float64 without quire.verify: other documents' logits when one changes,
+each document's logits alone, and gradients from document to document.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def test_a_long_name_does_not_widen_a_phones_page(browser, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*no row")
-def test_a_dataset_without_a_row_says_so_and_nothing_else(browser, tmp_path):
+def test_a_dataset_without_rows_shows_only_that(browser, tmp_path):
     page = small_page(tmp_path, "a.jsonl", ["longer than a row " * 9], overlong="drop")
     opened(browser, page, 1280, "light")
     assert browser.get_log("browser") == []
@@ -129,7 +129,7 @@ def test_the_headline_is_readable(browser, page):
     assert "%" in tiles[0]
 
 
-def test_a_page_with_a_broken_script_would_be_noticed(browser, page, tmp_path):
+def test_a_broken_script_would_fail_these_tests(browser, page, tmp_path):
     from urllib.parse import urlparse
     from urllib.request import url2pathname
 

@@ -49,7 +49,7 @@ def test_the_corpus_is_large_enough_to_mean_something(figures):
     assert len(figures["shards"]) > 1
 
 
-def test_the_headline_is_what_a_recount_gives(figures, rows):
+def test_the_headline_matches_a_recount(figures, rows):
     pieces = [piece for row in rows for piece in fragments(row)]
     documents = Counter(document for _, _, document, _ in pieces)
     tokens = sum(len(row["input_ids"]) for row in rows)
@@ -93,7 +93,7 @@ def test_lengths_before_and_after_are_counted_in_the_right_bins(figures, rows):
     assert figures["document_lengths"]["max"] == max(documents.values())
 
 
-def test_fill_and_fragments_in_a_row_are_counted(figures, rows):
+def test_fill_and_fragments_per_row_are_counted(figures, rows):
     fill = [0] * 50
     for row in rows:
         fill[min(49, len(row["input_ids"]) * 50 // 256)] += 1
@@ -110,7 +110,7 @@ def test_fill_and_fragments_in_a_row_are_counted(figures, rows):
     assert sum(shown["counts"]) == len(rows)
 
 
-def test_a_share_on_the_edge_of_a_bin_is_in_the_bin_that_begins_there():
+def test_a_value_on_an_edge_is_in_the_bin_that_begins_there():
     shown = even_bins(np.arange(1, 201), whole=200, num_bins=50)
     assert shown["counts"] == [3, *[4] * 48, 5]
     huge = even_bins(np.array([5, 2**60]), whole=2**126, num_bins=50)
@@ -128,7 +128,7 @@ def test_attention_pairs_are_the_squares_of_fragments(figures, rows):
     assert attention["pairs"]["counts"] == bins
 
 
-def test_the_balance_before_is_the_slowest_rank_over_the_mean(figures, rows):
+def test_the_balance_is_the_slowest_rank_relative_to_the_mean(figures, rows):
     costs = [sum(length + 2e-5 * length**2 for _, length, _, _ in fragments(row)) for row in rows]
     steps = [costs[i : i + 8] for i in range(0, len(costs) - len(costs) % 8, 8)]
     before = sum(max(step) for step in steps) / sum(sum(step) / 8 for step in steps)
@@ -137,7 +137,7 @@ def test_the_balance_before_is_the_slowest_rank_over_the_mean(figures, rows):
     assert 1 <= balance["after"]["16"] <= balance["after"]["1"] <= balance["before"]
 
 
-def test_the_mix_is_counted_by_input_file(figures, rows):
+def test_sources_are_counted_by_input_file(figures, rows):
     tokens: Counter[int] = Counter()
     documents: dict[int, set[int]] = {0: set(), 1: set()}
     for row in rows:
@@ -149,7 +149,7 @@ def test_the_mix_is_counted_by_input_file(figures, rows):
     assert [s["name"] for s in figures["sources"]] == ["<b>a.jsonl", "z.jsonl"]
 
 
-def test_the_picture_shows_the_first_rows_as_they_are(figures, rows):
+def test_the_picture_shows_the_first_rows(figures, rows):
     assert len(figures["rows"]) == 48
     for shown, row in zip(figures["rows"], rows, strict=False):
         assert [
@@ -159,7 +159,7 @@ def test_the_picture_shows_the_first_rows_as_they_are(figures, rows):
         assert [block["record"] for block in shown] == [d % 2**40 for d in row["document_ids"]]
 
 
-def test_the_text_is_that_of_the_fragments(figures, rows):
+def test_samples_are_the_text_of_the_fragments(figures, rows):
     for texts, row in zip(figures["samples"], rows, strict=False):
         for text, (start, length, *_) in zip(texts, fragments(row), strict=True):
             tokens = row["input_ids"][start : start + length]
@@ -171,7 +171,7 @@ def test_bad_records_are_listed_by_position(figures):
     assert figures["bad_records"]["first"][0]["record"] == 7
 
 
-def test_options_choose_what_is_shown(packed, tmp_path):
+def test_options_select_what_is_shown(packed, tmp_path):
     options = ReportOptions(num_rows=2, num_samples=0, num_ranks=4, rows_per_rank=2)
     figures = write_report(packed, tmp_path / "r.html", options=options)
     assert len(figures["rows"]) == 2

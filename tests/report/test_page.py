@@ -34,12 +34,12 @@ def own_part(page: str) -> str:
     return page.replace(library, "")
 
 
-def test_the_charting_library_is_the_release_that_was_looked_at():
+def test_the_charting_library_is_the_reviewed_release():
     data = resources.files("quire.report").joinpath("vendor/echarts.min.js").read_bytes()
     assert hashlib.sha256(data).hexdigest() == ECHARTS
 
 
-def test_the_page_asks_no_network_for_anything(page):
+def test_the_page_needs_no_network(page):
     own = own_part(page)
     assert not re.findall(r"(?:src|href)\s*=", own)
     assert "http:" not in own
@@ -62,7 +62,7 @@ def test_the_same_dataset_gives_the_same_page(packed, page, tmp_path):
     assert (tmp_path / "again.html").read_text() == page
 
 
-def test_an_empty_dataset_has_a_page_too(tmp_path):
+def test_an_empty_dataset_has_a_page(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": ""}\n')
     with pytest.warns(UserWarning, match="no row"):
         quire.pack_corpus([tmp_path / "a.jsonl"], tmp_path / "out", "byte", max_length=8)
@@ -71,7 +71,7 @@ def test_an_empty_dataset_has_a_page_too(tmp_path):
     assert figures["headline"]["dropped_documents"] == 1
 
 
-def test_without_source_ids_the_mix_is_unknown_and_the_page_is_written(tmp_path):
+def test_a_page_is_written_even_if_sources_are_unknown(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n')
     quire.pack_corpus(
         [tmp_path / "a.jsonl"], tmp_path / "out", "byte", max_length=8, keep_sources=False
@@ -82,7 +82,7 @@ def test_without_source_ids_the_mix_is_unknown_and_the_page_is_written(tmp_path)
     assert figures["rows"] == [[{"start": 0, "length": 5}]]
 
 
-def test_a_folder_that_is_no_packed_dataset_is_an_error(tmp_path):
+def test_a_folder_that_is_not_a_packed_dataset_is_an_error(tmp_path):
     with pytest.raises(InvalidOption, match=r"no manifest\.json"):
         write_report(tmp_path, tmp_path / "r.html")
 
@@ -123,7 +123,7 @@ def small(tmp_path):
         ("input_ids", [5] * 12, "has 2 rows with 16 tokens but the manifest says 2 and 15"),
     ],
 )
-def test_a_shard_that_cannot_be_rows_is_an_error_and_no_page(small, column, first, message):
+def test_a_shard_without_valid_rows_is_an_error_and_gives_no_page(small, column, first, message):
     (shard,) = (small / "data").glob("*.parquet")
     table = pq.read_table(shard)
     values = table.column(column).to_pylist()
@@ -136,14 +136,14 @@ def test_a_shard_that_cannot_be_rows_is_an_error_and_no_page(small, column, firs
     assert not (small / "r.html").exists()
 
 
-def test_a_shard_that_lost_rows_is_an_error_and_not_a_fill_over_one(small):
+def test_a_shard_that_lost_rows_is_an_error(small):
     (shard,) = (small / "data").glob("*.parquet")
     pq.write_table(pq.read_table(shard).slice(0, 1), shard)
     with pytest.raises(CorruptFile, match=r"has 1 row with .* but the manifest says 2 and"):
         write_report(small, small / "r.html")
 
 
-def test_a_page_that_cannot_be_written_is_an_error_with_the_remedy(packed, tmp_path):
+def test_a_page_that_cannot_be_written_is_an_error_with_a_remedy(packed, tmp_path):
     with pytest.raises(OutputError, match="--out"):
         write_report(packed, tmp_path / "absent" / "r.html")
 

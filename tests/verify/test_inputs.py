@@ -73,7 +73,7 @@ def tokens(*lengths, labels=None):
         ("row_too_short", {"min_length": 8}),
     ],
 )
-def test_a_row_that_is_taken_out_is_missed_whatever_reason_is_counted(tmp_path, reason, options):
+def test_a_removed_row_is_reported_whatever_reason_the_ledger_counts(tmp_path, reason, options):
     path, out = jsonl(tmp_path / "a.jsonl", tokens(*[8] * 6)), tmp_path / "out"
     pack(path, out, None, pretokenized=True, **options)
     assert problems(out, path) == []
@@ -82,7 +82,7 @@ def test_a_row_that_is_taken_out_is_missed_whatever_reason_is_counted(tmp_path, 
     assert any("tokens 0 to 8 of 8 are missing" in problem for problem in found)
 
 
-def test_a_document_that_a_plan_of_an_index_leaves_out_needs_a_reason(tmp_path):
+def test_a_document_that_a_plan_leaves_out_needs_a_reason(tmp_path):
     path, out = jsonl(tmp_path / "a.jsonl", tokens(8, 8, 3, 8)), tmp_path / "out"
     options = {"index_only": True, "shuffle": False, "strategy": "greedy"}
     pack(path, out, None, pretokenized=True, **options)
@@ -113,7 +113,7 @@ def test_a_document_that_a_plan_of_an_index_leaves_out_needs_a_reason(tmp_path):
     assert f"tokens 0 to 8 of document 3 {reason}" in found
 
 
-def test_documents_that_are_too_long_or_teach_nothing_may_be_missing(tmp_path):
+def test_documents_that_are_too_long_or_untrained_may_be_missing(tmp_path):
     records = tokens(8, 20, 8, 5, labels=[False, False, True, False])
     path, out = jsonl(tmp_path / "a.jsonl", records), tmp_path / "out"
     dropped = pack(path, out, None, pretokenized=True, overlong="drop").ledger.documents.dropped
@@ -121,7 +121,7 @@ def test_documents_that_are_too_long_or_teach_nothing_may_be_missing(tmp_path):
     assert problems(out, path) == []
 
 
-def test_one_reason_counted_as_another_is_seen(tmp_path):
+def test_a_drop_counted_under_another_reason_is_reported(tmp_path):
     path, out = jsonl(tmp_path / "a.jsonl", tokens(8, 20)), tmp_path / "out"
     pack(path, out, None, pretokenized=True, overlong="drop")
 
@@ -140,7 +140,7 @@ def test_one_reason_counted_as_another_is_seen(tmp_path):
     ]
 
 
-def test_a_good_record_that_is_listed_as_bad_is_seen(tmp_path):
+def test_a_good_record_that_is_listed_as_bad_is_reported(tmp_path):
     path, out = jsonl(tmp_path / "a.jsonl", ["abc", {"text": None}, "de"]), tmp_path / "out"
     pack(path, out, max_bad_records=1)
     assert problems(out, path, "byte") == []
@@ -167,7 +167,7 @@ def test_a_good_record_that_is_listed_as_bad_is_seen(tmp_path):
         "[" * 3000,
     ],
 )
-def test_what_is_bad_for_the_packer_is_bad_for_the_check(tmp_path, record):
+def test_records_that_the_packer_rejects_are_bad_for_the_check(tmp_path, record):
     path, out = tmp_path / "a.jsonl", tmp_path / "out"
     path.write_text('{"text": "abc"}\n' + record + '\n{"text": "de"}\n')
     pack(path, out, max_bad_records=1, max_record_bytes=90)
@@ -184,7 +184,7 @@ def test_what_is_bad_for_the_packer_is_bad_for_the_check(tmp_path, record):
         ({}, {"labels": [1, 2]}),
     ],
 )
-def test_numbers_that_are_bad_for_the_packer_are_bad_for_the_check(tmp_path, first, record):
+def test_numbers_that_the_packer_rejects_are_bad_for_the_check(tmp_path, first, record):
     records = [{"input_ids": [5, 6], **given} for given in (first, record, first)]
     path, out = jsonl(tmp_path / "a.jsonl", records), tmp_path / "out"
     result = pack(path, out, None, max_bad_records=1, pretokenized=True)
@@ -202,7 +202,7 @@ def test_bytes_that_are_not_utf8_are_bad_in_lines_and_tables(tmp_path):
     assert problems(tmp_path / "out", tmp_path / "in", "byte") == []
 
 
-def test_a_text_that_opens_with_two_bos_raises_no_alarm(tmp_path):
+def test_a_text_that_starts_with_two_bos_tokens_is_no_problem(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", ["<|endoftext|><|endoftext|>hello world"])
     pack(path, tmp_path / "out", GPT2, add_bos=True)
     assert problems(tmp_path / "out", path, GPT2) == []
@@ -306,7 +306,7 @@ def test_what_a_template_marks_as_trained_need_not_be_all_that_the_assistant_say
 
 
 @pytest.mark.parametrize("kind", [pa.ipc.new_file, pa.ipc.new_stream])
-def test_53_a_column_that_nobody_asked_for_is_not_decompressed(tmp_path, kind):
+def test_53_a_column_that_is_not_needed_is_not_decompressed(tmp_path, kind):
     path, out = tmp_path / "a.arrow", tmp_path / "out"
     table = pa.table({"text": ["abc"] * 4, "other": [b"\0" * (8 << 20)] * 4})
     with kind(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:
@@ -374,7 +374,7 @@ SHAPES = st.just({"strategy": "wrapped", "min_length": 6}) | st.fixed_dictionari
     shape=SHAPES,
     stride=st.sampled_from([0, 0, 3]),
 )
-def test_no_way_of_packing_tokens_raises_an_alarm(tmp_path_factory, records, shape, stride):
+def test_tokens_packed_in_any_way_have_no_problems(tmp_path_factory, records, shape, stride):
     folder = tmp_path_factory.mktemp("tokens")
     rows = [{"input_ids": [i for i, _ in r], "labels": [n for _, n in r]} for r in records]
     if shape.get("overlong", "split") == "split":
@@ -396,7 +396,9 @@ def test_no_way_of_packing_tokens_raises_an_alarm(tmp_path_factory, records, sha
         {}, optional={"drop_longer_than": st.integers(1, 30), "truncate_at": st.just("b ")}
     ),
 )
-def test_no_way_of_packing_texts_raises_an_alarm(tmp_path_factory, values, shape, specials, limits):
+def test_texts_packed_in_any_way_have_no_problems(
+    tmp_path_factory, values, shape, specials, limits
+):
     folder = tmp_path_factory.mktemp("texts")
     path = jsonl(folder / "a.jsonl", values)
     pack(path, folder / "out", **shape, **specials, **limits)
@@ -412,7 +414,7 @@ def talk(tmp_path):
     return jsonl(tmp_path / "a.jsonl", [{"messages": messages}])
 
 
-def test_labels_are_seen_to_be_wrong_where_packer_and_check_find_the_same_wrong_turns(
+def test_wrong_labels_are_reported_even_if_packer_and_check_find_the_same_wrong_turns(
     tmp_path, talk, monkeypatch
 ):
     options = {"max_length": 64, "messages_column": "messages"}

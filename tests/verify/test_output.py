@@ -53,7 +53,7 @@ def rewrite(out: Path, change, shard: str = FIRST) -> None:
         lambda manifest: manifest.update(checksum=None),
     ],
 )
-def test_whatever_is_changed_in_the_manifest_is_seen(packed, change):
+def test_any_change_of_the_manifest_is_reported(packed, change):
     """Fields too that no shard can be compared with."""
     manifest = json.loads((packed / "manifest.json").read_text())
     change(manifest)
@@ -63,14 +63,14 @@ def test_whatever_is_changed_in_the_manifest_is_seen(packed, change):
     assert problem.endswith(": the manifest was damaged or edited")
 
 
-def test_the_manifest_of_an_earlier_quire_has_no_checksum_and_is_taken_as_it_is(packed):
+def test_the_manifest_of_an_earlier_version_without_a_checksum_is_accepted(packed):
     manifest = json.loads((packed / "manifest.json").read_text())
     del manifest["checksum"]
     (packed / "manifest.json").write_text(json.dumps(manifest, indent=4))
     assert verify_output(packed).problems == []
 
 
-def test_an_undisturbed_output_is_whole(packed):
+def test_an_unchanged_output_is_whole(packed):
     report = verify_output(packed)
     assert report.problems == []
     assert report.rows == rows(packed).num_rows
@@ -91,7 +91,7 @@ def test_an_undisturbed_output_is_whole(packed):
         {"add_eos": False, "stride": 5},
     ],
 )
-def test_every_way_of_packing_recounts(tmp_path, options):
+def test_outputs_packed_in_any_way_have_no_problems(tmp_path, options):
     path = jsonl(tmp_path / "a.jsonl", texts(50))
     pack(path, tmp_path / "out", partition_size=500, **options)
     report = verify_output(tmp_path / "out")
@@ -127,21 +127,21 @@ def test_every_way_of_packing_recounts(tmp_path, options):
         (lambda r: r[0]["input_ids"].__setitem__(0, 77), "do not start with the same token"),
     ],
 )
-def test_wrong_rows_are_seen_behind_a_right_checksum(packed, change, problem):
+def test_wrong_rows_are_reported_even_if_the_checksum_is_right(packed, change, problem):
     rewrite(packed, change)
     report = verify_output(packed)
     assert any(problem in found for found in report.problems), report.problems
     assert any(found.startswith(FIRST) for found in report.problems)
 
 
-def test_a_flipped_bit_is_seen(packed):
+def test_a_flipped_bit_is_reported(packed):
     data = bytearray((packed / FIRST).read_bytes())
     data[100] ^= 1
     (packed / FIRST).write_bytes(data)
     assert "its SHA-256 differs" in verify_output(packed).problems[0]
 
 
-def test_a_missing_shard_a_stranger_and_leftovers_are_seen(packed):
+def test_missing_unlisted_and_temporary_files_are_reported(packed):
     (packed / FIRST).unlink()
     (packed / "data/shard-99999-000.parquet").write_bytes(b"")
     (packed / "data/.shard.1.tmp").write_bytes(b"")
@@ -151,12 +151,12 @@ def test_a_missing_shard_a_stranger_and_leftovers_are_seen(packed):
     assert "data/.shard.1.tmp exists" in problems
 
 
-def test_the_same_shard_twice_is_seen(packed):
+def test_a_shard_that_is_listed_twice_is_reported(packed):
     forge(packed, lambda m: m["shards"].append(m["shards"][0]))
     assert any("an earlier shard holds" in p for p in verify_output(packed).problems)
 
 
-def test_ledgers_that_do_not_add_up_are_seen(packed):
+def test_ledgers_that_do_not_add_up_are_reported(packed):
     forge(packed, lambda m: m["ledger"]["tokens"].update(input=1))
     assert "do not add up" in " ".join(verify_output(packed).problems)
     forge(packed, lambda m: m["shards"][0]["ledger"]["documents"].update(input=99))
@@ -173,7 +173,7 @@ def _move(manifest, changes):
                 ledger[what]["dropped"][name] = ledger[what]["dropped"].get(name, 0) + change
 
 
-def test_tokens_counted_under_another_name_are_seen(packed):
+def test_tokens_counted_under_another_name_are_reported(packed):
     changes = {("tokens", "emitted"): -1, ("tokens", "overlap"): 1, ("tokens", "input"): -1}
     forge(packed, lambda m: _move(m, changes))
     problems = " ".join(verify_output(packed).problems)
@@ -181,7 +181,7 @@ def test_tokens_counted_under_another_name_are_seen(packed):
     assert "overlap tokens but its ledger counts" in problems
 
 
-def test_documents_and_tokens_that_never_were_are_seen_from_the_inputs(packed, tmp_path):
+def test_documents_and_tokens_that_never_existed_are_reported_with_the_inputs(packed, tmp_path):
     changes = {("documents", "empty"): 1, ("documents", "input"): 1}
     changes |= {("tokens", "too_long"): 5, ("tokens", "input"): 5}
     forge(packed, lambda m: _move(m, changes))
@@ -210,7 +210,7 @@ def test_documents_and_tokens_that_never_were_are_seen_from_the_inputs(packed, t
         ({("documents", "nonsense"): 1, ("documents", "input"): 1}, "counted as nonsense"),
     ],
 )
-def test_what_no_finished_run_of_these_options_counts_is_seen(packed, changes, problem):
+def test_counts_that_these_options_cannot_give_are_reported(packed, changes, problem):
     forge(packed, lambda m: _move(m, changes))
     assert problem in verify_output(packed).problems[0]
 
@@ -219,12 +219,12 @@ def test_what_no_finished_run_of_these_options_counts_is_seen(packed, changes, p
     ("option", "value", "problem"),
     [("min_length", 12, "tokens, fewer than 12"), ("max_documents_per_row", 1, "more than 1")],
 )
-def test_rows_that_the_options_do_not_let_stand_are_seen(packed, option, value, problem):
+def test_rows_that_the_options_do_not_allow_are_reported(packed, option, value, problem):
     forge(packed, lambda m: m["options"].update({option: value}))
     assert any(problem in found for found in verify_output(packed).problems)
 
 
-def test_labels_that_a_new_plan_would_miss_are_seen(tmp_path):
+def test_labels_that_the_manifest_denies_are_reported(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [{"input_ids": [7, 8], "labels": [-100, 8]}])
     pack(path, tmp_path / "out", None, pretokenized=True, index_only=True)
     forge(tmp_path / "out", lambda m: m["documents"].update(has_labels=False))
@@ -232,7 +232,7 @@ def test_labels_that_a_new_plan_would_miss_are_seen(tmp_path):
     assert "has labels and the manifest says that it has none" in problem
 
 
-def test_a_mapped_form_of_other_rows_is_seen(packed):
+def test_a_memory_mapped_copy_with_other_rows_is_reported(packed):
     dataset = PackedDataset(packed)
     tokens = dataset[0]["input_ids"].tobytes()
     assert verify_output(packed).ok
@@ -248,7 +248,7 @@ def test_a_mapped_form_of_other_rows_is_seen(packed):
     assert verify_output(packed).ok, "readers make it again"
 
 
-def test_a_fragment_shorter_than_the_stride_is_no_repetition_wherever_its_row_stands(tmp_path):
+def test_a_fragment_shorter_than_the_stride_is_not_a_repetition(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [{"input_ids": [5] * n} for n in (15, 40, 14, 40, 13, 40)])
     for seed in range(4):
         out = tmp_path / f"out{seed}"
@@ -257,7 +257,7 @@ def test_a_fragment_shorter_than_the_stride_is_no_repetition_wherever_its_row_st
         assert verify_output(out).problems == []
 
 
-def test_a_changed_list_of_bad_records_is_seen(packed):
+def test_a_changed_list_of_bad_records_is_reported(packed):
     (packed / "bad_records.jsonl").write_text("")
     assert (
         "bad_records.jsonl is missing, or its bytes have changed"
@@ -276,7 +276,7 @@ def test_a_changed_list_of_bad_records_is_seen(packed):
         "a",
     ],
 )
-def test_52_a_manifest_may_not_lead_out_of_its_folder(packed, name):
+def test_52_a_manifest_may_not_list_files_outside_its_folder(packed, name):
     forge(packed, lambda m: m["shards"][0].update(file=name))
     with pytest.raises(CorruptFile, match="is not the name of a shard"):
         verify_output(packed)
@@ -299,7 +299,7 @@ def test_52_a_shard_may_not_be_a_link(packed, tmp_path):
         (b"[" * 100_000, "is not JSON"),
     ],
 )
-def test_what_is_no_manifest_is_a_typed_error(packed, data, message):
+def test_a_file_that_is_not_a_manifest_is_a_typed_error(packed, data, message):
     (packed / "manifest.json").write_bytes(data)
     with pytest.raises(CorruptFile, match=message):
         verify_output(packed)
@@ -314,7 +314,7 @@ def test_a_newer_manifest_says_upgrade_and_a_broken_one_that_it_is_damaged(packe
         verify_output(packed)
 
 
-def test_an_unfinished_output_is_no_output(tmp_path):
+def test_an_unfinished_output_is_an_error(tmp_path):
     with pytest.raises(CorruptFile, match=r"has no manifest.json: it is unfinished"):
         verify_output(tmp_path)
 
@@ -344,13 +344,13 @@ def test_inputs_of_every_kind_are_compared(tmp_path):
     assert report.compared == 6 * sum(map(bool, values)) + 1
 
 
-def test_tokens_that_are_given_are_compared_without_a_tokenizer(tmp_path):
+def test_pretokenized_inputs_are_compared_without_a_tokenizer(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [{"input_ids": list(range(5, 30))}, {"input_ids": []}])
     pack(path, tmp_path / "out", None, pretokenized=True)
     assert verify_inputs(verify_output(tmp_path / "out"), [path], None).problems == []
 
 
-def test_a_token_that_the_input_does_not_give_is_seen(packed, tmp_path):
+def test_a_token_that_differs_from_the_input_is_reported(packed, tmp_path):
     rewrite(packed, lambda r: r[0]["input_ids"].__setitem__(1, 77))
     report = verify_output(packed)
     assert report.ok, "the output alone cannot know"
@@ -358,7 +358,7 @@ def test_a_token_that_the_input_does_not_give_is_seen(packed, tmp_path):
     assert "differ from the input" in report.problems[0]
 
 
-def test_another_opening_token_is_seen_from_the_tokenizer(packed, tmp_path):
+def test_a_prefix_that_is_not_the_tokenizers_bos_is_reported(packed, tmp_path):
     def reopen(records):
         for row in records:
             for start in row["document_starts"]:
@@ -373,7 +373,7 @@ def test_another_opening_token_is_seen_from_the_tokenizer(packed, tmp_path):
 
 
 @pytest.mark.parametrize("index_only", [False, True])
-def test_labels_that_the_input_does_not_give_are_seen(tmp_path, index_only):
+def test_labels_that_differ_from_the_input_are_reported(tmp_path, index_only):
     records = [{"input_ids": [7, 8, 9], "labels": [-100, 8, 9]}, {"input_ids": [4], "labels": [4]}]
     path, out = jsonl(tmp_path / "a.jsonl", records), tmp_path / "out"
     pack(path, out, None, pretokenized=True, index_only=index_only)
@@ -385,7 +385,7 @@ def test_labels_that_the_input_does_not_give_are_seen(tmp_path, index_only):
     assert problem == "record 0 of input 0: labels 0 to 3 differ from the input"
 
 
-def test_a_bad_text_beside_good_ones_of_a_table_is_passed_over(tmp_path):
+def test_a_bad_text_in_a_table_does_not_affect_the_others(tmp_path):
     raw = pa.array([b"fine", b"\xff", b"good"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"text": raw}), tmp_path / "a.parquet")
     pack(tmp_path / "a.parquet", tmp_path / "out", max_bad_records=1)
@@ -393,7 +393,7 @@ def test_a_bad_text_beside_good_ones_of_a_table_is_passed_over(tmp_path):
     assert (report.problems, report.compared) == ([], 2)
 
 
-def test_empty_documents_counted_under_another_name_are_seen_from_the_inputs(tmp_path):
+def test_empty_documents_counted_under_another_name_are_reported_with_the_inputs(tmp_path):
     path, out = jsonl(tmp_path / "a.jsonl", ["", "abc"]), tmp_path / "out"
     pack(path, out, drop_longer_than=1000)
     forge(out, lambda m: _move(m, {("documents", "empty"): -1, ("documents", "too_long"): 1}))
@@ -405,7 +405,7 @@ def test_empty_documents_counted_under_another_name_are_seen_from_the_inputs(tmp
     ]
 
 
-def test_inputs_that_changed_or_are_not_given_are_said(packed, tmp_path):
+def test_inputs_that_changed_or_are_missing_are_refused(packed, tmp_path):
     report = verify_output(packed)
     jsonl(tmp_path / "b.jsonl", ["a"])
     with pytest.raises(InvalidOption, match=r"a.jsonl was packed but is not among the given"):
@@ -417,7 +417,7 @@ def test_inputs_that_changed_or_are_not_given_are_said(packed, tmp_path):
         verify_inputs(report, [tmp_path / "a.jsonl"], "byte")
 
 
-def test_the_command_has_an_exit_code_for_every_answer(packed, tmp_path):
+def test_the_command_has_an_exit_code_for_every_result(packed, tmp_path):
     whole = run("verify", packed, "--inputs", tmp_path / "a.jsonl", "--tokenizer", "byte")
     assert (whole.returncode, whole.stdout.split(":")[0]) == (0, "whole"), whole.stderr
     assert "compared with the inputs" in whole.stdout
@@ -428,7 +428,7 @@ def test_the_command_has_an_exit_code_for_every_answer(packed, tmp_path):
     assert run("verify", tmp_path / "nowhere").returncode == 2
 
 
-def test_inputs_of_the_same_name_in_several_folders_are_told_apart(tmp_path):
+def test_inputs_of_the_same_name_in_several_folders_are_distinguished(tmp_path):
     names = ["a/x.jsonl", "b/a/x.jsonl", "x.jsonl", "z/x.jsonl"]
     for length, name in enumerate(names, 1):
         (tmp_path / "corpus" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -439,13 +439,13 @@ def test_inputs_of_the_same_name_in_several_folders_are_told_apart(tmp_path):
         assert verify_inputs(verify_output(out), [given], "byte").problems == []
 
 
-def test_a_name_with_brackets_is_taken_as_it_is(tmp_path):
+def test_a_file_name_with_brackets_is_not_a_pattern(tmp_path):
     path = jsonl(tmp_path / "a[1].jsonl", ["abc"])
     pack(path, tmp_path / "out")
     assert verify_inputs(verify_output(tmp_path / "out"), [str(path)], "byte").problems == []
 
 
-def test_what_a_stopped_writer_left_is_told_with_what_to_do(packed):
+def test_the_remains_of_a_stopped_writer_are_reported_with_the_remedy(packed):
     (packed / ".quire").mkdir()
     (problem,) = verify_output(packed).problems
     assert problem.startswith(

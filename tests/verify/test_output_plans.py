@@ -60,7 +60,7 @@ def problems(out: Path) -> str:
     return " | ".join(verify_output(out).problems)
 
 
-def test_an_undisturbed_index_is_whole_with_all_its_plans(indexed, tmp_path):
+def test_an_unchanged_index_is_whole_with_all_its_plans(indexed, tmp_path):
     report = verify_output(indexed)
     assert report.problems == []
     assert (report.plans, report.shards > 3) == (2, True)
@@ -89,7 +89,7 @@ def test_an_undisturbed_index_is_whole_with_all_its_plans(indexed, tmp_path):
         (lambda r: r[0].update(document_id=0), "holds documents that an earlier shard holds"),
     ],
 )
-def test_wrong_documents_are_seen_behind_a_right_checksum(indexed, change, problem):
+def test_wrong_documents_are_reported_even_if_the_checksum_is_right(indexed, change, problem):
     rewrite_documents(indexed, change)
     assert problem in problems(indexed)
     assert SHARD in problems(indexed)
@@ -114,14 +114,14 @@ def test_wrong_documents_are_seen_behind_a_right_checksum(indexed, change, probl
         ),
     ],
 )
-def test_wrong_plans_are_seen_behind_a_right_checksum(indexed, change, problem):
+def test_wrong_plans_are_reported_even_if_the_checksum_is_right(indexed, change, problem):
     rewrite_plan(indexed, change)
     assert problem in problems(indexed)
     assert PLAN in problems(indexed)
 
 
 @pytest.mark.parametrize(("name", "value"), [("prefix", 0), ("max_length", 99)])
-def test_a_plan_whose_own_terms_are_others_is_seen(indexed, name, value):
+def test_a_plan_that_records_other_options_is_reported(indexed, name, value):
     table = pa.ipc.open_file(indexed / PLAN).read_all()
     about = json.loads(table.schema.metadata[b"quire.plan"])
     about["options"][name] = value
@@ -132,12 +132,12 @@ def test_a_plan_whose_own_terms_are_others_is_seen(indexed, name, value):
     assert f"records {name} {value}, but the manifest makes it" in problems(indexed)
 
 
-def test_a_row_shorter_than_was_allowed_is_seen(indexed):
+def test_a_row_shorter_than_min_length_is_reported(indexed):
     forge(indexed, lambda m: m["plans"][1]["options"].update(min_length=31))
     assert "tokens, fewer than 31" in problems(indexed)
 
 
-def test_flipped_bits_missing_files_and_strangers_are_seen(indexed):
+def test_flipped_bits_and_missing_and_unlisted_files_are_reported(indexed):
     data = bytearray((indexed / PLAN).read_bytes())
     data[200] ^= 1
     (indexed / PLAN).write_bytes(data)
@@ -151,7 +151,7 @@ def test_flipped_bits_missing_files_and_strangers_are_seen(indexed):
     assert "data/notes.txt exists" in found
 
 
-def test_a_plan_that_is_no_arrow_file_or_lacks_a_column_is_seen(indexed):
+def test_a_plan_that_is_not_an_arrow_file_or_lacks_a_column_is_reported(indexed):
     (indexed / PLAN).write_bytes(b"ARROW1\0\0" + bytes(100))
     agree(indexed, PLAN)
     assert f"{PLAN} cannot be read" in problems(indexed)
@@ -185,7 +185,7 @@ def test_a_plan_that_is_no_arrow_file_or_lacks_a_column_is_seen(indexed):
         ),
     ],
 )
-def test_a_manifest_that_contradicts_the_files_or_itself_is_seen(indexed, change, problem):
+def test_a_manifest_that_contradicts_the_files_or_itself_is_reported(indexed, change, problem):
     forge(indexed, change)
     assert problem in problems(indexed)
 
@@ -201,7 +201,7 @@ def test_tokens_lost_by_a_plan_must_be_counted_to_the_token(indexed):
 
 
 @pytest.mark.parametrize("name", ["../plans/a.arrow", "/etc/passwd", "plans/../a.arrow", None])
-def test_52_a_manifest_may_not_lead_to_a_plan_outside(indexed, name):
+def test_52_a_manifest_may_not_list_a_plan_outside_its_folder(indexed, name):
     forge(indexed, lambda m: m["plans"][0].update(file=name))
     with pytest.raises(CorruptFile, match="is not the name of a plan"):
         verify_output(indexed)
@@ -216,7 +216,7 @@ def test_a_damaged_manifest_is_a_typed_error(indexed):
         verify_output(indexed)
 
 
-def test_a_token_that_the_input_does_not_give_is_seen(indexed, tmp_path):
+def test_a_token_that_differs_from_the_input_is_reported(indexed, tmp_path):
     rewrite_documents(indexed, lambda r: r[0]["input_ids"].__setitem__(0, 77))
     report = verify_output(indexed)
     assert report.ok, "the output alone cannot know"

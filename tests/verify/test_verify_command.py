@@ -26,7 +26,7 @@ def test_several_inputs_are_given_with_the_option_repeated(corpus):
     assert "4 compared with the inputs" in done.stdout
 
 
-def test_several_inputs_behind_one_option_are_refused_with_the_way_to_say_it(corpus):
+def test_several_inputs_after_one_option_are_refused_with_the_remedy(corpus):
     out, first, second = corpus
     done = run("verify", out, "--inputs", first, second, "--tokenizer", "byte")
     assert done.returncode == 2
@@ -34,7 +34,7 @@ def test_several_inputs_behind_one_option_are_refused_with_the_way_to_say_it(cor
     assert f"--inputs {first} --inputs {second}" in done.stderr
 
 
-def test_a_word_too_many_is_refused_where_no_inputs_are_given(corpus):
+def test_an_unexpected_argument_is_refused_without_inputs(corpus):
     out, first, _ = corpus
     done = run("verify", out, first)
     assert done.returncode == 2
@@ -46,7 +46,7 @@ def test_the_help_says_that_the_option_repeats():
     assert "may be repeated" in " ".join(done.stdout.replace("│", " ").split())
 
 
-def test_a_row_that_bos_fills_is_refused_in_words_of_programs_and_commands(tmp_path):
+def test_a_row_filled_by_bos_is_refused_with_remedies_for_python_and_the_shell(tmp_path):
     jsonl(tmp_path / "a.jsonl", ["one"])
     said = "leave BOS out (add_bos=False, or quire pack --no-add-bos)"
     out, index = tmp_path / "out", tmp_path / "index"

@@ -40,7 +40,7 @@ def in_terminal(*arguments: object) -> str:
     return shown_in_terminal([sys.executable, "-m", "quire", "inspect", *arguments])
 
 
-def test_the_header_is_the_one_that_forgathers_users_know(tmp_path):
+def test_the_header_has_the_form_of_forgathers(tmp_path):
     file = tmp_path / "rows.parquet"
     rows = [{"input_ids": list(range(512)), "document_starts": [0, 100, 300]}]
     pq.write_table(pa.Table.from_pylist(rows), file)
@@ -53,7 +53,7 @@ def test_the_header_is_the_one_that_forgathers_users_know(tmp_path):
     assert "name the --tokenizer to see text" in out
 
 
-def test_a_pipe_shows_boundaries_without_colours(packed):
+def test_a_pipe_shows_boundaries_without_colors(packed):
     out = run(packed).stdout
     assert "\x1b" not in out
     assert out.count("├─") == sum(len(row.starts) for row in open_rows(packed).views())
@@ -61,7 +61,7 @@ def test_a_pipe_shows_boundaries_without_colours(packed):
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_every_document_in_its_own_colour(packed):
+def test_a_terminal_shows_every_document_in_its_own_color(packed):
     row = next(row for row in open_rows(packed).views() if len(row.starts) > 1)
     seen = in_terminal(packed, "--start", row.number, "-n", 1)
     styles = re.findall(r"tokens\x1b\[0m\r\n(\x1b\[\d+m)", seen)
@@ -80,7 +80,7 @@ def test_fault_56_control_characters_and_markup_stay_text(packed, more):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--histogram",)])
-def test_a_terminal_without_utf_8_shows_rows_with_characters_spelt_out(packed, more):
+def test_a_terminal_without_utf_8_shows_rows_with_escaped_characters(packed, more):
     done = subprocess.run(
         [sys.executable, "-m", "quire", "inspect", str(packed), *more],
         capture_output=True,
@@ -91,7 +91,7 @@ def test_a_terminal_without_utf_8_shows_rows_with_characters_spelt_out(packed, m
     assert (b"\\u2588" if more else b"\\u251c\\u2500 0 \\xb7 starts at 0") in done.stdout
 
 
-def test_numbers_and_starts_choose_the_rows(packed):
+def test_examples_and_start_select_the_rows(packed):
     out = run(packed, "-n", 1, "--start", 2).stdout
     assert re.findall(r"------------- (\d+) Tokens", out) == ["2"]
     assert "1 of" in out
@@ -111,7 +111,7 @@ def test_tokens_and_positions_on_request(tmp_path):
     ]
 
 
-def test_long_documents_are_cut_unless_all_is_asked_for(packed):
+def test_long_documents_are_cut_unless_full_is_given(packed):
     assert "delta " * 9 in run(packed, "--full").stdout
     file = packed.parent / "long.jsonl"
     file.write_text(json.dumps({"input_ids": [100] * 5000, "document_starts": [0]}) + "\n")
@@ -152,7 +152,7 @@ def test_the_histogram_counts_every_row_and_fragment(packed):
     assert sum(shown.values()) == len(fragments)
 
 
-def test_a_saved_dataset_of_a_map_is_shown(tmp_path):
+def test_a_saved_dataset_is_shown(tmp_path):
     from datasets import Dataset
 
     packed = Dataset.from_dict({"text": ["one", "two", "three"]}).map(
@@ -199,7 +199,7 @@ def test_a_stream_is_shown_by_its_config(tmp_path):
         ("rows.arrow", "ARROW", "is not an Arrow file"),
     ],
 )
-def test_what_holds_no_rows_is_an_error_in_a_line(tmp_path, name, content, message):
+def test_a_file_without_rows_is_a_one_line_error(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     done = run(tmp_path / name)
     assert done.returncode == 2
@@ -224,7 +224,7 @@ def test_a_recipe_whose_train_dataset_holds_no_rows_is_an_error(tmp_path, datase
         *("[1, [2]]", "[[1]]", f"[{10**30}]"),
     ],
 )
-def test_tokens_that_are_no_integers_are_an_error_that_names_the_row(tmp_path, tokens):
+def test_tokens_that_are_not_integers_are_an_error_that_names_the_row(tmp_path, tokens):
     file = tmp_path / "rows.jsonl"
     file.write_text(f'{{"input_ids": [1]}}\n{{"input_ids": {tokens}}}\n')
     with pytest.raises(InvalidOption, match=r"row 1: input_ids are .* must be a list of integers"):
@@ -239,7 +239,7 @@ def test_wrong_starts_are_an_error_that_names_the_row(tmp_path):
         list(open_rows(file).views())
 
 
-def test_numbers_beyond_all_rows_are_refused_without_a_traceback(packed):
+def test_huge_row_numbers_are_refused_without_a_traceback(packed):
     for option in ("-n", "--start"):
         done = run(packed, option, 10**30)
         assert done.returncode == 2
@@ -281,7 +281,7 @@ def test_a_recipe_is_shown_with_its_variables(tmp_path):
     assert shorter.count("Tokens: 5, Documents: 1") == 2
 
 
-def test_a_variable_that_the_recipe_does_not_ask_for_is_refused_with_the_known_ones(tmp_path):
+def test_an_unknown_recipe_variable_is_refused_with_the_known_ones(tmp_path):
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     done = run(tmp_path / "recipe.yaml", "--var=lenght=5")
     assert done.returncode == 2
@@ -289,7 +289,7 @@ def test_a_variable_that_the_recipe_does_not_ask_for_is_refused_with_the_known_o
 
 
 @pytest.mark.parametrize("given", ["seed", "=1", "seed: 1"])
-def test_a_variable_is_written_with_its_value(tmp_path, given):
+def test_a_variable_without_a_value_is_refused(tmp_path, given):
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     done = run(tmp_path / "recipe.yaml", "--var", given)
     assert done.returncode == 2
@@ -308,7 +308,7 @@ def test_an_index_only_output_is_shown_by_plan(tmp_path):
 
 
 @pytest.mark.parametrize("token", [-5, 999_999])
-def test_15_a_token_that_the_tokenizer_has_not_is_an_error(tmp_path, token):
+def test_15_a_token_outside_the_vocabulary_is_an_error(tmp_path, token):
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"input_ids": [100, token], "document_starts": [0]}) + "\n")
     found = run(rows, "--tokenizer", "byte")

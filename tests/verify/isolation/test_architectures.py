@@ -55,7 +55,7 @@ def test_the_page_has_every_architecture_and_no_false_verdict():
     assert "cases, 0 verdicts that contradict the" in text
 
 
-def test_a_vision_model_s_text_config_says_what_its_own_does_not():
+def test_the_text_config_of_a_vision_model_is_used():
     assert (uses_cache(vision_model()), uses_cache(model("llama"))) == (True, True)
     assert text_config(vision_model()) is vision_model().config.text_config
     assert text_config(lambda: None) is None
@@ -69,5 +69,5 @@ def test_a_vision_model_s_text_config_says_what_its_own_does_not():
         ("gemma3", {"full_attention": None, "sliding_attention": 4}),
     ],
 )
-def test_windows_are_those_of_the_model_s_layers(name, windows):
+def test_windows_are_those_of_the_models_layers(name, windows):
     assert sliding_windows(model(name)) == windows

@@ -31,7 +31,7 @@ def assert_isolated(given, made: DataCollatorForCausalLM) -> None:
 @pytest.mark.parametrize(
     ("name", "backend"), [("llama", "sdpa"), ("qwen3", "eager"), ("mistral", "sdpa")]
 )
-def test_the_default_form_stays_where_it_is_isolated(name, backend):
+def test_the_default_form_is_kept_if_it_is_isolated(name, backend):
     made = collator(model(name, backend))
     assert (made.attention, made.windows) == ("transformers", None)
     assert_isolated(model(name, backend), made)
@@ -91,7 +91,7 @@ def test_a_model_that_no_batch_keeps_apart_is_refused_with_the_reason(given, mes
     assert "Put one document in a row" in str(refusal.value)
 
 
-def test_a_form_that_is_asked_for_is_proven_and_not_replaced():
+def test_a_requested_form_is_proven_and_not_replaced():
     assert collator(model("llama"), attention="sdpa").attention == "sdpa"
     with pytest.raises(ModelError, match=r"attention=None is not isolated \(leak: use_cache is on"):
         collator(model("llama"), attention=None)
@@ -100,7 +100,7 @@ def test_a_form_that_is_asked_for_is_proven_and_not_replaced():
     assert collator(model("mistral"), attention="sdpa", windows=4).windows == 4
 
 
-def test_the_proof_is_made_once_for_a_model_in_one_state(monkeypatch):
+def test_the_proof_is_cached_while_the_model_does_not_change(monkeypatch):
     given, checks = copy.deepcopy(model("llama")), []
 
     def counted(*arguments, **options):
@@ -114,7 +114,7 @@ def test_the_proof_is_made_once_for_a_model_in_one_state(monkeypatch):
     assert len(checks) == 2
 
 
-def test_a_model_in_training_mode_is_chosen_for_and_stays_in_it():
+def test_a_model_in_training_mode_stays_in_it():
     given = copy.deepcopy(other_model("opt", "eager", torch.float32)).train()
     assert collator(given).attention == "eager"
     assert given.training
@@ -136,7 +136,7 @@ def test_the_collator_does_not_keep_the_model():
         ({"model": "llama"}, "model is a str, but the proof needs a torch module"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options, message):
+def test_contradictory_options_are_refused(options, message):
     with pytest.raises(InvalidOption, match=message):
         DataCollatorForCausalLM(Tokenizer(), **options)
 

@@ -62,7 +62,7 @@ def test_the_probe_runs_once_in_a_process(machine):
         (KILLED, KILLED, None, "bfloat16 arithmetic crashes on this machine, also with"),
     ],
 )
-def test_the_cap_is_set_where_it_helps(machine, plain, capped, cap, reason):
+def test_the_cap_is_set_if_it_helps(machine, plain, capped, cap, reason):
     machine(plain, capped)
     found = bfloat16.cap_instruction_set()
     assert os.environ.get("ONEDNN_MAX_CPU_ISA") == cap
@@ -82,7 +82,7 @@ def test_a_model_in_bf16_is_refused_with_the_variable_that_helps(machine, capped
         check_isolation(model("llama", "eager", torch.bfloat16), collate(rows()))
 
 
-def test_the_command_reports_it(machine, tmp_path):
+def test_the_command_reports_a_crash(machine, tmp_path):
     model("llama", "eager", torch.bfloat16).save_pretrained(tmp_path)
     machine(KILLED)
     with pytest.raises(ModelError, match="ONEDNN_MAX_CPU_ISA"):
@@ -102,6 +102,6 @@ def test_a_processor_without_amx_needs_no_probe(machine):
 
 
 @pytest.mark.slow
-def test_the_real_probe_ends_by_itself_or_by_a_signal():
+def test_the_real_probe_exits_or_is_killed():
     status = bfloat16._exit_status(dict(os.environ))
     assert status <= 0  # 1 would be a probe that cannot import torch, and proves nothing

@@ -47,27 +47,27 @@ def test_a_difference_beyond_rounding_is_a_leak_without_any_gradient():
     assert {pair.gradient for pair in report.pairs} == {0.0}
 
 
-def test_a_difference_within_rounding_proves_nothing_where_there_are_no_gradients():
+def test_a_difference_within_rounding_proves_nothing_without_gradients():
     noisy, options = Averager(leak=1e-6, detached=True), IsolationOptions(gradients=False)
     report = check_isolation(noisy, segment_batch(), options=options)
     assert (report.verdict, report.isolated) == ("unproven", False)
     assert list(report.skipped) == ["gradients"]
 
 
-def test_equal_bits_stand_without_gradients():
+def test_equal_bits_are_isolated_even_without_gradients():
     bare = Averager()
     report = check_isolation(bare.forward, segment_batch())
     assert report.verdict == "isolated"
     assert "pass embedding=" in report.skipped["gradients"]
 
 
-def test_a_function_s_gradients_are_found_where_its_embedding_is_given():
+def test_gradients_of_a_function_are_taken_if_its_embedding_is_given():
     leaking = Averager(leak=1e-6)
     report = check_isolation(leaking.forward, segment_batch(), embedding=leaking.table)
     assert (report.verdict, report.skipped) == ("leak", {})
 
 
-def test_a_leak_says_which_documents_and_by_how_much():
+def test_a_leak_names_the_documents_and_the_difference():
     report = check_isolation(Averager(leak=0.1), segment_batch())
     sources = {str(pair.source) for pair in report.pairs}
     assert sources == {"row 0 document 1 (tokens 0..6)", "row 1 document 1 (tokens 0..8)"}
@@ -83,7 +83,7 @@ def test_a_state_space_model_that_reads_seq_idx_is_isolated():
     assert check_isolation(RunningSSM(), batch).verdict == "isolated"
 
 
-def test_a_state_space_model_without_seq_idx_leaks_and_is_told_to_take_it():
+def test_a_state_space_model_without_seq_idx_leaks_and_the_remedy_is_seq_idx():
     batch = collate(rows(), attention=None)
     batch = {name: batch[name] for name in ("input_ids", "position_ids")}
     report = check_isolation(RunningSSM(), batch)
@@ -118,7 +118,7 @@ def test_numpy_callables_are_checked_without_gradients():
     assert [found.form for found in report.disagreements] == ["segment_ids"]
 
 
-def test_rows_are_collated_and_their_padding_is_no_document():
+def test_rows_are_collated_and_padding_is_not_a_document():
     report = check_isolation(model("llama"), rows())
     assert (report.verdict, report.num_documents) == ("isolated", 6)
 
@@ -130,7 +130,7 @@ def test_a_batch_of_several_processes_is_checked_whole(world_size, monkeypatch):
     assert (report.verdict, report.skipped) == ("isolated", {})
 
 
-def test_parts_of_a_batch_that_contradict_each_other_are_reported_though_nothing_leaks():
+def test_contradictory_parts_of_a_batch_are_reported_even_if_nothing_leaks():
     batch = collate(rows(), attention="varlen") | {"use_cache": False}
     bounds = batch["cu_seq_lens_k"].clone()
     bounds[1] += 1
@@ -170,12 +170,12 @@ def test_a_report_with_an_infinite_difference_is_still_json():
     assert json.loads(report.to_json())["pairs"][0]["difference"] == "inf"
 
 
-def test_documents_of_one_repeated_token_are_perturbed_all_the_same():
+def test_documents_of_one_repeated_token_are_perturbed():
     batch = segment_batch(input_ids=torch.zeros(2, 19, dtype=torch.int64))
     assert check_isolation(Averager(leak=0.1), batch).verdict == "leak"
 
 
-def test_tokens_that_must_stay_are_neither_changed_nor_used():
+def test_kept_tokens_are_neither_changed_nor_used():
     seen = []
 
     def watch(input_ids, segment_ids):
@@ -192,7 +192,7 @@ def test_tokens_that_must_stay_are_neither_changed_nor_used():
     assert any(not torch.equal(ids, batch["input_ids"]) for ids in same_shape)
 
 
-def test_a_document_of_which_nothing_may_change_is_refused():
+def test_a_document_that_cannot_be_changed_is_refused():
     batch = segment_batch()
     keep = tuple(batch["input_ids"][0, :7].tolist())
     with pytest.raises(InvalidOption, match=r"every token of row 0 document 1 .* leave one out"):
@@ -223,7 +223,7 @@ def test_a_document_of_which_nothing_may_change_is_refused():
         ),
     ],
 )
-def test_a_batch_that_cannot_be_judged_is_refused(batch, error, message):
+def test_a_batch_that_cannot_be_checked_is_refused(batch, error, message):
     with pytest.raises(error, match=message):
         check_isolation(Averager(), batch)
 
@@ -248,6 +248,6 @@ def test_document_starts_that_do_not_fit_are_refused(starts, message):
         (lambda input_ids: input_ids, "failed when called with input_ids, segment_ids: TypeError"),
     ],
 )
-def test_a_model_that_cannot_be_judged_is_refused(callable_, message):
+def test_a_model_that_cannot_be_checked_is_refused(callable_, message):
     with pytest.raises(ModelError, match=message):
         check_isolation(callable_, segment_batch())

@@ -81,14 +81,14 @@ def mask_without(row, query, key):
         ("attention_mask", mask_without(1, 5, 4), "hides token 4 of its own document from row 1"),
     ],
 )
-def test_a_part_that_tells_of_other_documents_is_named_with_its_place(form, value, message):
+def test_a_part_that_contradicts_the_documents_is_named_with_the_token(form, value, message):
     found = disagreements({form: value}, DOCUMENTS)
     assert [disagreement.form for disagreement in found] == [form]
 
     assert re.search(message, found[0].message), found[0].message
 
 
-def test_padding_may_be_cut_in_any_way():
+def test_parts_may_differ_on_padding():
     positions = DOCUMENTS.position_ids()
     positions[0, 5] = 17
     numbers = seq_idx(DOCUMENTS.segments)

@@ -60,14 +60,14 @@ def batch_of(lengths: list[list[int]]) -> dict:
     return {"input_ids": torch.from_numpy(tokens), "segment_ids": torch.from_numpy(segments)}
 
 
-def test_the_call_leaks_where_the_weights_let_it_be_seen():
+def test_a_leak_is_visible_with_random_weights():
     report = check_call(model("llama"), LEAKING)
     assert (report.verdict, report.dependence) == ("leak", "shown")
 
 
 @pytest.mark.parametrize("part", ["lm_head", "o_proj", "v_proj"])
 @pytest.mark.parametrize("call", [CallOptions(), LEAKING], ids=["apart", "leaking"])
-def test_weights_of_zero_prove_nothing_about_any_call(part, call):
+def test_zero_weights_prove_nothing_about_any_call(part, call):
     report = check_call(zeroed(part), call)
     assert (report.verdict, report.isolated) == ("unproven", False)
     assert (report.dependence, report.pairs) == ("none", ())
@@ -76,7 +76,7 @@ def test_weights_of_zero_prove_nothing_about_any_call(part, call):
     assert "nothing is proven" in report.meaning
 
 
-def test_one_layer_of_two_that_looks_back_is_enough():
+def test_one_layer_that_attends_to_earlier_tokens_is_enough():
     report = check_call(zeroed("layers.0.self_attn.o_proj"), CallOptions())
     assert (report.verdict, report.dependence) == ("isolated", "shown")
     leak = check_call(zeroed("layers.0.self_attn.o_proj"), LEAKING)
@@ -84,27 +84,27 @@ def test_one_layer_of_two_that_looks_back_is_enough():
 
 
 @pytest.mark.parametrize("gradients", [True, False])
-def test_a_callable_that_looks_at_each_token_alone_proves_nothing(gradients):
+def test_a_callable_that_treats_each_token_by_itself_proves_nothing(gradients):
     options = IsolationOptions(gradients=gradients)
     report = check_isolation(Tokenwise(), segment_batch(), options=options)
     assert (report.verdict, report.dependence) == ("unproven", "none")
 
 
-def test_kernel_noise_does_not_pass_for_a_token_that_notices_an_earlier_one():
+def test_kernel_noise_does_not_count_as_a_dependence_on_earlier_tokens():
     report = check_isolation(Tokenwise(noise=1e-6), segment_batch())
     assert (report.verdict, report.dependence) == ("unproven", "none")
     assert {pair.kind for pair in report.pairs} == {"unproven"}
     assert "no gradient goes from a later token" in report.skipped["gradients"]
 
 
-def test_what_only_other_documents_notice_is_still_a_leak():
+def test_an_effect_on_other_documents_only_is_still_a_leak():
     report = check_isolation(Tokenwise(across_rows=1e-6), segment_batch())
     assert (report.verdict, report.dependence) == ("leak", "none")
     assert all(pair.source.row != pair.target.row for pair in report.pairs)
     assert all(pair.gradient > 0 for pair in report.pairs)
 
 
-def test_gradients_that_never_leave_a_token_are_no_witness_where_bits_differ():
+def test_gradients_that_never_leave_a_token_prove_nothing_if_bits_differ():
     apart = check_isolation(DetachedAverager(), segment_batch())
     assert (apart.verdict, apart.dependence) == ("isolated", "shown")
     assert "no gradient goes from a later token" in apart.skipped["gradients"]
@@ -113,12 +113,12 @@ def test_gradients_that_never_leave_a_token_are_no_witness_where_bits_differ():
     assert {(pair.kind, pair.gradient) for pair in noisy.pairs} == {("unproven", None)}
 
 
-def test_documents_of_one_token_do_not_take_a_proof_away():
+def test_documents_of_one_token_do_not_invalidate_a_proof():
     report = check_isolation(Averager(), batch_of([[1, 1, 2, 1], [1, 1, 1, 2]]))
     assert (report.verdict, report.dependence, report.skipped) == ("isolated", "shown", {})
 
 
-def test_a_document_that_shows_nothing_does_not_take_a_proof_away():
+def test_a_document_without_a_visible_dependence_does_not_invalidate_a_proof():
     def first_is_deaf(input_ids, segment_ids):
         deaf = (segment_ids == 1)[..., None]
         logits = Averager()(input_ids, segment_ids)
@@ -128,19 +128,19 @@ def test_a_document_that_shows_nothing_does_not_take_a_proof_away():
     assert (report.verdict, report.dependence) == ("isolated", "shown")
 
 
-def test_a_layout_of_single_tokens_is_said_to_prove_nothing():
+def test_a_batch_of_single_tokens_proves_nothing():
     report = check_isolation(Averager(), batch_of([[1, 1, 1], [1, 1, 1]]))
     assert (report.verdict, report.dependence) == ("unproven", "untestable")
     assert "two tokens or more" in report.diagnosis.remedy
     assert "this batch" in report.meaning
 
 
-def test_a_leak_among_single_tokens_is_a_leak_all_the_same():
+def test_a_leak_among_single_tokens_is_still_a_leak():
     report = check_isolation(Averager(leak=0.1), batch_of([[1, 1, 1], [1, 1, 1]]))
     assert (report.verdict, report.dependence) == ("leak", "untestable")
 
 
-def test_a_dependence_within_rounding_counts_where_there_are_no_gradients():
+def test_a_dependence_within_rounding_counts_without_gradients():
     options = IsolationOptions(gradients=False, tolerance=10.0)
     report = check_isolation(Averager(), segment_batch(), options=options)
     assert (report.verdict, report.dependence) == ("isolated", "shown")
@@ -155,7 +155,7 @@ class Swallower(Averager):
         return whole + 1e-12 * super().forward(input_ids, segment_ids)
 
 
-def test_a_dependence_that_rounding_swallows_is_shown_by_gradients_alone():
+def test_a_dependence_that_rounding_hides_is_shown_by_gradients():
     apart = check_isolation(Swallower(), segment_batch())
     assert (apart.verdict, apart.dependence, apart.skipped) == ("isolated", "shown", {})
     leak = check_isolation(Swallower(leak=1.0), segment_batch())
@@ -173,12 +173,12 @@ class HalfDeaf(Averager):
         return super().forward(input_ids, segment_ids).masked_fill(deaf[..., None], 0.0)
 
 
-def test_a_part_without_gradients_does_not_take_the_witness_of_others_away():
+def test_a_part_without_gradients_does_not_invalidate_the_others():
     report = check_isolation(HalfDeaf(), segment_batch())
     assert (report.verdict, report.dependence, report.skipped) == ("isolated", "shown", {})
 
 
-def test_a_call_that_is_isolated_costs_logarithmically_many_passes_of_the_batch():
+def test_an_isolated_call_costs_logarithmically_many_passes():
     calls = []
 
     def counted(**batch):
@@ -192,7 +192,7 @@ def test_a_call_that_is_isolated_costs_logarithmically_many_passes_of_the_batch(
     assert (calls.count(False), calls.count(True)) == (2 + 6 + 6 + 1, 1 + 1)
 
 
-def test_what_proves_nothing_is_not_said_to_be_altered_only():
+def test_unproven_has_priority_over_altered():
     def counts_on(input_ids, segment_ids):
         places = torch.arange(input_ids.shape[1]).expand_as(input_ids)
         return torch.stack([input_ids, places], dim=-1).double()
@@ -202,7 +202,7 @@ def test_what_proves_nothing_is_not_said_to_be_altered_only():
     assert report.altered  # reported all the same
 
 
-def test_the_report_s_json_tells_of_the_dependence_and_old_reports_need_none():
+def test_json_reports_have_the_dependence_and_old_ones_may_lack_it():
     fields = json.loads(check_isolation(Averager(), segment_batch()).to_json())
     assert fields.pop("dependence") == "shown"
     old = {name: fields[name] for name in fields if name not in ("isolated", "meaning")}
@@ -221,7 +221,7 @@ def test_the_report_s_json_tells_of_the_dependence_and_old_reports_need_none():
         (3, (0, 1), None),  # the only token that may change is the last
     ],
 )
-def test_a_document_is_parted_so_that_a_token_that_may_change_comes_before(length, keep, split):
+def test_a_document_is_split_after_a_token_that_may_change(length, keep, split):
     batch = {"input_ids": np.arange(length)[None]}
     document = Document(row=0, number=1, start=0, stop=length)
     found = halves(batch, document, keep)

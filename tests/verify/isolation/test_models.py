@@ -35,19 +35,19 @@ def assert_isolated(report, *, skipped=()):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ATTENTION_MODELS)
-def test_the_collator_s_default_batch_is_isolated_under_a_bare_call(name, backend, dtype, count):
+def test_the_default_batch_is_isolated_with_a_bare_call(name, backend, dtype, count):
     batch = collate(rows(count))
     assert_isolated(check_isolation(model(name, backend, dtype), batch))
 
 
 @pytest.mark.parametrize("name", ATTENTION_MODELS)
-def test_in_float64_a_packed_document_is_what_it_is_alone_to_the_twelfth_digit(name):
+def test_in_float64_packed_documents_match_single_ones_to_twelve_digits(name):
     options = IsolationOptions(tolerance=1e-12)
     assert_isolated(check_isolation(model(name, "sdpa", torch.float64), rows(), options=options))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_padding_whose_embedding_is_zero_is_no_leak_in_a_deep_model(backend):
+def test_padding_with_a_zero_embedding_is_not_a_leak_in_a_deep_model(backend):
     """Its gradients are multiplied by every norm, until they are no numbers."""
     torch.manual_seed(0)
     sizes = {"vocab_size": 259, "hidden_size": 32, "intermediate_size": 64, "pad_token_id": 0}
@@ -98,7 +98,7 @@ def test_an_injected_leak_is_caught_and_its_cause_is_confirmed(name, backend, le
     assert all(pair.difference > 0 and pair.gradient > 0 for pair in report.pairs)
 
 
-def test_a_loop_that_passes_three_keys_lets_every_later_document_see_every_earlier_one():
+def test_with_three_keys_every_later_document_sees_every_earlier_one():
     batch = collate(rows(1), attention=None)
     assert sorted(batch) == ["input_ids", "labels", "position_ids"]
     report = check_isolation(model("llama"), batch)
@@ -120,14 +120,14 @@ def test_two_causes_at_once_are_both_named():
     ids=str,
 )
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma", "gpt_neox", "gpt2", "mixtral"])
-def test_the_collator_s_dense_mask_is_isolated(name, backend, dtype):
+def test_the_collators_dense_mask_is_isolated(name, backend, dtype):
     batch = collate(rows(), attention=backend)
     report = check_isolation(model(name, backend, dtype), batch, segment_ids=SEGMENTS)
     assert_isolated(report)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_mask_without_the_model_s_window_is_no_leak_but_alters_documents(backend):
+def test_a_mask_without_the_models_window_alters_documents(backend):
     batch = collate(rows(), attention=backend)
     report = check_isolation(model("mistral", backend), batch, segment_ids=SEGMENTS)
     assert (report.verdict, report.pairs) == ("altered", ())
@@ -138,7 +138,7 @@ def test_a_mask_without_the_model_s_window_is_no_leak_but_alters_documents(backe
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_mask_with_the_model_s_window_is_isolated(backend):
+def test_a_mask_with_the_models_window_is_isolated(backend):
     batch = collate(rows())
     segments = torch.from_numpy(SEGMENTS)
     mask = bool_mask(segments, 4) if backend == "sdpa" else float_mask(segments, torch.float32, 4)
@@ -155,7 +155,7 @@ def test_a_bool_mask_for_eager_attention_is_caught():
     assert report.diagnosis.cause.startswith("a bool mask was passed to eager attention")
 
 
-def test_absolute_positions_that_do_not_restart_alter_documents_that_a_mask_keeps_apart():
+def test_absolute_positions_that_do_not_restart_alter_documents():
     batch = collate(rows(), attention="sdpa")
     batch = {**batch, "position_ids": torch.arange(19).expand(2, -1)}
     report = check_isolation(model("gpt2"), batch, segment_ids=SEGMENTS)
@@ -167,7 +167,7 @@ def test_absolute_positions_that_do_not_restart_alter_documents_that_a_mask_keep
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 @pytest.mark.parametrize("attention", ["transformers", "flex"])
-def test_flex_attention_is_isolated_forward_and_says_that_it_has_no_gradients(attention):
+def test_flex_attention_is_isolated_and_gradients_are_skipped(attention):
     batch = collate(rows(), attention=attention)
     report = check_isolation(model("llama", "flex_attention"), batch, segment_ids=SEGMENTS)
     assert_isolated(report, skipped=["gradients"])

@@ -13,7 +13,7 @@ from quire.verify import check_isolation
 
 
 @pytest.mark.parametrize("vocabulary", [4096, 20_000])
-def test_a_large_vocabulary_is_compared_on_a_sample_of_its_columns(vocabulary):
+def test_a_sample_of_a_large_vocabulary_is_compared(vocabulary):
     config = transformers.LlamaConfig(**GROUPED | {"vocab_size": vocabulary})
     torch.manual_seed(0)
     large = transformers.LlamaForCausalLM(config).eval()
@@ -27,7 +27,7 @@ def test_a_large_vocabulary_is_compared_on_a_sample_of_its_columns(vocabulary):
     assert (leak.verdict, leak.diagnosis.confirmed) == ("leak", True)
 
 
-def test_logits_that_are_not_the_last_layer_s_own_are_compared_in_full():
+def test_logits_that_are_not_the_last_layers_output_are_compared_in_full():
     class Padded(transformers.LlamaForCausalLM):
         def forward(self, **batch):
             output = super().forward(**batch)
@@ -39,7 +39,7 @@ def test_logits_that_are_not_the_last_layer_s_own_are_compared_in_full():
     assert (report.verdict, report.num_logits) == ("isolated", 5001)
 
 
-def test_labels_are_left_out_where_the_model_can_do_without():
+def test_labels_are_left_out_if_the_model_does_not_need_them():
     seen = []
 
     def watch(input_ids, segment_ids, labels=None):

@@ -40,7 +40,7 @@ def test_experts_that_drop_tokens_over_a_shared_capacity_leak(dtype):
 
 
 @pytest.mark.parametrize("factor", [1.25, 2.4, 2.8])
-def test_a_capacity_of_training_mode_leaks_also_where_it_has_some_room(factor):
+def test_an_expert_capacity_in_training_mode_leaks_even_if_it_is_generous(factor):
     mixer = BatchMixer("experts", training_factor=factor)
     assert check_isolation(mixer.train(), segment_batch()).verdict == "leak"
     assert check_isolation(mixer.eval(), segment_batch()).isolated
@@ -80,7 +80,7 @@ def test_statistics_over_the_batch_leak_in_training_mode_and_not_in_evaluation()
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_a_model_in_training_mode_is_isolated_though_it_has_dropout(name):
+def test_a_model_with_dropout_is_isolated_in_training_mode(name):
     training = copy.deepcopy(model(name)).train()
     state = torch.get_rng_state()
     report = check_isolation(training, collate(rows()))
@@ -92,7 +92,7 @@ def test_a_model_in_training_mode_is_isolated_though_it_has_dropout(name):
     assert (leak.verdict, leak.diagnosis.confirmed) == ("leak", True)
 
 
-def test_checkpointed_layers_are_examined_without_dropout_too():
+def test_checkpointed_layers_are_isolated_in_training_mode():
     training = copy.deepcopy(model("gpt2")).train()
     training.gradient_checkpointing_enable()
     report = check_isolation(training, collate(rows()))
@@ -100,7 +100,7 @@ def test_checkpointed_layers_are_examined_without_dropout_too():
 
 
 @pytest.mark.parametrize("attention", ["transformers", "eager"])
-def test_a_remedy_is_called_confirmed_only_if_the_whole_check_passes_with_it(attention):
+def test_a_remedy_is_confirmed_only_if_the_whole_check_passes_with_it(attention):
     """gpt-oss hands no position_ids to its masks, and a mask without its windows alters it."""
     found = check_isolation(model("gpt_oss", "eager"), collate(rows(), attention=attention))
     assert found.verdict == {"transformers": "leak", "eager": "altered"}[attention]
@@ -111,7 +111,7 @@ def test_a_remedy_is_called_confirmed_only_if_the_whole_check_passes_with_it(att
     assert check_isolation(model("gpt_oss", "eager"), cured).isolated
 
 
-def test_a_cause_without_a_remedy_is_not_called_confirmed():
+def test_a_cause_without_a_remedy_is_not_confirmed():
     """A mask of ones is passed, but without it the model leaks as well."""
     batch = collate(rows(), attention=None) | {"use_cache": False}
     ones = torch.ones_like(batch["input_ids"])
@@ -119,7 +119,7 @@ def test_a_cause_without_a_remedy_is_not_called_confirmed():
     assert (report.verdict, report.diagnosis.confirmed) == ("leak", False)
 
 
-def test_the_cache_of_a_vision_model_is_looked_up_in_its_text_config():
+def test_use_cache_of_a_vision_model_is_read_from_its_text_config():
     batch = collate(rows())
     four = {**batch, "position_ids": batch["position_ids"].expand(4, -1, -1)}
     report = check_isolation(vision_model(), without_use_cache(four), segment_ids=SEGMENTS)
@@ -127,7 +127,7 @@ def test_the_cache_of_a_vision_model_is_looked_up_in_its_text_config():
     assert report.diagnosis.cause.startswith("use_cache is on")
 
 
-def test_what_moves_only_if_two_documents_change_together_is_a_leak_of_both():
+def test_an_effect_of_two_documents_together_is_a_leak_of_both():
     batch = segment_batch()
     first, third = batch["input_ids"][0, 0].item(), batch["input_ids"][0, 12].item()
 
@@ -144,7 +144,7 @@ def test_what_moves_only_if_two_documents_change_together_is_a_leak_of_both():
 
 
 @pytest.mark.parametrize("count", [2, 3, 7, 8, 33])
-def test_any_two_documents_are_apart_in_one_of_few_groups(count):
+def test_any_two_documents_are_separated_by_one_of_few_groups(count):
     documents = [Document(row=row, number=1, start=0, stop=1) for row in range(count)]
     groups = list(halvings(documents))
     assert len(groups) <= 2 * math.ceil(math.log2(count))

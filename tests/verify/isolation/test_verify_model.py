@@ -81,7 +81,7 @@ def test_a_call_that_leaks_exits_with_1_and_names_cause_and_remedy(llama, flags,
 
 
 @pytest.mark.parametrize("flags", [[], ["--with-attention-mask"]], ids=str)
-def test_a_model_whose_head_is_zero_exits_with_1_and_says_what_to_give(flags, tmp_path):
+def test_a_model_with_a_zero_head_exits_with_1_and_a_remedy(flags, tmp_path):
     blank = copy.deepcopy(model("llama"))
     torch.nn.init.zeros_(blank.lm_head.weight)
     blank.save_pretrained(tmp_path)
@@ -92,7 +92,7 @@ def test_a_model_whose_head_is_zero_exits_with_1_and_says_what_to_give(flags, tm
     assert "remedy: give a model with trained or random weights" in words
 
 
-def test_documents_of_one_token_alone_exit_with_1_and_ask_for_another_seed(llama):
+def test_documents_of_one_token_exit_with_1_and_ask_for_another_seed(llama):
     result = run(llama, "--rows", "1", "--documents", "2", "--seed", SEED_OF_SINGLE_TOKENS)
     words = " ".join(result.stdout.split())
     assert (result.exit_code, words.split(":")[0]) == (1, "unproven")
@@ -121,7 +121,7 @@ def test_a_backend_that_the_model_lacks_is_a_typed_error(mamba, backend):
         load_causal_lm(mamba, attn_implementation=backend)
 
 
-def test_a_negative_seed_is_a_mistake_and_not_a_leak(llama):
+def test_a_negative_seed_is_an_error_and_not_a_leak(llama):
     assert run(llama, "--seed", "-1").exit_code == 2
 
 
@@ -136,7 +136,7 @@ def test_a_folder_without_weights_is_a_typed_error(llama, tmp_path):
         load_causal_lm(tmp_path)
 
 
-def test_an_unknown_dtype_names_the_nearest(llama):
+def test_an_unknown_dtype_suggests_the_nearest(llama):
     with pytest.raises(InvalidOption, match="did you mean 'bfloat16'"):
         load_causal_lm(llama, dtype="bfloat")
 
