@@ -16,7 +16,6 @@ from quire.blocks import (
     split_document_optimally,
 )
 from quire.errors import InvalidOption, OversizedDocument
-from quire.text import EncodeOptions
 from tests.text.literal_tokenizer import LiteralTokenizer, text_of
 from tests.text.row_rules import document_ids
 
@@ -209,7 +208,7 @@ def test_rows_are_those_of_block_tokenize_fn(
             shuffle_output=shuffle,
             stride=stride,
             min_len=min_len,
-            encode=EncodeOptions(add_eos=False),
+            add_eos=False,
         ),
     )
     assert (rows, starts) == (expected.input_ids, expected.document_starts)

@@ -54,7 +54,7 @@ def test_demo_packs_recounts_and_shows_rows_and_finds_them_again(corpus, tmp_pat
     assert f"$ quire pack {out / corpus.name}.jsonl --out {packed}" in first.stdout
     assert f"{str(packed)!r} is complete" in first.stdout
     assert "dropped as bad_record: 1 documents" in first.stdout
-    assert "whole: 1 shards, 4 rows" in first.stdout
+    assert "whole: 1 shard, 4 rows" in first.stdout
     assert re.search(r"row \d+: .* tokens, fragments: 2", first.stdout)
     assert "'a.txt', token 0" in first.stdout
     assert f"manifest   {packed / 'manifest.json'}" in first.stdout
@@ -62,7 +62,7 @@ def test_demo_packs_recounts_and_shows_rows_and_finds_them_again(corpus, tmp_pat
     assert "<html" in Path(f"{packed}.html").read_text(encoding="utf-8")
     again = run(*demo(corpus, out))
     assert again.returncode == 0, again.stderr
-    assert f"{str(packed)!r} was complete already" in again.stdout
+    assert f"{str(packed)!r} was already complete" in again.stdout
     command = re.search(r"^\$ quire (verify .*--inputs .*)$", again.stdout, flags=re.MULTILINE)[1]
     checked = run(*shlex.split(command))
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -80,7 +80,7 @@ def test_demo_needs_the_base_install_alone(corpus, tmp_path_factory):
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "whole: 1 shards" in done.stdout
+    assert "whole: 1 shard" in done.stdout
     assert "needs scipy, which is not installed" in done.stdout
 
 
@@ -94,7 +94,7 @@ def test_demo_shows_colours_in_a_terminal(corpus, tmp_path_factory):
 def test_a_mistake_is_one_line_without_a_traceback(corpus):
     done = run("demo", "--corpus", str(corpus), "--pattern", "*.nothing")
     assert done.returncode == 2
-    assert "holds no file that matches '*.nothing'; say --pattern" in done.stderr
+    assert "has no file that matches '*.nothing'; change --pattern" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -100,8 +100,8 @@ def test_an_error_gives_the_dotted_name_the_value_and_the_rule(plain, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("train: {seq_len: 8}\ntrain: {seq_len: 9}", "the key 'train' stands twice"),
-        ("train: {seq_len: 8, seq_len: 9}", "the key 'seq_len' stands twice"),
+        ("train: {seq_len: 8}\ntrain: {seq_len: 9}", "the key 'train' appears twice"),
+        ("train: {seq_len: 8, seq_len: 9}", "the key 'seq_len' appears twice"),
         ("train: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
         ("train: !custom 3", "could not determine a constructor"),
         ("train: {seq_len: 8", "is not plain YAML"),
@@ -252,8 +252,8 @@ def test_overrides_lie_over_the_config_and_leave_it_as_it_was():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("data.seed", "must read name=value"),
-        ("=1", "must read name=value"),
+        ("data.seed", "must be name=value"),
+        ("=1", "must be name=value"),
         ("data.sed=1", "unknown option data.sed; did you mean data.seed?"),
         ("train.seq_len.x=1", "seq_len is 8, not a section"),
         ("data.seed=!x 1", "is not plain YAML"),

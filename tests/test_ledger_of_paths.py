@@ -10,7 +10,6 @@ from quire.corpus.lengths import corpus_lengths
 from quire.corpus.options import CorpusOptions
 from quire.plan import plan_documents
 from quire.stream import open_stream
-from quire.text import EncodeOptions
 from tests.corpus.corpora import jsonl
 
 TEXTS = ["abc", "", "de", "fghij"]
@@ -37,7 +36,7 @@ def records() -> list[dict]:
 
 
 def of_blocks(folder, add_bos):
-    options = BlockOptions(max_length=LENGTH, packed=True, encode=EncodeOptions(add_bos=add_bos))
+    options = BlockOptions(max_length=LENGTH, packed=True, add_bos=add_bos)
     return pack_texts(TEXTS, "byte", options).ledger
 
 

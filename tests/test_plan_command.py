@@ -343,4 +343,4 @@ def test_an_empty_corpus_is_an_error(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": ""}\n')
     done = run(tmp_path, tmp_path / "a.jsonl", "--tokenizer", "byte")
     assert done.returncode == 2
-    assert "no document has a token" in done.stderr
+    assert "the corpus has no tokens" in done.stderr

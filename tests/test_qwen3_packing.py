@@ -12,7 +12,6 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from quire import block_tokenize_fn
 from quire.blocks import BlockOptions, pack_texts
 from quire.collate import DataCollatorForCausalLM
-from quire.text import EncodeOptions
 from quire.verify import check_isolation
 from tests.tokenizer_files import folder_of, load, parameters
 
@@ -131,7 +130,7 @@ def test_the_path_gives_the_rows_of_the_object(name):
 
 def test_nothing_of_a_corpus_is_lost(tokenizer):
     texts = [text * 9 for text in TEXTS]
-    options = BlockOptions(max_length=32, packed=True, stride=4, encode=EncodeOptions())
+    options = BlockOptions(max_length=32, packed=True, stride=4)
     rows = pack_texts(texts, tokenizer, options)
     ledger = rows.ledger.check()
     assert not ledger.tokens.dropped and ledger.documents.emitted == len(texts)

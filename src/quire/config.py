@@ -1,4 +1,4 @@
-"""YAML or a dict to any options dataclass; knows no options itself.
+"""Build any options dataclass from a YAML file or a dict.
 
 Every error gives the dotted name of the option, its value, the rule and the nearest known name.
 """
@@ -27,11 +27,11 @@ def load_options(
     config: str | os.PathLike[str] | Mapping[str, Any],
     overrides: Sequence[str] = (),
 ) -> Options:
-    """The options in a YAML file or a dict, with ``data.seed=1`` like overrides laid over them.
+    """The options in a YAML file or a dict, with overrides such as ``data.seed=1`` applied.
 
-    A dataclass with ``ignores_unknown = True`` (a `ClassVar`) is a section that other programs read
-    too: keys that are not its options are ignored, with one warning that names them all, unless one
-    is close to an option's name.
+    A dataclass with ``ignores_unknown = True`` (a `ClassVar`) is a section that other programs also
+    read: keys that are not its options are ignored, with one warning that names them all, unless
+    one is close to an option's name.
     """
     plain = dict(config) if isinstance(config, Mapping) else read_yaml(config)
     for override in overrides:
@@ -46,7 +46,7 @@ def load_options(
 def _own_part(
     kind: type, plain: Mapping[Any, Any], path: str, ignored: list[str]
 ) -> dict[Any, Any]:
-    """The config without the keys that may be ignored; their dotted names are added to a list."""
+    """The config without ignored keys, whose dotted names are added to ``ignored``."""
     hints = _hints(kind)
     known = {part.name for part in dataclasses.fields(kind)}
     own: dict[Any, Any] = {}
@@ -63,7 +63,7 @@ def _own_part(
 
 
 def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The mapping in a YAML file: plain values only, no tags, no key twice."""
+    """The mapping in a YAML file: only plain values, no tags, no repeated keys."""
     file = Path(path)
     if not file.is_file():
         raise InvalidOption(f"there is no config file {file}; give the path of a YAML file")
@@ -76,7 +76,7 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def build_options(kind: type[Options], plain: object, path: str = "") -> Options:
-    """The dataclass with these values, nested ones too; ``path`` is where it stands in the config.
+    """The dataclass with these values, also nested ones; ``path`` is its dotted name in the config.
 
     >>> @dataclasses.dataclass(frozen=True, kw_only=True)
     ... class Train:
@@ -138,12 +138,12 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]
-    """Safe YAML in which a key that stands twice is an error, not the later one's victory."""
+    """Safe YAML in which a repeated key is an error."""
 
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401 - yaml's own nodes
-        """The next node; PyYAML takes seconds to find out itself that it is nested too deep."""
+        """The next node; PyYAML itself takes seconds to notice that the nesting is too deep."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise yaml.composer.ComposerError(
@@ -161,7 +161,7 @@ def _parsed(text: str | bytes, problem: str) -> Any:  # noqa: ANN401 - whatever 
         raise InvalidOption(f"{problem}: {error}") from error
 
 
-# What yaml lets through where a value has not the form of its tag: 2024-13-45, !!bool x, !!int "".
+# What PyYAML raises for a value that does not fit its tag: 2024-13-45, !!bool x, !!int "".
 _WRONG_VALUES = (ValueError, KeyError, IndexError, AttributeError, TypeError)
 
 
@@ -170,7 +170,7 @@ def _mapping_without_repeats(loader: _StrictLoader, node: yaml.MappingNode) -> d
     for key_node, _ in node.value:
         if key_node.tag == _MERGE:
             raise yaml.constructor.ConstructorError(
-                None, None, "<< merges mappings, which is not read here; write the values out",
+                None, None, "merging with << is not supported; write the values out",
                 key_node.start_mark,
             )  # fmt: skip
         key = loader.construct_object(key_node, deep=True)
@@ -180,7 +180,7 @@ def _mapping_without_repeats(loader: _StrictLoader, node: yaml.MappingNode) -> d
             )
         if key in seen:
             raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key!r} stands twice", key_node.start_mark
+                None, None, f"the key {key!r} appears twice", key_node.start_mark
             )
         seen.add(key)
     mapping: dict[Any, Any] = loader.construct_mapping(node, deep=True)
@@ -195,7 +195,7 @@ _StrictLoader.add_constructor(
 def _overridden(plain: Mapping[str, Any], override: str) -> dict[str, Any]:
     name, equals, text = override.partition("=")
     if not equals or not name.strip():
-        raise InvalidOption(f"override {override!r} must read name=value, such as data.seed=1")
+        raise InvalidOption(f"override {override!r} must be name=value, such as data.seed=1")
     value = _parsed(text, f"override {shown(override)}: the value is not plain YAML")
     return _with_value(plain, name.strip().split("."), value, override)
 
@@ -235,8 +235,8 @@ def _default(part: dataclasses.Field[Any], hint: Any, path: str) -> object:  # n
 
 
 _CLOSE = 0.65
-"""How alike a misspelt name and the one that is meant are, by difflib; `chunk_size` is 0.6 like
-`vocab_size` and another program's option, `vocab` is 0.67 like it and meant for it."""
+"""How similar (by difflib) a misspelt name and an option must be: `chunk_size`, another program's
+option, has 0.6 with `vocab_size`; `vocab`, which means it, has 0.67."""
 
 
 def _unknown_option(kind: type, key: object, path: str) -> InvalidOption:
@@ -249,7 +249,7 @@ def _unknown_option(kind: type, key: object, path: str) -> InvalidOption:
 
 
 def _near(kind: type, key: object, path: str) -> str | None:
-    """The option that was probably meant: one here of a similar name, or one below of the same."""
+    """The option that was probably meant: a similar name here, or the same one in a section."""
     own = [part.name for part in dataclasses.fields(kind)]
     if close := difflib.get_close_matches(_text(key), own, n=1, cutoff=_CLOSE):
         return _dotted(path, close[0])

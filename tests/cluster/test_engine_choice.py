@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from quire.cli.engine_options import engine_of
+from quire.cli.pack import engine_of
 from quire.corpus.engines import choose_engine
 from quire.corpus.engines.failures import Failure, failure_of, positions
 from quire.corpus.engines.local import LocalEngine

@@ -39,7 +39,7 @@ def test_fault_41_an_interrupted_command_ends_with_its_code_and_is_resumed(
 
 SLOW = """
 import time
-from quire.cli.pack_progress import PackProgress
+from quire.cli.progress import PackProgress
 advance = PackProgress.advance
 def slowly(display, step):
     advance(display, step)

@@ -12,8 +12,7 @@ START = """
 import sys
 {before}
 from quire.cli import app
-from quire.cli.pack import pack
-from quire.cli.replan import replan
+from quire.cli.pack import pack, replan
 from quire.cli.verify import verify
 names = [command.callback.__name__ for command in app.app.registered_commands]
 for command in (pack, replan, verify):

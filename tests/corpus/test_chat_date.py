@@ -142,7 +142,7 @@ def test_worker_processes_use_the_date_of_the_run(tmp_path, corpus, monkeypatch)
     [
         ({"chat_date": "18.11.2026"}, "'18.11.2026' but must be an ISO date such as '2026-11-18'"),
         ({"chat_date": 20261118}, "20261118 but must be an ISO date"),
-        ({"chat_date": FIRST, "messages_column": None}, "chat_date goes along with messages"),
+        ({"chat_date": FIRST, "messages_column": None}, "chat_date=.* is only for conversations"),
     ],
 )
 def test_a_date_that_is_none_or_has_no_use_is_refused(tmp_path, corpus, options, problem):
@@ -151,5 +151,5 @@ def test_a_date_that_is_none_or_has_no_use_is_refused(tmp_path, corpus, options,
 
 
 def test_pack_dataset_takes_a_date_only_with_messages():
-    with pytest.raises(InvalidOption, match="chat_date='2024-07-06' needs messages_column"):
+    with pytest.raises(InvalidOption, match="chat_date='2024-07-06' is only for conversations"):
         quire.pack_dataset([{"text": "a"}], "byte", max_length=8, chat_date=FIRST)

@@ -99,7 +99,7 @@ def test_the_key_of_tools_is_an_option_of_conversations_alone():
     assert "tools_column" not in texts.to_dict()
     talks = CorpusOptions(max_length=8, messages_column="messages")
     assert talks.to_dict()["tools_column"] == "tools"
-    with pytest.raises(InvalidOption, match="tools_column goes along with messages"):
+    with pytest.raises(InvalidOption, match=r"tools_column=.* is only for conversations"):
         CorpusOptions(max_length=8, tools_column="functions")
     with pytest.raises(InvalidOption, match=r"tools_column is \[.* but must be a string"):
         CorpusOptions(max_length=8, messages_column="messages", tools_column=[ADD])

@@ -20,9 +20,14 @@ NUMBERS = {
     "min_fragment": 1,
     "max_documents_per_row": 4,
     "seed": 3,
+    "align": 2,
+    "truncate_to": 30,
     "partition_size": 500,
     "max_record_bytes": 200,
 }
+
+
+OPTIONAL = {"drop_longer_than", "truncate_to", "max_documents_per_row", "partition_size"}
 
 
 def test_every_number_of_the_options_is_tried_here():
@@ -52,9 +57,7 @@ def test_what_is_no_integer_is_refused_by_the_name_that_it_was_given(name, wrong
     assert str(refused.value).startswith(f"{name} is {wrong!r} but must be an integer >= ")
 
 
-@pytest.mark.parametrize(
-    "name", sorted(NUMBERS.keys() - {"drop_longer_than", "max_documents_per_row", "partition_size"})
-)
+@pytest.mark.parametrize("name", sorted(NUMBERS.keys() - OPTIONAL))
 def test_a_number_that_cannot_be_left_open_is_refused_as_none(name):
     with pytest.raises(InvalidOption, match=f"^{name} is None but must be an integer >= "):
         CorpusOptions(**NUMBERS | {name: None})

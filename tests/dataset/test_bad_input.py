@@ -27,7 +27,7 @@ def pack(dataset, tokenizer=None, **options):
         ({"strategy": "bestfit"}, "unknown strategy 'bestfit'; did you mean 'best_fit'"),
         ({"overlong": "splt"}, "overlong is 'splt' but must be one of .*; did you mean split"),
         ({"columns": ["label"]}, "unknown column 'label'"),
-        ({"columns": "input_ids"}, "columns is 'input_ids' but a list of names is needed"),
+        ({"columns": "input_ids"}, "columns is 'input_ids' but must be a list"),
         ({"group_column": "input_id"}, "unknown column 'input_id'; did you mean 'input_ids'"),
         ({"stride": 8}, "stride=8 leaves no room"),
         ({"stride": -1}, "stride is -1 but must be an integer >= 0"),
@@ -42,7 +42,7 @@ def pack(dataset, tokenizer=None, **options):
         ),
         ({"shuffle": "yes"}, "shuffle is 'yes' but must be True or False"),
         ({"add_bos": 1}, "add_bos is 1 but must be True or False"),
-        ({"truncate_at": "\n\n"}, "truncate_at=.* has no meaning for tokenised input"),
+        ({"truncate_at": "\n\n"}, "truncate_at=.* is only for text"),
         ({"messages_column": "message"}, "messages need a tokenizer"),
     ],
 )
@@ -52,7 +52,7 @@ def test_an_option_that_cannot_be_is_an_error(options, message):
 
 
 def test_an_option_that_would_be_ignored_is_an_error():
-    with pytest.raises(InvalidOption, match=r"columns=\['labels'\] has no meaning for text"):
+    with pytest.raises(InvalidOption, match=r"columns=\('labels',\) is only for tokens"):
         pack([{"text": "a", "labels": [1]}], "byte", columns=["labels"])
     with pytest.raises(InvalidOption, match="both 'input_ids' and 'text', and a tokenizer"):
         pack([{"text": "a", "input_ids": [1]}], "byte")

@@ -248,7 +248,7 @@ def test_41_a_signal_leaves_a_resumable_output(
     process.send_signal(number)
     _, error = process.communicate(timeout=60)
     assert process.returncode == code, error
-    assert "run the same with --resume" in error
+    assert "run the same command with --resume" in error
     assert "Traceback" not in error
     assert not list(out.rglob(".*.tmp"))
     assert not (out / "manifest.json").exists()

@@ -217,7 +217,7 @@ def test_a_config_that_is_nested_deep_is_refused_at_once(tmp_path):
 def test_a_merge_says_what_to_write_instead(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text("base: &base {seq_len: 8}\ntrain:\n  <<: *base\n  batch_size: 2\n")
-    with pytest.raises(InvalidOption, match=r"<< merges mappings.*write the values out"):
+    with pytest.raises(InvalidOption, match=r"merging with <<.*write the values out"):
         load_options(StreamConfig, file)
 
 

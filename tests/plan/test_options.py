@@ -17,8 +17,8 @@ def whole(name: str, value: object, least: int) -> str:
 
 def no_room(prefix: int, align: int) -> str:
     return (
-        f"prefix={prefix} and align={align} leave no room for a token in a row of max_length 8; "
-        "raise max_length or lower prefix or align"
+        f"a row of max_length=8 has no room for a token after BOS (prefix={prefix}, "
+        f"align={align}); raise max_length or leave BOS out (add_bos=False)"
     )
 
 
@@ -48,7 +48,7 @@ def too_long_a_piece(least: int, most: int) -> str:
         ({"stride": -1}, whole("stride", -1, 0)),
         ({"stride": None}, whole("stride", None, 0)),
         ({"stride": 8}, no_new_token(8, "of 8")),
-        ({"stride": 6, "prefix": 2}, no_new_token(6, "that holds 6 after the prefix")),
+        ({"stride": 6, "prefix": 2}, no_new_token(6, "that holds 6 after BOS")),
         ({"prefix": -1}, whole("prefix", -1, 0)),
         ({"prefix": 8}, no_room(8, 1)),
         ({"align": 4, "prefix": 8}, no_room(8, 4)),
@@ -182,5 +182,5 @@ def test_a_row_longer_than_int64_has_a_bound_and_a_comparison():
 
 
 def test_a_row_that_is_too_short_without_stride_does_not_blame_stride():
-    with pytest.raises(InvalidOption, match=r"after the prefix; raise max_length$"):
+    with pytest.raises(InvalidOption, match=r"after BOS; raise max_length$"):
         PlanOptions(max_length=2, prefix=1, min_tail=2)

@@ -100,7 +100,7 @@ def test_fault_41_an_interrupted_run_says_where_it_stands_without_secrets(bucket
     error = process.communicate(timeout=120)[1]
     store.behind = lambda request: None
     assert process.returncode == 143
-    assert f"stays in 's3://{bucket}/out': run the same with --resume" in error
+    assert f"stays in 's3://{bucket}/out': run the same command with --resume" in error
     assert not re.search("KEYOFMINE|secret-of-mine", error)
     assert quire("pack", corpus, "--out", uri, "--resume", *PACK)[0] == 0
     assert quire("verify", uri)[0] == 0

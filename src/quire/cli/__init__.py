@@ -1,1 +1,1 @@
-"""The command line: arguments only, one file a command."""
+"""The command line: arguments and printing; the work is done by the library."""

@@ -1,4 +1,4 @@
-"""`quire`: the commands, and what they share."""
+"""`quire`: the commands, their exit codes and errors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from typer.core import TyperGroup
 import quire
 from quire.cli.demo import demo
 from quire.cli.inspect_rows import inspect
-from quire.cli.pack import pack
+from quire.cli.pack import pack, replan
 from quire.cli.plan import plan
-from quire.cli.replan import replan
 from quire.cli.report import report
 from quire.cli.stream import stream
 from quire.cli.verify import verify
@@ -28,13 +27,13 @@ from quire.errors import QuireError
 from quire.printable import printable
 
 _EXIT_CODES = (
-    "Exit codes: 0 success; 1 only from verify, verify-model and demo: the output is not whole, or "
-    "isolation is not proven; 2 any error; 130 or 143 interrupted; 141 nobody reads the output."
+    "Exit codes: 0 success; 1 only from verify, verify-model and demo: the output is damaged, or "
+    "isolation is not proven; 2 any error; 130 or 143 interrupted; 141 the output pipe was closed."
 )
 
 
 class _Commands(TyperGroup):
-    """Keep exit code 1, with which typer and click end on more than one occasion, for verdicts."""
+    """Keep exit code 1, which typer and click also use for other things, for verdicts."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - typer's own
         with _endings():
@@ -52,9 +51,9 @@ def _endings() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(130)
     except (BrokenPipeError, SystemExit) as ending:
-        if getattr(ending, "code", 1) != 1:  # with 1 rich ends where nobody reads the output
+        if getattr(ending, "code", 1) != 1:  # rich exits with 1 when the output pipe is closed
             raise
-        # Or Python would complain when it flushes what nobody reads.
+        # Otherwise Python complains when it flushes the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except EOFError as error:
@@ -84,7 +83,7 @@ def _main(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    del debug  # `main` reads it wherever it stands, before anything is parsed
+    del debug  # `main` finds it anywhere in the arguments, before anything is parsed
 
 
 app.command()(demo)
@@ -94,19 +93,19 @@ app.command()(plan)
 app.command()(replan)
 app.command()(report)
 app.command()(stream)
-app.command(context_settings={"allow_extra_args": True})(verify)  # it says what to write instead
+app.command(context_settings={"allow_extra_args": True})(verify)  # it suggests the right command
 app.command()(verify_model)
 
 
 def main() -> None:
     """Run the command line.
 
-    An error that quire raises on purpose becomes a line, any other one keeps its traceback; the
-    exit code of both is 2.
+    An error that quire raises on purpose is printed as one line, any other with its traceback; both
+    exit with code 2.
     """
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
-            # A character that the terminal's encoding lacks is spelt out, and stops nothing.
+            # Escape characters that the terminal's encoding lacks instead of failing.
             output.reconfigure(errors="backslashreplace")
     debug = "--debug" in sys.argv
     try:
@@ -115,15 +114,15 @@ def main() -> None:
         if debug:
             traceback.print_exc()
         else:
-            _say_error(str(error))
+            _print_error(str(error))
         sys.exit(2)
-    except Exception as error:  # a defect of quire's, or of a package that it calls
+    except Exception as error:  # a bug in quire or in a package that it calls
         traceback.print_exc()
-        _say_error(f"unexpected {type(error).__name__}; please report it with the lines above")
+        _print_error(f"unexpected {type(error).__name__}; please report it with the lines above")
         sys.exit(2)
 
 
-def _say_error(text: str) -> None:
+def _print_error(text: str) -> None:
     console = Console(stderr=True)
     console.print("[bold red]error[/]", end=" ")
     console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import sys
 import sysconfig
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -12,20 +17,24 @@ import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
-from quire.cli.demo_pack import DemoPack
-from quire.cli.demo_plans import comparison, headline
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, MissingDependency
+from quire.files import whole_file
+from quire.plan import Plan, make_plan, strategy_names
 
 console = Console()
+_ROWS_SHOWN, _DOCUMENTS_SHOWN, _TEXT_SHOWN = 3, 4, 48
+_PATIENCE = 2.0
+"""Seconds for one plan; a strategy that takes longer is not tried under its other policies."""
 
 
 def demo(
-    max_length: Annotated[int, typer.Option(help="Tokens in a row.")] = 4096,
+    max_length: Annotated[int, typer.Option(help="The most tokens in a row.")] = 4096,
     corpus: Annotated[
         Path | None, typer.Option(help="A folder; every file in it is one document.")
     ] = None,
-    pattern: Annotated[str, typer.Option(help="The files of the folder to pack.")] = "*.py",
+    pattern: Annotated[str, typer.Option(help="Which files of the folder to pack.")] = "*.py",
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("quire-demo"),
 ) -> None:
     """Plan the Python standard library's own sources with every strategy, then pack them.
@@ -39,24 +48,217 @@ def demo(
     files = _files(folder, pattern)
     lengths = np.array([path.stat().st_size for path in files])
     shown = escape(str(corpus)) if corpus else "the Python standard library"
-    console.print(headline(lengths, shown), soft_wrap=True)
-    table, notes = comparison(lengths, max_length)
+    console.print(_headline(lengths, shown), soft_wrap=True)
+    table, notes = _comparison(lengths, max_length)
     console.print(table)
     for note in notes:
         console.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
-    DemoPack(out, _name(corpus), max_length).run(folder, files)
+    _Demo(out, _name(corpus), max_length).run(folder, files)
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
     files = sorted(path for path in folder.rglob(pattern) if "site-packages" not in path.parts)
     files = [path for path in files if path.is_file()]
     if not files:
-        raise InvalidOption(f"{folder} holds no file that matches {pattern!r}; say --pattern")
+        raise InvalidOption(f"{folder} has no file that matches {pattern!r}; change --pattern")
     return files
 
 
 def _name(corpus: Path | None) -> str:
-    """A name for the demo's files: another one for another corpus."""
+    """A name for the demo's files that depends on the corpus."""
     if corpus is None:
         return f"stdlib-{sys.version_info.major}.{sys.version_info.minor}"
     return re.sub(r"[^A-Za-z0-9._-]", "_", corpus.resolve().name) or "corpus"
+
+
+def _headline(lengths: np.ndarray, name: str) -> str:
+    """How many documents there are, and how long."""
+    median, largest = int(np.median(lengths)), int(lengths.max(initial=0))
+    return (
+        f"[bold]{len(lengths):,}[/] files of {name}: "
+        f"[bold]{int(lengths.sum()):,}[/] tokens (bytes), median {median:,}, longest {largest:,}"
+    )
+
+
+def _comparison(lengths: np.ndarray, max_length: int) -> tuple[Table, list[str]]:
+    """The table of all strategies, and the notes below it."""
+    notes = [
+        "full: tokens over rows x length; bound: proven fewest rows for the same "
+        "fragments; cuts: how often a document is split; tokens lost: cut off and counted."
+    ]
+    table = Table(title=f"rows of {max_length:,}", title_justify="left")
+    table.add_column("strategy")
+    table.add_column("overlong")
+    for name in ("rows", "bound", "full", "cuts", "tokens lost", "ms"):
+        table.add_column(name, justify="right")
+    for strategy in strategy_names():
+        for overlong in ("split", "truncate", "fill"):
+            try:
+                started = time.perf_counter()
+                plan = make_plan(lengths, max_length, strategy, overlong=overlong)
+            except MissingDependency as missing:
+                notes.append(str(missing))
+                table.add_row(strategy, "[dim]not installed[/]")
+                break
+            seconds = time.perf_counter() - started
+            table.add_row(strategy, overlong, *_figures(plan, seconds))
+            if seconds > _PATIENCE:
+                notes.append(f"{strategy} is slow, so its other policies are left out here.")
+                break
+        table.add_section()
+    return table, notes
+
+
+def _figures(plan: Plan, seconds: float) -> list[str]:
+    documents = plan.ledger.documents.emitted
+    lost = plan.ledger.tokens.num_dropped / max(1, plan.ledger.tokens.input)
+    return [
+        f"{plan.num_rows:,}",
+        f"{plan.lower_bound:,}",
+        f"{plan.utilization:.3%}",
+        f"{plan.num_fragments - documents:,}",
+        f"{lost:.1%}" if lost else "0",
+        f"{1000 * seconds:.1f}",
+    ]
+
+
+class _Demo:
+    """A corpus of files in the demo's own folder, and the steps of the demo.
+
+    Every step prints the command that does the same. To add a step, add a method and call it in
+    `run`.
+    """
+
+    def __init__(self, folder: Path, name: str, max_length: int) -> None:
+        self._max_length = max_length
+        self._corpus = folder / f"{name}.jsonl"
+        self._out = folder / f"{name}-{max_length}"
+        self._page = folder / f"{name}-{max_length}.html"
+        self._files: list[str] = []
+        self._num_unreadable = 0
+
+    def run(self, root: Path, files: Sequence[Path]) -> None:
+        """Do all steps in order."""
+        self.write_corpus(root, files)
+        self.pack()
+        self.verify()
+        self.show_rows()
+        self.report()
+        self.print_paths()
+
+    def write_corpus(self, root: Path, files: Sequence[Path]) -> None:
+        """Write one line per file; a file that is not valid UTF-8 becomes a record without text."""
+        self._corpus.parent.mkdir(parents=True, exist_ok=True)
+        (self._corpus.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+        with (
+            whole_file(self._corpus) as temporary,
+            temporary.open("w", encoding="utf-8", newline="\n") as lines,
+        ):
+            for file in files:
+                name, text = file.relative_to(root).as_posix(), _text(file)
+                self._files.append(name)
+                self._num_unreadable += text is None
+                lines.write(json.dumps({"text": text, "file": name}) + "\n")
+        _say(f"\n{self._corpus} holds the files, one per line")
+        if self._num_unreadable:
+            _say(f"{self._num_unreadable} are not valid UTF-8: they will be left out and listed")
+
+    def pack(self) -> None:
+        """Pack the corpus, unless it is packed already."""
+        from quire.cli.pack import print_result
+        from quire.cli.progress import PackProgress
+        from quire.corpus import pack_corpus
+
+        options = f"--tokenizer byte --max-length {self._max_length} --resume"
+        bad = f" --max-bad-records {self._num_unreadable}" if self._num_unreadable else ""
+        _say_command(f"pack {_quoted(self._corpus)} --out {_quoted(self._out)} {options}{bad}")
+        with PackProgress(self._max_length) as display:
+            result = pack_corpus(
+                [self._corpus],
+                self._out,
+                "byte",
+                max_length=self._max_length,
+                resume=True,
+                max_bad_records=self._num_unreadable,
+                on_start=display.start,
+                on_progress=display.advance,
+            )
+        print_result(result, as_json=False)
+
+    def verify(self) -> None:
+        """Check the output with code that shares nothing with the writer."""
+        from quire.cli.verify import print_report
+        from quire.verify.output import verify_output
+
+        _say_command(f"verify {_quoted(self._out)}")
+        report = verify_output(self._out)
+        print_report(report)
+        if not report.ok:
+            raise typer.Exit(1)
+
+    def show_rows(self) -> None:
+        """Print the first rows: the files in them, the first token of each, and how it begins."""
+        from quire.packed import PackedDataset
+        from quire.text import ByteTokenizer
+
+        _say_command(f"PackedDataset({str(self._out)!r})", prompt=">>> quire.")
+        columns = ["input_ids", "document_starts", "document_ids", "document_offsets"]
+        rows = PackedDataset(self._out, columns=columns)
+        decode: Callable[[list[int]], str] = ByteTokenizer().decode
+        # Most rows hold a part of one long document; rows with several documents show more.
+        several = (n for n in range(len(rows)) if len(rows[n]["document_starts"]) > 1)
+        shown = list(islice(several, _ROWS_SHOWN)) or range(min(_ROWS_SHOWN, len(rows)))
+        for number in shown:
+            row = {name: values.tolist() for name, values in rows[number].items()}
+            starts = row["document_starts"]
+            _say(f"row {number}: {len(row['input_ids']):,} tokens, fragments: {len(starts)}")
+            sources = zip(starts, row["document_ids"], row["document_offsets"], strict=True)
+            for start, document, offset in list(sources)[:_DOCUMENTS_SHOWN]:
+                text = decode(row["input_ids"][start : start + 2 * _TEXT_SHOWN])[:_TEXT_SHOWN]
+                place = f"{self._files[document]!r}, token {offset:,}"
+                _say(f"  at {start:>6,}  {place:<48} {text!r}")
+            if len(starts) > _DOCUMENTS_SHOWN:
+                _say(f"  and {len(starts) - _DOCUMENTS_SHOWN} more")
+
+    def report(self) -> None:
+        """Write the report page."""
+        from quire.cli.report import report
+
+        _say_command(f"report {_quoted(self._out)} --out {_quoted(self._page)}")
+        report(str(self._out), out=self._page)
+
+    def print_paths(self) -> None:
+        """Print where the files are, and what to try next."""
+        _say("")
+        _say(f"shards     {self._out / 'data'}: datasets, polars and pyarrow open it as it is")
+        _say(f"manifest   {self._out / 'manifest.json'}: options, checksums and the ledger")
+        _say(f"report     {self._page}: open it in a browser")
+        if self._num_unreadable:
+            _say(f"left out   {self._out / 'bad_records.jsonl'}: where and why")
+        inputs = f"--inputs {_quoted(self._corpus)} --tokenizer byte"
+        _say("try next:")
+        _say_command(f"verify {_quoted(self._out)} {inputs}")
+        other = _quoted(self._out.with_name(f"{self._out.name}-index"))
+        more = f"--tokenizer byte --max-length {self._max_length} --index-only"
+        bad = f" --max-bad-records {self._num_unreadable}" if self._num_unreadable else ""
+        _say_command(f"pack {_quoted(self._corpus)} --out {other} {more}{bad}")
+        _say_command(f"replan {other} --max-length {2 * self._max_length}")
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+def _say(line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _say_command(line: str, prompt: str = "$ quire ") -> None:
+    console.print(prompt + line, style="bold cyan", markup=False, highlight=False, soft_wrap=True)

@@ -18,8 +18,8 @@ def inspect(
     path: Annotated[
         str,
         typer.Argument(
-            help="A folder of quire pack (or its URI) or save_to_disk; a parquet, arrow or jsonl "
-            "file of rows; a stream's YAML; a recipe."
+            help="A folder written by quire pack (or its URI) or save_to_disk; a parquet, arrow or "
+            "jsonl file of rows; a stream's YAML; a recipe."
         ),
     ],
     *,
@@ -32,7 +32,7 @@ def inspect(
         typer.Option(help="Decodes tokens: 'byte', or the path of a tokenizer."),
     ] = None,
     plan: Annotated[
-        str | None, typer.Option(help="The plan to show, of an index-only output.")
+        str | None, typer.Option(help="Which plan of an index-only output to show.")
     ] = None,
     cache_dir: Annotated[
         Path | None,

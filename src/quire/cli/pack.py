@@ -1,4 +1,4 @@
-"""`quire pack`: a corpus on disk becomes a packed dataset."""
+"""`quire pack` and `quire replan`: a corpus on disk becomes a packed dataset."""
 
 from __future__ import annotations
 
@@ -9,94 +9,84 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from quire.cli import engine_options as engines
-from quire.cli import input_options as given
+from quire.cli.options import AsJson, Inputs, MaxBadRecords, TokenizerName, options_of
+from quire.corpus.options import CorpusOptions
+from quire.errors import InvalidOption
+from quire.options import PackOptions, parse_size
+from quire.printable import counted
 from quire.storage import AnyPath, as_path
 
 if TYPE_CHECKING:
     from quire.corpus import PackResult
+    from quire.corpus.engines import Engine
+
+_ENGINE = "How it is run"
 
 
+@options_of(CorpusOptions)
 def pack(
-    inputs: given.Inputs,
+    inputs: Inputs,
     *,
     out: Annotated[str, typer.Option(help="The folder to write, or its URI.")],
-    tokenizer: given.TokenizerName = None,
-    max_length: Annotated[int, typer.Option(help="Places in a row.")],
-    strategy: Annotated[
-        str, typer.Option(help="best_fit, first_fit, greedy, wrapped or tight.")
-    ] = "best_fit",
-    overlong: Annotated[
-        str, typer.Option(help="split, fill, truncate, truncate_left, drop or error.")
-    ] = "split",
-    text_column: given.TextKey = "text",
-    messages_column: given.MessagesKey = None,
-    tools_column: given.ToolsKey = "tools",
-    assistant_only: given.AssistantOnly = True,
-    chat_date: given.ChatDate = None,
-    pretokenized: given.Pretokenized = False,
-    tokens_column: given.TokensKey = "input_ids",
-    column: given.Column = None,
-    stride: given.Stride = 0,
-    min_length: given.MinLen = 1,
-    drop_longer_than: given.MaxLen = None,
-    max_documents_per_row: given.MaxDocumentsPerRow = None,
-    add_bos: given.AddBos = None,
-    add_eos: given.AddEos = True,
-    truncate_at: given.TruncateAt = None,
-    seed: Annotated[int, typer.Option(help="Seeds the order of rows.")] = 0,
-    shuffle: Annotated[
-        bool | None, typer.Option(help="Shuffle rows; by default unless the strategy keeps order.")
-    ] = None,
-    keep_sources: Annotated[
-        bool, typer.Option(help="Write the document id and offset of every fragment.")
-    ] = True,
-    index_only: Annotated[
-        bool,
-        typer.Option(
-            "--index-only",
-            help="Write tokenised documents and a plan of all their rows, instead of rows: quire "
-            "replan then gives other rows in seconds.",
-        ),
+    tokenizer: TokenizerName = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an output; start one if there is none.")
     ] = False,
-    workers: engines.Workers = None,
-    engine: engines.EngineName = "local",
-    ray_address: engines.RayAddress = None,
-    task_cpus: engines.TaskCpus = None,
-    task_memory: engines.TaskMemory = None,
-    partition_size: Annotated[
+    max_bad_records: MaxBadRecords = 0,
+    as_json: AsJson = False,
+    options: dict[str, Any],
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="local: processes on this machine. ray: tasks on a Ray cluster.",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = "local",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Worker processes, or Ray tasks at a time.",
+            show_default="1; with Ray as many as fit",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = None,
+    ray_address: Annotated[
         str | None,
         typer.Option(
-            help="Text that is packed together: 64M, 1G, …; by default a sixteenth of the inputs, "
-            "from 4M to 256M."
+            help="HOST:PORT of a Ray cluster.",
+            show_default="$RAY_ADDRESS, a cluster on this machine, or one for this run",
+            rich_help_panel=_ENGINE,
         ),
     ] = None,
-    max_record_bytes: given.MaxRecordBytes = "256M",
-    max_bad_records: given.MaxBadRecords = 0,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an output; start where there is none.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Write the summary as JSON.")] = False,
+    task_cpus: Annotated[
+        float | None,
+        typer.Option(help="CPUs that Ray gives to each task: 1, 4, …", rich_help_panel=_ENGINE),
+    ] = None,
+    task_memory: Annotated[
+        str | None,
+        typer.Option(help="Memory that Ray reserves for each task: 2G, …", rich_help_panel=_ENGINE),
+    ] = None,
 ) -> None:
-    """Pack a corpus into rows: parquet shards and a manifest, the same bytes whatever happens.
+    """Pack a corpus into rows: parquet shards and a manifest, with the same bytes on every run.
 
-    Exit code 0: it stands whole. 2: an error. 130, 143: interrupted; --resume continues.
+    Exit code 0: the output is complete. 2: an error. 130, 143: interrupted; --resume continues.
 
-    The shards stand in OUT/data, which datasets, polars and pyarrow open as it is;
-    OUT/manifest.json says what is in them, and quire verify recounts it.
+    The shards are in OUT/data, which datasets, polars and pyarrow open as it is; OUT/manifest.json
+    describes them, and quire verify checks them.
 
     Example: quire pack corpus/*.jsonl --out packed --tokenizer byte --max-length 4096
     """
-    from quire.cli.pack_progress import PackProgress
+    from quire.cli.progress import PackProgress
     from quire.corpus import pack_corpus
 
-    chosen = engines.engine_of(engine, workers, ray_address, task_cpus, task_memory)
-    shown_length = None if index_only else max_length  # rows are planned at the end
+    chosen = engine_of(engine, workers, ray_address, task_cpus, task_memory)
+    # Rows of an index are planned only at the end.
+    shown_length = None if options["index_only"] else options["max_length"]
     with stopping(as_path(out)), warnings_as_lines(), PackProgress(shown_length) as display:
         result = pack_corpus(
             inputs,
@@ -107,41 +97,73 @@ def pack(
             max_bad_records=max_bad_records,
             on_start=display.start,
             on_progress=display.advance,
-            max_length=max_length,
-            strategy=strategy,
-            overlong=overlong,
-            text_column=text_column,
-            messages_column=messages_column,
-            tools_column=tools_column or None,
-            assistant_only=assistant_only,
-            chat_date=chat_date,
-            pretokenized=pretokenized,
-            tokens_column=tokens_column,
-            columns=column or None,
-            stride=stride,
-            min_length=min_length,
-            drop_longer_than=drop_longer_than,
-            max_documents_per_row=max_documents_per_row,
-            add_bos=add_bos,
-            add_eos=add_eos,
-            truncate_at=truncate_at,
-            seed=seed,
-            shuffle=shuffle,
-            keep_sources=keep_sources,
-            index_only=index_only,
-            partition_size=partition_size,
-            max_record_bytes=max_record_bytes,
+            **options,
         )
     print_result(result, as_json)
 
 
+@options_of(PackOptions, unset="as the corpus was packed")
+def replan(
+    path: Annotated[
+        str, typer.Argument(help="A folder written by quire pack --index-only, or its URI.")
+    ],
+    *,
+    options: dict[str, Any],
+    name: Annotated[
+        str | None, typer.Option(help="The plan's name.", show_default="STRATEGY-MAX_LENGTH")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add another plan of rows to a corpus that was packed with --index-only.
+
+    No text is read and no token is moved. Options that are not given stay as the corpus was packed.
+    Open the rows with quire.PackedDataset(PATH, plan=NAME). An existing plan is left as it is, so
+    after an interruption run the same command again.
+
+    Example: quire replan ./packed --max-length 8192 --strategy wrapped
+    """
+    from quire.corpus import replan as plan_again
+
+    with stopping(as_path(path), "run the same command again"):
+        result = plan_again(path, name=name, **options)
+    print_result(result, as_json)
+
+
+def engine_of(
+    name: str,
+    workers: int | None,
+    ray_address: str | None,
+    task_cpus: float | None,
+    task_memory: str | None,
+) -> Engine:
+    """The engine; Ray's options are errors for another one."""
+    from quire.corpus.engines import choose_engine
+    from quire.corpus.engines.ray import RayEngine
+
+    if name == "ray":
+        return RayEngine(
+            address=ray_address,
+            workers=workers,
+            cpus=1 if task_cpus is None else task_cpus,
+            memory=None if task_memory is None else parse_size("--task-memory", task_memory),
+        )
+    given = {"ray-address": ray_address, "task-cpus": task_cpus, "task-memory": task_memory}
+    for option, value in given.items():
+        if value is not None:
+            raise InvalidOption(
+                f"--{option} is for Ray, but the engine is {name!r}; add --engine ray, or leave "
+                f"--{option} out"
+            )
+    return choose_engine(name, workers)
+
+
 class _Stopped(BaseException):
-    """SIGTERM, as an exception that no `except Exception` holds up."""
+    """SIGTERM, as an exception that no `except Exception` catches."""
 
 
 @contextmanager
-def stopping(out: AnyPath, remedy: str = "run the same with --resume") -> Iterator[None]:
-    """An interrupt ends with a line and its exit code, behind an output that can be resumed."""
+def stopping(out: AnyPath, remedy: str = "run the same command with --resume") -> Iterator[None]:
+    """End an interrupted block with one line and the exit code of the signal."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise _Stopped
@@ -162,17 +184,13 @@ def stopping(out: AnyPath, remedy: str = "run the same with --resume") -> Iterat
 def _say_stopped(out: AnyPath, remedy: str) -> None:
     there = f"what is committed stays in {str(out)!r}: {remedy}"
     if isinstance(out, Path) and not out.exists():
-        there = "nothing was committed yet: run the same again"
-    Console(stderr=True).print(
-        f"stopped; {there}",
-        markup=False,
-        soft_wrap=True,
-    )
+        there = "nothing was committed yet: run the same command again"
+    Console(stderr=True).print(f"stopped; {there}", markup=False, soft_wrap=True)
 
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Print the warnings of the block when it ends, a line each."""
+    """Print the warnings of the block when it ends, one per line."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         yield
@@ -182,7 +200,7 @@ def warnings_as_lines() -> Iterator[None]:
 
 
 def print_result(result: PackResult, as_json: bool) -> None:
-    """Say what stands on disk now: for a person, or as one JSON object."""
+    """Print what was written: for a person, or as one JSON object."""
     ledger = result.ledger
     if as_json:
         summary = {
@@ -199,13 +217,13 @@ def print_result(result: PackResult, as_json: bool) -> None:
         typer.echo(json.dumps(summary, sort_keys=True))
         return
     console = Console()
-    state = "was complete already" if result.was_complete else "is complete"
+    state = "was already complete" if result.was_complete else "is complete"
     plan = "" if result.plan is None else f", plan {result.plan!r}"
     line = f"{str(result.path)!r}{plan} {state}"
     console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(
-        f"  [bold]{ledger.documents.emitted:,}[/] documents in [bold]{result.num_rows:,}[/] rows, "
-        f"{len(result.manifest['shards'])} shards, [bold]{result.utilization:.3%}[/] full",
+        f"  {counted(ledger.documents.emitted, 'document')} in {counted(result.num_rows, 'row')}, "
+        f"{counted(len(result.manifest['shards']), 'shard')}, {result.utilization:.3%} full",
         highlight=False,
         soft_wrap=True,
     )

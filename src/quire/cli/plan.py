@@ -10,122 +10,102 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from quire.cli import input_options as given
-from quire.cli.plan_display import print_json, print_table
-from quire.cli.plan_estimate import print_estimate
+from quire.cli.options import AsJson, Inputs, MaxBadRecords, TokenizerName, options_of
+from quire.cli.plan_tables import print_estimate, print_json, print_table
+from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidOption, MissingDependency
+from quire.options import make_options
 
 if TYPE_CHECKING:
     from quire.corpus.lengths import CorpusLengths
-    from quire.corpus.options import CorpusOptions
     from quire.plan.comparison import Candidate
 
 
+_LEFT_OUT = (
+    *("max_length", "strategy", "overlong", "shuffle", "seed", "keep_sources", "index_only"),
+    "partition_size",
+)
+_ESTIMATE = "With --estimate"
+
+
+@options_of(CorpusOptions, leave_out=_LEFT_OUT)
 def plan(
-    inputs: given.Inputs,
+    inputs: Inputs,
     *,
-    tokenizer: given.TokenizerName = None,
+    tokenizer: TokenizerName = None,
     max_length: Annotated[
         str | None,
         typer.Option(
-            help="Places in a row; several with commas.",
+            help="The most tokens in a row; several with commas.",
             show_default="2048,4096,8192; with --estimate 4096",
         ),
     ] = None,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(help="A strategy; may be repeated. All but tight by default."),
+        typer.Option(help="A strategy; may be repeated.", show_default="all but tight"),
     ] = None,
     overlong: Annotated[
         list[str] | None,
-        typer.Option(help="A policy for documents longer than a row; may be repeated."),
+        typer.Option(
+            help="What happens to documents longer than a row; may be repeated.",
+            show_default="split",
+        ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows in a training step.")] = 64,
-    text_column: given.TextKey = "text",
-    messages_column: given.MessagesKey = None,
-    tools_column: given.ToolsKey = "tools",
-    assistant_only: given.AssistantOnly = True,
-    chat_date: given.ChatDate = None,
-    pretokenized: given.Pretokenized = False,
-    tokens_column: given.TokensKey = "input_ids",
-    column: given.Column = None,
-    stride: given.Stride = 0,
-    min_length: given.MinLen = 1,
-    drop_longer_than: given.MaxLen = None,
-    max_documents_per_row: given.MaxDocumentsPerRow = None,
-    add_bos: given.AddBos = None,
-    add_eos: given.AddEos = True,
-    truncate_at: given.TruncateAt = None,
-    max_record_bytes: given.MaxRecordBytes = "256M",
-    max_bad_records: given.MaxBadRecords = 0,
-    cache: Annotated[
-        bool, typer.Option(help="Keep the lengths, so that the next call takes no time.")
-    ] = True,
+    max_bad_records: MaxBadRecords = 0,
+    cache: Annotated[bool, typer.Option(help="Keep the lengths for the next call.")] = True,
+    as_json: AsJson = False,
+    options: dict[str, Any],
     estimate: Annotated[
         bool,
-        typer.Option("--estimate", help="Tell what packing would take, from a sample."),
+        typer.Option(
+            "--estimate",
+            help="Estimate time and memory of packing, from a sample.",
+            rich_help_panel=_ESTIMATE,
+        ),
     ] = False,
     documents: Annotated[
-        int | None, typer.Option(help="With --estimate: of so many documents like these.")
+        int | None,
+        typer.Option(help="For this many documents like these.", rich_help_panel=_ESTIMATE),
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option(help="With --estimate: of so many tokens like these.")
+        int | None,
+        typer.Option(help="For this many tokens like these.", rich_help_panel=_ESTIMATE),
     ] = None,
     workers: Annotated[
-        str, typer.Option(help="With --estimate: numbers of workers, with commas.")
+        str, typer.Option(help="Numbers of workers, with commas.", rich_help_panel=_ESTIMATE)
     ] = "1,8,64",
     partition_size: Annotated[
-        str | None, typer.Option(help="With --estimate: text that is packed together.")
+        str | None,
+        typer.Option(help="Bytes of text packed together: 64M, 1G.", rich_help_panel=_ESTIMATE),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write the table as JSON.")] = False,
 ) -> None:
-    """Compare strategies and lengths before packing: rows, fill, cuts, losses, cost; and advise.
+    """Compare strategies and row lengths before packing: rows, fill, cuts, losses, cost.
 
-    The corpus is tokenised once; its lengths are kept in the user's cache folder ($QUIRE_CACHE, or
-    quire below $XDG_CACHE_HOME), and nothing else is written. Rows are counted as if the whole
-    corpus were one partition.
+    The corpus is tokenized once; its lengths are kept in the user's cache folder ($QUIRE_CACHE, or
+    quire in $XDG_CACHE_HOME), and nothing else is written. Rows are counted as if the whole corpus
+    were one partition.
 
-    With --estimate, some megabytes are packed and thrown away, and a table tells for each number of
-    workers: partitions, memory, rows and hours of the whole, or of a corpus of so many documents or
-    tokens like these.
+    With --estimate, a few megabytes are packed and thrown away, and a table shows partitions,
+    memory, rows and hours for each number of workers: for these inputs, or for a corpus of so many
+    documents or tokens like these.
 
     Example: quire plan corpus/ --tokenizer byte --max-length 2048,4096,8192
 
     Example: quire plan corpus/ --tokenizer byte --estimate --tokens 1000000000000 --workers 64,512
     """
-    from quire.corpus.options import CorpusOptions
-    from quire.options import parse_size
-
     lengths_asked = _numbers(
         "--max-length", max_length or ("4096" if estimate else "2048,4096,8192")
     )
-    options = CorpusOptions(
-        max_length=lengths_asked[0],
-        text_column=text_column,
-        messages_column=messages_column,
-        tools_column=tools_column or None,
-        assistant_only=assistant_only,
-        chat_date=chat_date,
-        pretokenized=pretokenized,
-        tokens_column=tokens_column,
-        columns=tuple(column) if column else None,
-        stride=stride,
-        min_length=min_length,
-        drop_longer_than=drop_longer_than,
-        max_documents_per_row=max_documents_per_row,
-        add_bos=add_bos,
-        add_eos=add_eos,
-        truncate_at=truncate_at,
-        max_record_bytes=parse_size("--max-record-bytes", max_record_bytes),
-        partition_size=None
-        if partition_size is None
-        else parse_size("--partition-size", partition_size),
+    corpus_options = make_options(
+        CorpusOptions,
+        {**options, "max_length": lengths_asked[0], "partition_size": partition_size},
     )
     if estimate:
         print_estimate(
             inputs,
             tokenizer,
-            _single(options, lengths_asked, strategy, overlong),
+            _single(corpus_options, lengths_asked, strategy, overlong),
             workers=_numbers("--workers", workers),
             documents=documents,
             tokens=tokens,
@@ -134,10 +114,11 @@ def plan(
         )
         return
     if documents is not None or tokens is not None:
-        raise InvalidOption("--documents and --tokens size an estimate; add --estimate")
-    corpus = _counted(inputs, tokenizer, options, _cache_dir() if cache else None, max_bad_records)
+        raise InvalidOption("--documents and --tokens are for estimates; add --estimate")
+    cache_dir = _cache_dir() if cache else None
+    corpus = _counted(inputs, tokenizer, corpus_options, cache_dir, max_bad_records)
     found, notes = _candidates(
-        corpus, options, lengths_asked, strategy, overlong or ["split"], batch_size
+        corpus, corpus_options, lengths_asked, strategy, overlong or ["split"], batch_size
     )
     _show(corpus, found, notes, None if as_json else batch_size)
 
@@ -151,7 +132,7 @@ def _show(
     if not found:
         raise InvalidOption(f"there is nothing to compare: {'; '.join(notes)}")
     if not len(corpus.lengths):
-        raise InvalidOption("no document has a token, so there is nothing to plan")
+        raise InvalidOption("the corpus has no tokens, so there is nothing to plan")
     chosen, reasons = recommend(found)
     reasons += offer_tight(found, chosen)
     if batch_size is None:
@@ -187,7 +168,7 @@ def _single(
         if len(values) > 1:
             said = ", ".join(map(str, values))
             raise InvalidOption(
-                f"an estimate is of one way to pack, but {name} is {said}; give one"
+                f"an estimate is for one way to pack, but {name} is {said}; give one"
             )
     strategy = strategies[0] if strategies else options.strategy
     overlong: Any = policies[0] if policies else options.overlong
@@ -228,7 +209,7 @@ def _candidates(
     options: CorpusOptions,
     lengths: Sequence[int],
     strategies: Sequence[str] | None,
-    policies: Sequence[Any],
+    policies: Sequence[str],
     batch_size: int,
 ) -> tuple[list[Candidate], list[str]]:
     from dataclasses import replace
@@ -241,13 +222,12 @@ def _candidates(
     supervised = corpus.supervised()
     for name in strategies or quick_strategy_names():
         try:
-            asked = [
-                corpus.plan_options(
-                    replace(options, max_length=n, strategy=name, overlong=policy).plan_options(0)
-                )
+            ways: list[dict[str, Any]] = [
+                {"max_length": n, "strategy": name, "overlong": policy}
                 for n in lengths
                 for policy in policies
             ]
+            asked = [corpus.plan_options(replace(options, **way).plan_options()) for way in ways]
             with Console(stderr=True).status(f"planning: {name}"):
                 found += compare(
                     corpus.lengths, asked, batch_size=batch_size, supervised=supervised

@@ -15,14 +15,14 @@ def report(
     path: Annotated[str, typer.Argument(help="A folder that quire pack wrote, or its URI.")],
     *,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The page to write; it is replaced if it exists.")
+        Path, typer.Option("--out", "-o", help="The page to write; an existing one is replaced.")
     ] = Path("report.html"),
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="The tokenizer that packed it, to show text; byte needs none."),
+        typer.Option(help="The tokenizer that packed it, to show text; not needed for byte."),
     ] = None,
     plan: Annotated[
-        str | None, typer.Option(help="The plan to show, of an index-only output.")
+        str | None, typer.Option(help="Which plan of an index-only output to show.")
     ] = None,
     cache_dir: Annotated[
         Path | None,
@@ -69,4 +69,4 @@ def report(
         highlight=False,
         soft_wrap=True,
     )
-    console.print(f"the page: {out}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"report: {out}", markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`quire stream`: run a stream, show its throughput and utilisation, save and resume it."""
+"""`quire stream`: run a stream, show its throughput and utilization, save and resume it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stream(
     ] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Write statistics as JSON.")] = False,
 ) -> None:
-    """Stream packed batches, and show throughput and utilisation.
+    """Stream packed batches, and show throughput and utilization.
 
     An interrupted run (SIGINT, SIGTERM) saves its state and exits with 130 or 143.
 
@@ -54,7 +54,7 @@ def stream(
             opened.set_state(load_state(state))
         try:
             _run(opened, batches, interrupted)
-        finally:  # after an error, too, the state of the last batch is good
+        finally:  # the state of the last batch is valid after an error, too
             if state is not None:
                 save_state(opened.get_state(), state)
         _report(opened, as_json=stats)
@@ -63,10 +63,10 @@ def stream(
 
 
 def _require_folder(state: Path) -> None:
-    """Before any work, as what is done would be lost where its state cannot be saved."""
+    """Fail before any work, which would be lost if its state could not be saved."""
     folder = state.parent
     if not folder.is_dir():
-        raise OutputError(f"--state is {state} but there is no folder {folder}; make it")
+        raise OutputError(f"--state is {state} but there is no folder {folder}; create it")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"--state is {state} but {folder} is read-only; choose another folder")
 
@@ -105,7 +105,7 @@ def _report(opened: Stream, *, as_json: bool) -> None:
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Signals that came in: the batch under way ends before the run does; a second one is heard."""
+    """Signals received: the run stops after the current batch, or at once on a second signal."""
     came: list[int] = []
 
     def note(number: int, _: object) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from quire.errors import InvalidOption
 from quire.ledger import Ledger
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    path: Annotated[str, typer.Argument(help="A folder that quire pack wrote, or its URI.")],
+    path: Annotated[str, typer.Argument(help="A folder written by quire pack, or its URI.")],
     context: typer.Context,
     *,
     inputs: Annotated[
@@ -67,7 +68,7 @@ def print_report(report: OutputReport) -> None:
     console = Console()
     for problem in report.problems:
         shown = problem.encode("unicode_escape").decode()
-        console.print(f"[bold red]wrong[/] {_plain(shown)}", highlight=False, soft_wrap=True)
+        console.print(f"[bold red]wrong[/] {escape(shown)}", highlight=False, soft_wrap=True)
     verdict = "[bold green]whole[/]" if report.ok else "[bold red]not whole[/]"
     console.print(
         f"{verdict}: {counted(report.shards, 'shard')}, "
@@ -81,9 +82,3 @@ def print_report(report: OutputReport) -> None:
     if report.ok:
         for line in Ledger.from_dict(report.ledger).drop_lines():
             console.print(f"  {line}", highlight=False, soft_wrap=True)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -1,20 +1,20 @@
-"""Texts of one batch to rows: the function for `datasets.map`."""
+"""Texts of one batch to rows: the function for `datasets.map`, with Forgather's option names."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from quire.compat.bins import Bin, Document, pack_sequences_optimized, split_document_optimally
 from quire.documents import Documents
 from quire.errors import InvalidDocument, InvalidOption, unknown_name
 from quire.gather import gather
 from quire.ledger import Ledger
-from quire.options import Count, Positive, Seed, require_integer, validate
+from quire.options import Count, EncodeOptions, Positive, Seed, validate
+from quire.options.rules import Pattern
 from quire.plan import Plan, PlanOptions, plan_documents, strategy_names
-from quire.text import EncodeOptions, TokenizerLike, as_tokenizer, encode_texts
-from quire.text.option_words import words_of_packing
+from quire.text import TokenizerLike, as_tokenizer, encode_texts
 
 __all__ = [
     "Bin",
@@ -33,7 +33,7 @@ class BlockOptions:
     """The options of `block_tokenize_fn`, under its names."""
 
     max_length: Positive = 512
-    """Places in a row."""
+    """The most tokens in a row."""
     overflow: bool = True
     """Split documents that are longer than a row; otherwise cut them and count what is cut."""
     packed: bool = False
@@ -47,13 +47,17 @@ class BlockOptions:
     """Tokens of the document repeated at the start of each continuation."""
     min_len: Positive = 1
     """Rows with fewer tokens are dropped and counted."""
-    encode: EncodeOptions = field(default_factory=EncodeOptions)
-    """Here ``add_bos`` is True unless it is given."""
+    max_len: Positive | None = None
+    """Documents with more tokens (BOS counts, EOS does not) are dropped as ``too_long``."""
+    add_bos: bool = True
+    """Start every fragment with BOS, if the tokenizer has one."""
+    add_eos: bool = True
+    """End every document with EOS, if the tokenizer has one."""
+    truncate_at: Pattern | None = None
+    """A regular expression; the text is cut before its first match."""
 
     def __post_init__(self) -> None:
         validate(self)
-        if self.encode.add_bos is None:
-            object.__setattr__(self, "encode", replace(self.encode, add_bos=True))
         if self.packing_strategy not in strategy_names():
             raise unknown_name("packing_strategy", self.packing_strategy, strategy_names())
         if self.min_len > self.max_length:
@@ -62,8 +66,17 @@ class BlockOptions:
                 f"max_length={self.max_length} tokens; lower min_len or raise max_length"
             )
 
+    def encode_options(self) -> EncodeOptions:
+        """The part that the encoder takes, under its names."""
+        return EncodeOptions(
+            add_bos=self.add_bos,
+            add_eos=self.add_eos,
+            drop_longer_than=self.max_len,
+            truncate_at=self.truncate_at,
+        )
+
     def plan_options(self) -> PlanOptions:
-        """The same in the planner's terms."""
+        """The part that the planner takes, under its names."""
         strategy = self.packing_strategy
         if not self.packed or (strategy == "greedy" and not self.overflow):
             strategy = "greedy"
@@ -83,7 +96,7 @@ class BlockOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedRows:
-    """Rows of tokens with their boundaries, and what became of every token."""
+    """Rows of tokens with their boundaries, and the ledger of every token."""
 
     input_ids: list[list[int]]
     document_starts: list[list[int]]
@@ -94,7 +107,7 @@ class PackedRows:
 def pack_texts(
     texts: Sequence[str], tokenizer: TokenizerLike, options: BlockOptions | None = None
 ) -> PackedRows:
-    """The texts in rows, with the ledger.
+    """The texts packed into rows, with the ledger.
 
     >>> rows = pack_texts(["abc", "de"], "byte", BlockOptions(max_length=10, packed=True))
     >>> rows.input_ids
@@ -104,9 +117,8 @@ def pack_texts(
     """
     options = options or BlockOptions()
     texts = _checked_texts(texts)
-    documents = encode_texts(texts, as_tokenizer(tokenizer), options.encode)
-    with words_of_packing():
-        plan = plan_documents(documents.lengths, documents.plan_options(options.plan_options()))
+    documents = encode_texts(texts, as_tokenizer(tokenizer), options.encode_options())
+    plan = plan_documents(documents.lengths, documents.plan_options(options.plan_options()))
     return _packed(documents, plan)
 
 
@@ -140,8 +152,8 @@ def block_tokenize_fn(
     """Rows of a batch of texts, as ``input_ids`` and ``document_starts``.
 
     For `datasets.map(batched=True, remove_columns=...)`. Packing sees one map batch at a time:
-    `quire.pack_dataset` packs a whole dataset. What is dropped is warned of once a process for each
-    reason, and once where a batch leaves no row; `quire.blocks.pack_texts` gives the ledger.
+    `quire.pack_dataset` packs a whole dataset. Drops cause one warning per reason and process, and
+    one for the first batch that yields no row; `quire.blocks.pack_texts` returns the ledger.
     Options are explained at `BlockOptions`.
 
     >>> rows = block_tokenize_fn({"text": ["hello"]}, "byte", "text", max_length=4, add_bos=False)
@@ -153,8 +165,6 @@ def block_tokenize_fn(
             f"features is {type(features).__name__} but a mapping from names to lists of texts is "
             "needed; use map(batched=True)"
         )
-    if max_len is not None:
-        require_integer("max_len", max_len, 1)
     if feature not in features:
         raise unknown_name("feature", feature, features)
     options = BlockOptions(
@@ -166,9 +176,10 @@ def block_tokenize_fn(
         seed=seed,
         stride=stride,
         min_len=min_len,
-        encode=EncodeOptions(
-            add_bos=add_bos, add_eos=add_eos, drop_longer_than=max_len, truncate_at=truncate_at
-        ),
+        max_len=max_len,
+        add_bos=add_bos,
+        add_eos=add_eos,
+        truncate_at=truncate_at,
     )
     rows = pack_texts(features[feature], tokenizer, options)
     _warn_of_drops(rows)
@@ -192,7 +203,7 @@ def _checked_texts(texts: Sequence[str]) -> list[str]:
 
 
 def _warn_of_drops(rows: PackedRows) -> None:
-    """Warn of what this process did not warn of yet: a reason, or a batch that leaves nothing."""
+    """Warn of what this process has not warned of: a reason, or a batch that yields no row."""
     documents, tokens = rows.ledger.documents.dropped, rows.ledger.tokens.dropped
     dropped = {reason for reason in {*documents, *tokens} if documents[reason] or tokens[reason]}
     leaves_nothing = bool(dropped) and not rows.input_ids

@@ -97,7 +97,7 @@ class _Ids:
 class _Texts:
     def __init__(self, tokenizer: Tokenizer, options: CorpusOptions) -> None:
         self.bad: list[BadRecord] = []
-        self._tokenizer, self._options = tokenizer, options.encode_options()
+        self._tokenizer, self._options = tokenizer, options
         self._parts: list[Documents] = []
 
     def add(self, batch: Batch, file: InputFile) -> int:

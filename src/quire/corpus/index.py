@@ -29,7 +29,6 @@ from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import Plan, plan_documents
 from quire.plan.fragments import Fragments
 from quire.storage import AnyPath, RemotePath
-from quire.text.option_words import words_of_packing
 
 IntArray = npt.NDArray[np.int64]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
@@ -152,18 +151,17 @@ class DocumentIndex:
 
         They are the rows of `pack_corpus` with a single partition.
         """
-        with words_of_packing():
-            complete = with_special_tokens(
-                options.plan_options(shard_seed(options.seed, 0, 0)),
-                int(self.prefix_token is not None),
-                self.end_with_eos,
-            )
-            lengths = np.concatenate([shard.lengths() for shard in self.shards])
-            if options.overlong == "error" and lengths.max(initial=0) > complete.max_fragment:
-                ids = np.concatenate([shard.ids() for shard in self.shards])
-                require_fitting(lengths, complete.max_fragment, ids, self.files)
-            supervised = self._supervised if self.has_labels else None
-            return plan_documents(lengths, complete, supervised)
+        complete = with_special_tokens(
+            options.plan_options(shard_seed(options.seed, 0, 0)),
+            int(self.prefix_token is not None),
+            self.end_with_eos,
+        )
+        lengths = np.concatenate([shard.lengths() for shard in self.shards])
+        if options.overlong == "error" and lengths.max(initial=0) > complete.max_fragment:
+            ids = np.concatenate([shard.ids() for shard in self.shards])
+            require_fitting(lengths, complete.max_fragment, ids, self.files)
+        supervised = self._supervised if self.has_labels else None
+        return plan_documents(lengths, complete, supervised)
 
     def _supervised(self, fragments: Fragments) -> npt.NDArray[np.bool]:
         """Which fragments have trained tokens; reads the labels of one shard at a time."""

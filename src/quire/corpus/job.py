@@ -32,7 +32,6 @@ from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import make_plan, plan_documents, register_strategy
 from quire.plan.strategies import RowNumbers
 from quire.storage import AnyPath
-from quire.text.option_words import words_of_packing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,10 +155,9 @@ class Contents:
 def packed_rows(corpus: Corpus, documents: Documents, seed: int) -> Contents:
     """The rows into which these documents are packed."""
     options = corpus.options
-    with words_of_packing():
-        complete = documents.plan_options(options.plan_options(seed))
-        _require_none_overlong(corpus, documents)
-        plan = plan_documents(documents.lengths, complete, supervised_by_labels(documents))
+    complete = documents.plan_options(options.plan_options(seed))
+    _require_none_overlong(corpus, documents)
+    plan = plan_documents(documents.lengths, complete, supervised_by_labels(documents))
     rows = gather(documents, plan, keep_sources=options.keep_sources)
     ledger = documents.ledger + plan.ledger
     del documents  # its tokens are in the rows now

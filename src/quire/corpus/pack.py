@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.corpus.commits import Commit, finished, read_commits, require_present
@@ -35,11 +35,10 @@ from quire.corpus.output import (
 )
 from quire.corpus.partitions import make_partitions
 from quire.corpus.tokenizer import chat_template_of
-from quire.errors import InvalidOption, WorkerError, unknown_name
+from quire.errors import WorkerError
 from quire.formats.files import as_list
-from quire.formats.token_columns import require_column_names
 from quire.ledger import Ledger
-from quire.options import require_flag, require_integer
+from quire.options import make_options, require_flag, require_integer
 from quire.packed.manifest import MANIFEST, read_manifest, write_json, write_manifest
 from quire.plan.strategies import registered_strategy
 from quire.seals import checksum
@@ -135,7 +134,7 @@ def pack_corpus(
     (1, 2)
     """
     require_flag("resume", resume)
-    named, out, given = as_list(inputs), as_path(out), _options(options)
+    named, out, given = as_list(inputs), as_path(out), make_options(CorpusOptions, options)
     require_integer("max_bad_records", max_bad_records, 0)
     chosen = choose_engine(engine, workers)
     with opened_output(out, resume=resume) as work:
@@ -154,19 +153,6 @@ def pack_corpus(
             strategy=registered_strategy(corpus.options.strategy),
         )
         return _Run(job, header, on_progress).finish(chosen, on_start)
-
-
-def _options(named: dict[str, Any]) -> CorpusOptions:
-    known = {field.name for field in fields(CorpusOptions)}
-    for name in named:
-        if name not in known:
-            raise unknown_name("option", name, known)
-    require_column_names(named.get("columns"))
-    if named.get("columns") is not None:
-        named["columns"] = tuple(named["columns"])
-    if "max_length" not in named:
-        raise InvalidOption("max_length is not given; say how many tokens a row has")
-    return CorpusOptions(**named)
 
 
 def _recorded_options(out: AnyPath, work: AnyPath) -> dict[str, Any] | None:

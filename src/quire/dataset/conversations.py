@@ -20,21 +20,21 @@ from quire.text.chat.template import as_chat_tokenizer
 from quire.text.encoded import Encoded
 
 if TYPE_CHECKING:
-    from quire.dataset.sources import PackSource
+    from quire.dataset.options import DatasetOptions
 
 
-def documents_from_messages(columns: Columns, source: PackSource) -> Documents:
-    """One document a conversation, whatever it holds."""
-    if source.tokenizer is None:
+def documents_from_messages(columns: Columns, options: DatasetOptions) -> Documents:
+    """One document per conversation."""
+    if options.tokenizer is None:
         raise InvalidOption("messages need a tokenizer with a chat template; pass tokenizer=")
-    tokenizer = as_chat_tokenizer(source.tokenizer)
-    encode = conversation_encoder(tokenizer, source.assistant_only, source.chat_date)
-    conversations = _values(columns, str(source.messages_column))
-    tools = _tools(columns, source.tools_column)
-    bad = BadRecords(len(conversations), source.max_bad_records)
+    tokenizer = as_chat_tokenizer(options.tokenizer)
+    encode = conversation_encoder(tokenizer, options.assistant_only, options.chat_date)
+    conversations = _values(columns, str(options.messages_column))
+    tools = _tools(columns, options.tools_column)
+    bad = BadRecords(len(conversations), options.max_bad_records)
     ids: list[list[int]] = []
     labels: list[list[int]] = []
-    with progress_bar("rendering", len(conversations), show=source.progress) as advance:
+    with progress_bar("rendering", len(conversations), show=options.progress) as advance:
         for number, messages in enumerate(conversations):
             try:
                 _require_utf8(messages, tools[number])

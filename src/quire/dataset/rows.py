@@ -1,9 +1,8 @@
-"""Packed rows in the kind of the input, with the columns that were asked for."""
+"""Packed rows as the kind of dataset that was given, with boundary columns."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast
 
@@ -15,45 +14,32 @@ from quire.dataset.records import Packed, Records, is_hf_dataset
 from quire.documents import Documents
 from quire.formats.arrays import list_lengths, list_values
 from quire.gather import require_free
-from quire.options import validate
 from quire.plan import Plan
 
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AddedColumns:
-    """Columns of the rows beside tokens and ``document_starts``."""
-
-    keep_sources: bool = False
-    position_ids: bool = False
-    """Positions that restart with every document: transformers' Trainer keeps this column."""
-    seq_lengths: bool = False
-    """Tokens of each document: TRL's SFTTrainer keeps this column and reads it."""
-
-    def __post_init__(self) -> None:
-        validate(self)
-
-
-def with_boundary_columns(rows: pa.Table, added: AddedColumns) -> pa.Table:
-    """The rows with the forms of ``document_starts`` that were asked for beside it.
+def with_boundary_columns(
+    rows: pa.Table, *, position_ids: bool = False, seq_lengths: bool = False
+) -> pa.Table:
+    """The rows with ``document_starts`` also in the forms that Trainers read.
 
     >>> rows = pa.table({"input_ids": [[5, 6, 7], [8]], "document_starts": [[0, 2], [0]]})
-    >>> with_boundary_columns(rows, AddedColumns(position_ids=True, seq_lengths=True)).to_pylist()
+    >>> with_boundary_columns(rows, position_ids=True, seq_lengths=True).to_pylist()
     [{'input_ids': [5, 6, 7], 'document_starts': [0, 2], 'position_ids': [0, 1, 0],
       'seq_lengths': [2, 1]},
      {'input_ids': [8], 'document_starts': [0], 'position_ids': [0], 'seq_lengths': [1]}]
     """
-    wanted = [name for name in ("position_ids", "seq_lengths") if getattr(added, name)]
-    for name in wanted:
-        require_free(rows.column_names, f"{name}=True", name)
-    if not wanted:
+    if not (position_ids or seq_lengths):
         return rows
+    for name, is_wanted in (("position_ids", position_ids), ("seq_lengths", seq_lengths)):
+        if is_wanted:
+            require_free(rows.column_names, f"{name}=True", name)
     begins, lengths = _fragments(rows)
-    if added.position_ids:
+    if position_ids:
         positions = np.arange(lengths.sum()) - np.repeat(begins, lengths)
         rows = rows.append_column("position_ids", _lists_like(rows["input_ids"], positions))
-    if added.seq_lengths:
+    if seq_lengths:
         rows = rows.append_column("seq_lengths", _lists_like(rows["document_starts"], lengths))
     return rows
 
@@ -68,7 +54,7 @@ def _fragments(rows: pa.Table) -> tuple[Ints, Ints]:
 
 
 def _lists_like(lists: pa.ChunkedArray, values: Ints) -> pa.ChunkedArray:
-    """The values in lists as long as these, chunk by chunk, as offsets in a chunk are 32-bit."""
+    """The values in lists as long as these; chunk by chunk, as a chunk has 32-bit offsets."""
     offsets = [np.append(0, np.cumsum(list_lengths(chunk))) for chunk in lists.chunks]
     edges = np.cumsum([0, *(own[-1] for own in offsets)]).tolist()
     chunks = [
@@ -97,11 +83,11 @@ def like_input(
 
 
 def _fingerprint(seen: str, documents: Documents, plan: Plan, made_here: list[pa.Array]) -> str:
-    """Another one for other rows; `Dataset.map` would give back old results for an old one.
+    """A fingerprint of the rows: `Dataset.map` would return cached results for an old one.
 
-    It is taken from what came out, not from the options: a seed may be None, a file may change
-    under its name. Tokens that the input's own fingerprint stands for are not read again, which is
-    why it is not left to Dataset.
+    It is computed from the result and not from the options, because a seed may be None and a file
+    may change under its name. Tokens that the input's own fingerprint covers are not read again,
+    which is why this is not left to Dataset.
     """
     digest = hashlib.sha256(seen.encode())
     arrays = [documents.numbers, plan.row_offsets, plan.documents, plan.starts, plan.stops]

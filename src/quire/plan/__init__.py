@@ -6,7 +6,7 @@ from quire.plan.build import permutation
 from quire.plan.online import OnlinePacker
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Fragment, Plan
-from quire.plan.planner import make_plan, plan_documents
+from quire.plan.planner import make_plan, plan_documents, plan_options
 from quire.plan.strategies import (
     keeps_order,
     quick_strategy_names,
@@ -27,6 +27,7 @@ __all__ = [
     "make_plan",
     "permutation",
     "plan_documents",
+    "plan_options",
     "quick_strategy_names",
     "register_strategy",
     "strategy_names",

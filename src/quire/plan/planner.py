@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from quire.options import PackOptions, group_values
 from quire.plan import chunks
 from quire.plan.build import build_plan
 from quire.plan.fill import close_gaps, wrap
@@ -14,7 +15,7 @@ from quire.plan.fragments import Fragments, Rows, apply_overlong, whole_document
 from quire.plan.lengths import BoolArray, IntArray, Lengths, as_lengths
 from quire.plan.options import Overlong, PlanOptions
 from quire.plan.plan import Plan
-from quire.plan.strategies import Strategy, find_strategy
+from quire.plan.strategies import Strategy, find_strategy, keeps_order
 
 Supervised: TypeAlias = Callable[[Fragments], BoolArray]
 """Tells for each fragment whether any of its labels is trained on."""
@@ -59,6 +60,15 @@ def make_plan(
         seed=seed,
     )
     return plan_documents(lengths, options)
+
+
+def plan_options(options: PackOptions, **changes: Any) -> PlanOptions:  # noqa: ANN401 - any option
+    """The planner's form of the options of a path that packs.
+
+    Rows are shuffled unless the options or the strategy say otherwise.
+    """
+    shuffle = not keeps_order(options.strategy) if options.shuffle is None else options.shuffle
+    return PlanOptions(**{**group_values(options, PackOptions), "shuffle": shuffle, **changes})
 
 
 def plan_documents(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,49 +13,20 @@ from quire.documents import Documents
 from quire.errors import InvalidDocument, InvalidOption
 from quire.formats.bad_records import BadRecords
 from quire.ledger import Ledger, Tally, TokenTally
-from quire.options import Positive, require_integer, validate
+from quire.options import EncodeOptions, require_integer
 from quire.text.encoded import Encoded
 from quire.text.tokenizer import Tokenizer, adds_bos
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EncodeOptions:
-    """How texts become documents."""
-
-    add_bos: bool | None = None
-    """Start every fragment with BOS, if the tokenizer has one; None: if it adds BOS itself."""
-    add_eos: bool = True
-    """End every document with EOS, if the tokenizer has one."""
-    drop_longer_than: Positive | None = None
-    """Documents with more tokens (BOS counted, EOS not) are dropped as ``too_long``."""
-    truncate_at: str | None = None
-    """A regular expression; the text is cut before its first match."""
-
-    def __post_init__(self) -> None:
-        validate(self)
-        if self.truncate_at is not None:
-            compiled(self.truncate_at)
-
-
-def compiled(pattern: str) -> re.Pattern[str]:
-    """The regular expression; raises an error that shows it."""
-    try:
-        return re.compile(pattern)
-    except (re.error, TypeError) as error:
-        raise InvalidOption(
-            f"truncate_at is {pattern!r}, which is not a regular expression: {error}"
-        ) from error
-
-
 def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, options: EncodeOptions) -> Documents:
-    """All texts as documents; empty ones and those that are too long are dropped and counted."""
+    """All texts as documents; empty and too long ones are left out and counted."""
     return with_specials(encode_contents(texts, tokenizer, options), tokenizer, options)
 
 
 def encode_contents(texts: Sequence[str], tokenizer: Tokenizer, options: EncodeOptions) -> Encoded:
     """The tokens of the texts, cut where the options say, without specials."""
     if options.truncate_at is not None:
-        pattern = compiled(options.truncate_at)
+        pattern = re.compile(options.truncate_at)
         texts = [text[: m.start()] if (m := pattern.search(text)) else text for text in texts]
     return _checked(_encode(texts, tokenizer), tokenizer)
 
@@ -93,6 +63,11 @@ def with_specials(
     limit = options.drop_longer_than or np.iinfo(np.int64).max
     too_long = good & (lengths + (bos is not None) > limit)
     kept = np.flatnonzero(good & ~empty & ~too_long)
+    num_cut = 0
+    if options.truncate_to is not None:
+        whole, lengths = lengths, lengths.copy()
+        lengths[kept] = np.minimum(whole[kept], options.truncate_to)
+        num_cut = int((whole - lengths).sum())
     opening = np.array([] if bos is None else [bos], dtype=np.int32)
     tokens = np.concatenate([opening, encoded.tokens])
     offsets = starts + len(opening)
@@ -100,7 +75,7 @@ def with_specials(
         tokens = np.insert(tokens, offsets + lengths, np.int32(eos))
         offsets += np.arange(len(lengths))
         lengths = lengths + 1
-    ledger = _left_out(lengths, empty, too_long)
+    ledger = _left_out(lengths, empty, too_long, num_cut)
     return Documents(
         columns={"input_ids": pa.array(tokens)},
         offsets=offsets[kept],
@@ -143,7 +118,10 @@ def _special(name: str, tokenizer: Tokenizer, encoded: Encoded) -> int | None:
 
 
 def _left_out(
-    lengths: npt.NDArray[np.int64], empty: npt.NDArray[np.bool], too_long: npt.NDArray[np.bool]
+    lengths: npt.NDArray[np.int64],
+    empty: npt.NDArray[np.bool],
+    too_long: npt.NDArray[np.bool],
+    num_cut: int,
 ) -> Ledger:
     num_empty, num_long = int(empty.sum()), int(too_long.sum())
     tokens = int(lengths[too_long].sum())
@@ -151,7 +129,9 @@ def _left_out(
         documents=Tally(
             input=num_empty + num_long, dropped={"empty": num_empty, "too_long": num_long}
         ),
-        tokens=TokenTally(input=tokens, dropped={"too_long": tokens}),
+        tokens=TokenTally(
+            input=tokens + num_cut, dropped={"too_long": tokens, "truncated": num_cut}
+        ),
     )
 
 

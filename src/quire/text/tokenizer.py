@@ -36,7 +36,7 @@ class Tokenizer(Protocol):
         """The tokens of all texts."""
 
 
-TokenizerLike: TypeAlias = "Tokenizer | str | os.PathLike[str] | Any"
+TokenizerLike: TypeAlias = Tokenizer | str | os.PathLike[str] | Any
 """'byte', a path, a transformers or tokenizers object, or any callable that returns input_ids."""
 
 

@@ -9,9 +9,8 @@ from types import NoneType
 from typing import Any, NoReturn
 
 from quire.errors import InvalidOption, InvalidState
-from quire.keywords import names_near_keywords
 from quire.ledger import Ledger
-from quire.options import require_integer
+from quire.options import require_integer, suggest_keywords
 from quire.vision.adapters import IterableStylePacks, MapStylePacks
 from quire.vision.counters import logger
 from quire.vision.epoch import Epoch, Packing
@@ -43,7 +42,7 @@ class PackedVLDataset(IterableBase):
     [[30, 50], [30, 10], [20, 60]]
     """
 
-    @names_near_keywords
+    @suggest_keywords
     def __init__(
         self,
         dataset: Any,  # noqa: ANN401 - any kind of dataset

@@ -113,6 +113,7 @@ class _Comparison:
         self, document: int, given: Columns, found: Sequence[_Fragment], drops: ExpectedDrops
     ) -> None:
         self._report.compared = (self._report.compared or 0) + bool(found)
+        given = {**given, "input_ids": drops.truncated(given["input_ids"])}
         spans: list[Span] = []
         for offset, columns in found:
             stop = offset + len(columns["input_ids"])

@@ -31,6 +31,7 @@ class ExpectedDrops:
         self._has_eos = has_eos
         self._has_rows = has_rows  # the shards of an index hold whole documents; plans drop some
         self._limit: int | None = options["drop_longer_than"]
+        self._truncate_to: int | None = options.get("truncate_to")
         self._min_length = int(options["min_length"])
         self._overlong = str(options["overlong"])
         self._stride = int(options["stride"])
@@ -50,6 +51,17 @@ class ExpectedDrops:
         """Count a record that cannot be read, and whose tokens are unknown."""
         self.input["documents"] += 1
         self._count("documents", "bad_record", 1)
+
+    def truncated(self, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The tokens of a document without those that `truncate_to` cuts, which are counted."""
+        content = len(ids) - self._has_eos
+        limit = content if self._is_over_limit(len(ids)) else (self._truncate_to or content)
+        if content <= limit:
+            return ids
+        num_cut = content - limit
+        self.input.update(tokens=num_cut)
+        self._count("tokens", "truncated", num_cut)
+        return np.concatenate([ids[:limit], ids[content:]])
 
     def add_document(
         self, length: int, found: Sequence[Span], labels: npt.NDArray[Any] | None
@@ -96,9 +108,11 @@ class ExpectedDrops:
                     )
 
     def _is_too_long(self, length: int) -> bool:
-        if self._limit is not None and length - self._has_eos + self._prefix > self._limit:
-            return True
-        return self._has_rows and self._overlong == "drop" and length > self._longest
+        drops_long = self._has_rows and self._overlong == "drop"
+        return self._is_over_limit(length) or (drops_long and length > self._longest)
+
+    def _is_over_limit(self, length: int) -> bool:
+        return self._limit is not None and length - self._has_eos + self._prefix > self._limit
 
     def _missing_parts(self, length: int, found: Sequence[Span]) -> Iterator[tuple[int, int, bool]]:
         """(start, stop, whether it was truncated) of the missing parts with one reason each."""

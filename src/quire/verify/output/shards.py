@@ -256,12 +256,13 @@ def _possible_reasons(options: Mapping[str, Any], what: str) -> set[str]:
     """What documents, or tokens, can be dropped for."""
     has_labels = options["pretokenized"] or options["messages_column"] is not None
     drops_long = options["drop_longer_than"] is not None or options["overlong"] == "drop"
+    cuts = options["overlong"] in ("truncate", "truncate_left") or options.get("truncate_to")
     possible = {
         "empty": what == "documents",
         "bad_record": True,
         "unsupervised": has_labels,
         "too_long": drops_long,
-        "truncated": what == "tokens" and options["overlong"] in ("truncate", "truncate_left"),
+        "truncated": what == "tokens" and bool(cuts),
         "row_too_short": int(options["min_length"]) > 1,
     }
     return {reason for reason, is_possible in possible.items() if is_possible}

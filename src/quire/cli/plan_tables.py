@@ -1,4 +1,4 @@
-"""`quire plan --estimate`: what packing would take on so many workers, from a sample."""
+"""What `quire plan` prints: the comparison of strategies, and the estimate of a run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,102 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from quire.corpus.estimate import Estimate, Sample
+    from quire.corpus.lengths import CorpusLengths
     from quire.corpus.options import CorpusOptions
+    from quire.plan.comparison import Candidate
 
 SAMPLE_BYTES = 16 << 20
+
+
+def print_json(
+    corpus: CorpusLengths, found: Sequence[Candidate], chosen: Candidate, reasons: list[str]
+) -> None:
+    """Write all figures in a line of JSON."""
+    plain = {
+        "documents": len(corpus.lengths),
+        "tokens": int(corpus.lengths.sum()),
+        "dropped_before": dict(corpus.ledger.documents.dropped),
+        "tokens_dropped_before": dict(corpus.ledger.tokens.dropped),
+        "candidates": [_candidate(corpus, one) for one in found],
+        "recommended": _candidate(corpus, chosen),
+        "reasons": reasons,
+    }
+    typer.echo(json.dumps(plain))
+
+
+def _candidate(corpus: CorpusLengths, one: Candidate) -> dict[str, object]:
+    """A candidate with the ledger that `quire pack` would write."""
+    return {**one.to_dict(), "ledger": (corpus.ledger + one.ledger).to_dict()}
+
+
+def print_table(
+    corpus: CorpusLengths,
+    found: Sequence[Candidate],
+    chosen: Candidate,
+    reasons: Sequence[str],
+    batch_size: int,
+) -> None:
+    """Show the table, and below it what to take and why."""
+    import numpy as np
+
+    # A narrow terminal wraps the table's lines; cut to its width, they would lose figures.
+    console = Console(width=max(120, Console().width))
+    lengths = corpus.lengths
+    kept = ", lengths kept from before" if corpus.was_cached else ""
+    console.print(
+        f"[bold]{len(lengths):,}[/] documents, [bold]{int(lengths.sum()):,}[/] tokens, "
+        f"median {int(np.median(lengths)):,}, longest {int(lengths.max()):,}{kept}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(_comparison(found, chosen))
+    console.print(
+        "full: content over places; gap: rows over the proven fewest; cut, truncated: documents; "
+        "lost: tokens, beside those of documents that no plan sees; attends: how many tokens a "
+        "token attends to, on average; "
+        f"steps: of {batch_size} rows.",
+        style="dim",
+        soft_wrap=True,
+    )
+    console.print(
+        f"[bold green]take[/] --max-length {chosen.max_length} --strategy {chosen.strategy} "
+        f"--overlong {chosen.overlong}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    ledger = corpus.ledger + chosen.ledger
+    packs = f"{ledger.documents.emitted:,} documents in {chosen.rows:,} rows"
+    for line in [packs, *ledger.drop_lines(), *reasons]:
+        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _comparison(found: Sequence[Candidate], chosen: Candidate) -> Table:
+    """One table, with a heading line before each length and policy."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("strategy", no_wrap=True)
+    for name in ("rows", "full", "gap", "cut", "truncated", "lost", "attends", "steps"):
+        table.add_column(name, justify="right", no_wrap=True)
+    before: tuple[int, str] | None = None
+    for one in found:
+        if before != (one.max_length, one.overlong):
+            before = (one.max_length, one.overlong)
+            table.add_row(f"[cyan]{one.max_length:,} {one.overlong}[/]")
+        table.add_row(*_cells(one), style="bold green" if one is chosen else None)
+    return table
+
+
+def _cells(one: Candidate) -> list[str]:
+    return [
+        f"  {one.strategy}",
+        f"{one.rows:,}",
+        f"{one.utilization:.2%}",
+        f"{one.gap:.2%}",
+        f"{one.documents_cut:,}",
+        f"{one.documents_truncated:,}",
+        f"{one.tokens_lost:,}",
+        f"{one.attention:,.0f}",
+        f"{one.steps:,}",
+    ]
 
 
 def print_estimate(
@@ -42,10 +135,10 @@ def print_estimate(
         plain = {"sample": asdict(sample), "estimates": [one.to_dict() for one in found]}
         typer.echo(json.dumps(plain))
     else:
-        _show(sample, found, options)
+        _print_estimates(sample, found, options)
 
 
-def _show(sample: Sample, found: Sequence[Estimate], options: CorpusOptions) -> None:
+def _print_estimates(sample: Sample, found: Sequence[Estimate], options: CorpusOptions) -> None:
     console = Console(width=max(120, Console().width))
     whole = found[0]
     for line in (
@@ -55,7 +148,7 @@ def _show(sample: Sample, found: Sequence[Estimate], options: CorpusOptions) -> 
         f"{_size(whole.num_bytes)} of text",
     ):
         console.print(line, highlight=False, soft_wrap=True)
-    console.print(_table(found))
+    console.print(_estimates(found))
     console.print(
         f"rows of {options.max_length:,} by {options.strategy}; memory: the peak of one worker at "
         f"a partition of {_size(whole.partition_bytes)}; time: the sample "
@@ -79,7 +172,7 @@ def _warnings(found: Sequence[Estimate]) -> Iterator[str]:
         yield "memory: the sample is too small to tell; give a file of some megabytes"
 
 
-def _table(found: Sequence[Estimate]) -> Table:
+def _estimates(found: Sequence[Estimate]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     names = ("workers", "partitions", "rows", "full", "memory a worker", "memory in all", "time")
     for name in names:

@@ -1,4 +1,4 @@
-"""What a person sees while a corpus is packed: a live line, or plain lines now and then."""
+"""Progress of packing: a live line on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class PackProgress:
-    """Documents, tokens a second, utilisation so far, bad records, time left; on stderr."""
+    """Documents, tokens per second, utilization so far, bad records, time left; on stderr."""
 
     def __init__(self, max_length: int | None) -> None:
         self._max_length = max_length
@@ -44,11 +44,11 @@ class PackProgress:
             self._say(f"{self._figures()}")
 
     def start(self, start: Start) -> None:
-        """Begin to show; resumed partitions are said once."""
+        """Start the display; say how many partitions were resumed."""
         self._total = max(1, start.num_bytes)
-        self._started = self._spoken = time.monotonic()  # a cluster may have taken its time
+        self._started = self._spoken = time.monotonic()  # a cluster may take long to start
         if start.resumed:
-            self._say(f"resuming: {start.resumed} of {start.partitions} partitions stand")
+            self._say(f"resuming: {start.resumed} of {start.partitions} partitions are done")
         if sys.stderr.isatty():
             columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
             self._live = Progress(*columns, console=Console(stderr=True), transient=True)
@@ -56,7 +56,7 @@ class PackProgress:
             self._live.start()
 
     def advance(self, step: Step) -> None:
-        """Take one report into account."""
+        """Add one progress report."""
         self._documents += step.documents
         self._tokens += step.tokens
         self._bad += step.bad

@@ -1,6 +1,4 @@
-"""Options: frozen dataclasses whose annotations say what their values may be.
-
-`validate` holds an object to its annotations, so no class repeats a table of limits:
+"""What the value of an option may be: rules that annotations carry, checked by `validate`.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True, kw_only=True)
@@ -20,6 +18,7 @@ quire.errors.InvalidOption: overlong is 'splitt' but must be one of split, drop;
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import math
 import numbers
@@ -112,6 +111,35 @@ Count = Annotated[int, Integer(0)]
 Seed = Count
 Size = Annotated[int, parse_size]
 """Bytes: an integer, or text such as "256M"."""
+
+
+def iso_date(name: str, value: object) -> str:
+    """A date in ISO form, from a date or from text."""
+    date = value.isoformat() if type(value) is datetime.date else value
+    try:
+        return datetime.date.fromisoformat(date).isoformat()  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise InvalidOption(
+            f"{name} is {value!r} but must be an ISO date such as '2026-11-18'"
+        ) from error
+
+
+def regular_expression(name: str, value: object) -> str:
+    """The pattern, if it can be compiled."""
+    pattern = require_string(name, value)
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise InvalidOption(
+            f"{name} is {pattern!r}, which is not a regular expression: {error}"
+        ) from error
+    return pattern
+
+
+ChatDate = Annotated[datetime.date | str, iso_date]
+Pattern = Annotated[str, regular_expression]
+Length = Annotated[int, Integer(0, LARGEST)]
+PositiveLength = Annotated[int, Integer(1, LARGEST)]
 
 
 def validate(options: Any) -> None:  # noqa: ANN401 - any dataclass

@@ -1,0 +1,172 @@
+"""Command-line options generated from option dataclasses, and arguments that commands share."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import textwrap
+import types
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import MISSING, Field, fields
+from itertools import pairwise
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import typer
+
+from quire.options import Integer, Number, parse_size
+
+Inputs = Annotated[
+    list[str],
+    typer.Argument(
+        help="Files, globs or folders of jsonl or ndjson (.gz, .zst), parquet, arrow, txt (one "
+        "document per file), or a dataset written by save_to_disk; paths, or URIs such as "
+        "s3://bucket/folder."
+    ),
+]
+TokenizerName = Annotated[
+    str | None, typer.Option(help="'byte', a tokenizer.json, or a folder that has one.")
+]
+MaxBadRecords = Annotated[
+    int, typer.Option(min=0, help="Bad records to leave out and list before it is an error.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Write the result as JSON.")]
+
+
+def options_of(
+    kind: type, *, leave_out: Collection[str] = (), unset: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for every field of a dataclass, in place of its ``options``.
+
+    The command receives them as a dict. With ``unset``, no option has a default: the dict holds
+    only those that were given, and ``--help`` shows this text as the default.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        generated = {
+            field.name: parameter
+            for field in fields(kind)
+            if field.name not in leave_out
+            for parameter in [_parameter(kind, field, unset)]
+        }
+        signature = inspect.signature(command, eval_str=True)
+        own = [*signature.parameters.values()]
+        at = next(number for number, one in enumerate(own) if one.name == "options")
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:  # noqa: ANN401 - values of any option
+            values = {name: given.pop(name) for name in generated}
+            command(**given, options=dict(_given_values(kind, values, unset is None)))
+
+        parameters = [*own[:at], *generated.values(), *own[at + 1 :]]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return decorate
+
+
+def _given_values(
+    kind: type, values: dict[str, Any], keep_none: bool
+) -> Iterator[tuple[str, object]]:
+    """Typer's values as the dataclass takes them: an empty text or list stands for None."""
+    optional = {name for name, hint in _hints(kind).items() if types.NoneType in get_args(hint)}
+    for name, value in values.items():
+        plain = None if name in optional and value in ("", []) else value
+        if keep_none or value is not None:
+            yield name, plain
+
+
+def _parameter(kind: type, field: Field[Any], unset: str | None) -> inspect.Parameter:
+    hint = _hints(kind)[field.name]
+    inner = next(part for part in (*_members(hint), str) if part is not types.NoneType)
+    annotation, option = _typed(inner, field.name)
+    if hint is bool and field.default is False:
+        option = {"names": [_flag(field.name)]}  # without a --no- form
+    help_text, default_text = _help(kind, field.name)
+    default = None if field.default is MISSING else field.default
+    if unset is not None:
+        default, default_text = None, unset
+    is_required = unset is None and field.default is MISSING
+    if isinstance(default, int) and annotation is str:
+        default = _size_text(default)
+    if default is None and not is_required:
+        annotation |= None
+        option["show_default"] = default_text or False
+    info = typer.Option(
+        *option.pop("names", ()),
+        help=help_text,
+        rich_help_panel=_panel(kind, field.name),
+        **option,
+    )
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[annotation, info],
+        default=inspect.Parameter.empty if is_required else default,
+    )
+
+
+def _members(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any annotation
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _typed(hint: Any, name: str) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - any annotation
+    """The type that the command line parses, and what else Typer is told about it."""
+    if get_origin(hint) is tuple:
+        return list[str], {"names": [_flag(name.removesuffix("s"))]}
+    if get_origin(hint) is not Annotated:
+        return hint, {}
+    rule = hint.__metadata__[0]
+    if isinstance(rule, Integer):
+        return int, {"min": rule.least}
+    if isinstance(rule, Number):
+        return float, {}
+    return str, {"metavar": "SIZE"} if rule is parse_size else {}
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _size_text(num_bytes: int) -> str:
+    """Bytes in the largest unit that divides them.
+
+    >>> _size_text(256 << 20), _size_text(1000)
+    ('256M', '1000')
+    """
+    for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if num_bytes and num_bytes % (1 << shift) == 0:
+            return f"{num_bytes >> shift}{unit}"
+    return str(num_bytes)
+
+
+def _help(kind: type, name: str) -> tuple[str, str | None]:
+    """The field's docstring, with what it says of None as the text of the default."""
+    text = " ".join(_field_docs(kind).get(name, "").replace("``", "").split())
+    text, _, of_none = text.partition(" None: ")
+    return text, of_none.rstrip(".") or None
+
+
+def _panel(kind: type, name: str) -> str:
+    """The heading of an option in ``--help``: what the class that first declares it is about."""
+    bases = reversed(kind.__mro__)
+    owner = next(base for base in bases if name in vars(base).get("__annotations__", {}))
+    return (owner.__doc__ or "").partition("\n")[0].partition(":")[0].rstrip(".")
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+@functools.cache
+def _field_docs(kind: type) -> dict[str, str]:
+    """The docstrings under the fields of a dataclass, which Python does not keep."""
+    docs: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
+        for field, text in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                docs[ast.unparse(field.target)] = ast.literal_eval(text.value)
+    return docs

@@ -1,0 +1,213 @@
+"""Option groups that paths share, and how keywords become one.
+
+Each option is declared once, with the text that ``--help`` shows, and appears in every function and
+command that takes its group. To add an option, add a field with a docstring here and read it where
+it acts.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
+
+from quire.errors import InvalidOption, unknown_name
+from quire.options.rules import (
+    ChatDate,
+    Length,
+    Pattern,
+    Positive,
+    PositiveLength,
+    Seed,
+    validate,
+)
+
+Overlong: TypeAlias = Literal["split", "truncate", "truncate_left", "drop", "error", "fill"]
+TOOLS = "tools"
+"""The column in which conversations bring their tools, as transformers and TRL have it."""
+TOKENS = "input_ids"
+"""The column of the tokens."""
+
+P = ParamSpec("P")
+Subject = TypeVar("Subject")
+Group = TypeVar("Group")
+Result = TypeVar("Result")
+
+
+class Options:
+    """The base of option groups: values are held to their annotations when an object is made."""
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(Options):
+    """What a document is: a text, a conversation, or tokens."""
+
+    text_column: str = "text"
+    """The column that holds the text."""
+    messages_column: str | None = None
+    """The column that holds a conversation, for the tokenizer's chat template."""
+    tools_column: str | None = TOOLS
+    """The column that holds the tools of a conversation; '' or None leaves them out."""
+    assistant_only: bool = True
+    """Train only on what the assistant says in conversations."""
+    chat_date: ChatDate | None = None
+    """The date, such as 2026-11-18, for chat templates that ask for one. None: the day of the
+    first run."""
+    pretokenized: bool = False
+    """Records hold tokens, which are used as they are. Assumed if there is no tokenizer."""
+    tokens_column: str = TOKENS
+    """The column that holds the tokens."""
+    columns: tuple[str, ...] | None = None
+    """Columns with a value per token, packed beside the tokens. None: all that there are."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.messages_column is None:
+            self.require_unset("conversations (messages_column)", "chat_date", "tools_column")
+        elif self.pretokenized:
+            raise InvalidOption(
+                "a record holds tokens or messages; leave out pretokenized or messages_column"
+            )
+
+    def require_unset(self, kind: str, *names: str) -> None:
+        """Raise if one of these options, which are only for one kind of input, was given."""
+        for name in names:
+            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            if value is not None and value != default:
+                raise InvalidOption(f"{name}={value!r} is only for {kind}; leave {name} out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions(Options):
+    """How texts become documents of tokens."""
+
+    add_bos: bool | None = None
+    """Start every fragment with BOS, if the tokenizer has one. None: if the tokenizer does so."""
+    add_eos: bool = True
+    """End every document with EOS, if the tokenizer has one."""
+    drop_longer_than: Positive | None = None
+    """Drop documents with more tokens (BOS counts, EOS does not)."""
+    truncate_to: Positive | None = None
+    """Cut documents to this many tokens, before BOS and EOS are added and before splitting."""
+    truncate_at: Pattern | None = None
+    """Cut texts before the first match of this regular expression."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackOptions(Options):
+    """How documents become rows."""
+
+    max_length: Positive
+    """The most tokens in a row."""
+    strategy: str = "best_fit"
+    """The packing strategy: best_fit, first_fit, greedy, wrapped, tight, or a registered one."""
+    overlong: Overlong = "split"
+    """What happens to a document that is longer than a row; ``fill`` also cuts to close gaps."""
+    stride: Length = 0
+    """Tokens of a document repeated at the start of each continuation."""
+    min_length: PositiveLength = 1
+    """Drop rows with fewer tokens."""
+    min_fragment: PositiveLength = 1
+    """The shortest piece that overlong=fill may cut."""
+    max_documents_per_row: PositiveLength | None = None
+    """The most fragments in a row. None: no limit."""
+    align: PositiveLength = 1
+    """Round up the space of every fragment to a multiple of this; rows stay dense."""
+    shuffle: bool | None = None
+    """Shuffle rows. None: unless the strategy keeps the order of documents."""
+    seed: Seed | None = 0
+    """Seeds the shuffle. None: new entropy each time."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_length > self.max_length:
+            raise InvalidOption(
+                f"min_length={self.min_length} would drop every row because a row holds at most "
+                f"{self.max_length} tokens; lower min_length or raise max_length"
+            )
+        if self.align > self.max_length:
+            raise InvalidOption(
+                f"align={self.align} is more than the {self.max_length} tokens of a row; lower "
+                "align or raise max_length"
+            )
+
+
+def group_values(options: object, group: type) -> dict[str, Any]:
+    """The values of those options that belong to a group."""
+    return {field.name: getattr(options, field.name) for field in fields(group)}
+
+
+def make_options(kind: Callable[..., Group], named: Mapping[str, Any]) -> Group:
+    """The options with these values; an unknown or missing name is an error.
+
+    >>> make_options(PackOptions, {"max_lenght": 8})
+    Traceback (most recent call last):
+    quire.errors.InvalidOption: unknown option 'max_lenght'; did you mean 'max_length'? known: ...
+    """
+    known = inspect.signature(kind).parameters
+    require_known(named, known)
+    for name, parameter in known.items():
+        if parameter.default is parameter.empty and name not in named:
+            raise InvalidOption(f"{name} is missing; it has no default")
+    return kind(**named)
+
+
+def require_known(named: Iterable[str], known: Collection[str]) -> None:
+    """Raise for a name that is not known; the error suggests the nearest one."""
+    for name in named:
+        if name not in known:
+            raise unknown_name("option", name, known)
+
+
+def suggest_keywords(function: Callable[P, Result]) -> Callable[P, Result]:
+    """The function, with an error for unknown keywords that suggests the nearest known one.
+
+    >>> suggest_keywords(lambda *, max_length: max_length)(max_lenght=8)
+    Traceback (most recent call last):
+    quire.errors.InvalidOption: unknown option 'max_lenght'; did you mean 'max_length'?
+    known: max_length
+    """
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **named: P.kwargs) -> Result:
+        require_known(named, known)
+        return function(*args, **named)
+
+    return checked
+
+
+def takes_options(
+    kind: Callable[P, Group],
+) -> Callable[[Callable[[Subject, Group], Result]], Callable[Concatenate[Subject, P], Result]]:
+    """Let a function of a subject and an options object be called with the options as keywords.
+
+    Type checkers and editors know the keywords, their types and defaults from the class.
+
+    >>> @takes_options(PackOptions)
+    ... def rows(lengths, options):
+    ...     return options.max_length, options.strategy
+    >>> rows([3, 5], max_length=8)
+    (8, 'best_fit')
+    """
+    own = [*inspect.signature(kind).parameters.values()]
+    positional = [one.name for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
+
+    def decorate(
+        function: Callable[[Subject, Group], Result],
+    ) -> Callable[Concatenate[Subject, P], Result]:
+        @functools.wraps(function)
+        def call(subject: Subject, /, *args: P.args, **named: P.kwargs) -> Result:
+            given = dict(zip(positional, args, strict=False))
+            return function(subject, make_options(kind, {**given, **named}))
+
+        first = next(iter(inspect.signature(function).parameters.values()))
+        call.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
+        return call
+
+    return decorate
