@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidOption, unknown_name
-from quire.options import require_integer
+from quire.options import Number, require_integer
 from quire.plan.build import permutation
 from quire.plan.lengths import IntArray
 from quire.vision.lengths import KnownLengths, known_sizes
@@ -158,17 +157,13 @@ def _checked_ratios(
     for name in datasets:
         if name not in given:
             raise InvalidOption(f"dataset {name!r} has no ratio; give one, or 0 to leave it out")
-        value = given[name]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 <= value < math.inf:
+        what = f"the ratio of dataset {name!r}"
+        given[name] = ratio = Number(least=0)(what, given[name])
+        if len(datasets[name]) * ratio > _MOST_SAMPLES:
             raise InvalidOption(
-                f"the ratio of dataset {name!r} is {value!r} but must be a finite number >= 0"
-            )
-        if len(datasets[name]) * value > _MOST_SAMPLES:
-            raise InvalidOption(
-                f"the ratio of dataset {name!r} is {value!r:.60}, which gives more than "
+                f"{what} is {ratio!r:.60}, which gives more than "
                 f"{_MOST_SAMPLES} samples from {len(datasets[name])}; lower it or train longer"
             )
     if not sum(round(len(data) * given[name]) for name, data in datasets.items()):
         raise InvalidOption(f"the ratios {given} leave no samples; raise one of them")
-    return {name: float(given[name]) for name in datasets}
+    return {name: given[name] for name in datasets}

@@ -157,7 +157,13 @@ def _pack(
     **others: Any,  # noqa: ANN401
 ) -> PackedVLDataset:
     if isinstance(dataset, PackedVLDataset):
-        return _require_rank_of(dataset, args)
+        if dataset.rank != (args.process_index, args.world_size):
+            raise InvalidOption(
+                f"the packed dataset is of rank {dataset.rank[0]} of {dataset.rank[1]} but this "
+                f"process is rank {args.process_index} of {args.world_size}; pass the samples, or "
+                "the packs of that rank"
+            )
+        return dataset
     return PackedVLDataset.from_options(
         dataset,
         options,
@@ -167,16 +173,6 @@ def _pack(
         video_token_id=mrope.video_token_id,
         **others,
     )
-
-
-def _require_rank_of(packed: PackedVLDataset, args: TrainingArguments) -> PackedVLDataset:
-    """The packs, if they belong to this process; otherwise an error."""
-    if packed.rank != (args.process_index, args.world_size):
-        raise InvalidOption(
-            f"the packed dataset is of rank {packed.rank[0]} of {packed.rank[1]} but this process "
-            f"is rank {args.process_index} of {args.world_size}; pass the samples, or that rank"
-        )
-    return packed
 
 
 def _packed_evaluation(

@@ -1,37 +1,28 @@
 """Ranks and DataLoader workers: which share of the data each has, and how workers learn of changes.
 
-torch is optional: without it the base classes here are empty, and there are no workers.
+torch is optional: without it the base classes are `object`, and there are no workers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from quire.errors import InvalidOption, InvalidState
 from quire.options import require_integer
 from quire.worker_memory import SharedNumbers, worker_info
 
 if TYPE_CHECKING:
-    from torch.utils.data import Dataset as TorchMap
-    from torch.utils.data import IterableDataset as TorchIterable
+    from torch.utils.data import Dataset, IterableDataset
 
-    class IterableBase(TorchIterable[Any]):
-        """torch's own class."""
-
-    class MapBase(TorchMap[Any]):
-        """torch's own class."""
+    IterableBase: TypeAlias = IterableDataset[Any]
+    MapBase: TypeAlias = Dataset[Any]
 else:
     try:
         from torch.utils.data import Dataset as MapBase
         from torch.utils.data import IterableDataset as IterableBase
-    except ImportError:
-
-        class IterableBase:
-            """Packing works without torch; a `DataLoader` does not."""
-
-        class MapBase:
-            """Packing works without torch; a `DataLoader` does not."""
+    except ImportError:  # packing works without torch
+        IterableBase = MapBase = object
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
