@@ -1,4 +1,4 @@
-"""Vision-language samples become one flat row, or padded rows, and nothing of them is lost."""
+"""Vision-language samples become one flat row, or padded rows, without losing anything."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_pack_becomes_one_flat_row(flat):
     assert "attention_mask" not in batch
 
 
-def test_samples_and_the_pack_of_them_are_laid_out_alike(flat):
+def test_samples_and_a_pack_of_them_give_the_same_row(flat):
     samples = [with_image(5), {"input_ids": [7, 8]}, with_video(9)]
     forms = [samples, [samples], [tuple(samples)], (samples,)]
     batches = [flat(form) for form in forms]
@@ -101,7 +101,7 @@ def test_several_packs_become_a_row_each_padded_to_the_longest(flat):
     ]
     assert batch["text_position_ids"].tolist() == batch["position_ids"][0].tolist()
     assert batch["mm_token_type_ids"].tolist()[1] == [0, 0, 1, 1, 1, 1, 0, 0, 0]
-    # In the flattened batch, the padding a segment of its own.
+    # In the flattened batch, padding is a segment of its own.
     assert batch["cu_seq_lens_q"].tolist() == [0, 6, 9, 11, 16, 18]
     assert batch["image_grid_thw"].tolist() == [[1, 4, 4]] * 2
 
@@ -118,12 +118,12 @@ def test_a_loader_that_batches_packs_makes_no_row_longer_than_a_pack(flat):
     assert sorted(seen) == list(range(60))
 
 
-def test_an_empty_pack_among_others_is_refused(flat):
+def test_an_empty_pack_among_others_is_rejected(flat):
     with pytest.raises(InvalidRow, match="pack 1 has no samples"):
         flat([[{"input_ids": [1]}], []])
 
 
-def test_patches_grids_and_seconds_stand_in_the_order_of_the_samples(flat):
+def test_patches_grids_and_seconds_are_in_the_order_of_the_samples(flat):
     samples = [
         with_image(1, fill=1.0) | {"second_per_grid_ts": None},
         with_video(2, fill=2.0, second_per_grid_ts=[0.5]),
@@ -141,7 +141,7 @@ def test_patches_grids_and_seconds_stand_in_the_order_of_the_samples(flat):
     assert batch["second_per_grid_ts"].dtype == np.float32
 
 
-def test_channels_and_unknown_fields_are_kept_one_for_each_sample(flat):
+def test_channels_and_unknown_fields_are_kept_per_sample(flat):
     first = {"input_ids": [1, 2], "channel": "charts", "length": 2}
     second = {"input_ids": [3], "channel": "scans", "origin": {"file": 7}}
     batch = flat([[first, second]])
@@ -150,7 +150,7 @@ def test_channels_and_unknown_fields_are_kept_one_for_each_sample(flat):
     assert batch["origin"] == [None, {"file": 7}]
 
 
-def test_a_field_of_one_value_for_each_token_is_laid_end_to_end():
+def test_a_field_with_one_value_per_token_is_concatenated():
     collator = VisionPaddingFreeCollator(token_fields=("loss_scale",), return_tensors="np")
     samples = [{"input_ids": [1, 2], "loss_scale": [0.5, 1.0]}]
     samples += [{"input_ids": [3], "loss_scale": [2.0]}]
@@ -160,7 +160,7 @@ def test_a_field_of_one_value_for_each_token_is_laid_end_to_end():
         collator([samples])
 
 
-def test_a_field_of_fractions_for_each_token_is_padded_whole():
+def test_a_field_of_floats_per_token_is_padded():
     collator = VisionPaddedCollator(token_fields=("loss_scale",), return_tensors="np")
     samples = [{"input_ids": [1, 2], "loss_scale": [0.5, 0.25]}]
     samples += [{"input_ids": [3], "loss_scale": [0.75]}]
@@ -170,17 +170,17 @@ def test_a_field_of_fractions_for_each_token_is_padded_whole():
 @pytest.mark.parametrize(
     "name", ["text_position_ids", "cu_seq_lens_q", "max_length_k", "use_cache", "attention_mask"]
 )
-def test_no_field_of_a_sample_takes_the_place_of_what_keeps_samples_apart(name):
+def test_no_field_of_a_sample_replaces_what_isolates_samples(name):
     collator = VisionPaddingFreeCollator(attention="sdpa", return_tensors="np")
     good = {"input_ids": [1, 2, 3]}
     expected = collator([[good, good]])[name]
     assert np.array_equal(collator([[good, good | {name: None}]])[name], expected)
-    if name != "attention_mask":  # of ones it says nothing
+    if name != "attention_mask":  # a mask of ones is ignored
         with pytest.raises(InvalidRow, match=f"sample 1 has {name}"):
             collator([[good, good | {name: [1]}]])
 
 
-def test_positions_that_are_none_are_made_all_the_same(flat):
+def test_positions_of_none_are_computed(flat):
     batch = flat([[{"input_ids": [1, 2], "position_ids": None}, {"input_ids": [3]}]])
     assert batch["position_ids"][:, 0].tolist() == [[0, 1, 0]] * 4
 
@@ -194,7 +194,7 @@ def test_empty_vision_fields_are_those_of_a_sample_without_images(flat, padded, 
         assert not {"pixel_values", "image_grid_thw"} & set(alone)
 
 
-def test_patches_of_different_widths_are_refused(flat):
+def test_patches_of_different_widths_are_rejected(flat):
     with pytest.raises(InvalidRow, match="pixel_values of 2 samples do not fit together"):
         flat([[with_image(1), with_image(2, pixel_values=np.ones((16, 4)))]])
 
@@ -211,19 +211,19 @@ def test_a_text_only_pack_has_no_vision_fields(flat):
     assert batch["mm_token_type_ids"].tolist() == [[0, 0, 0]]
 
 
-def test_given_labels_decide_on_placeholders_and_only_the_first_is_taken_from_them(flat):
+def test_given_labels_are_kept_except_the_first_of_a_sample(flat):
     labels = [IMAGE, IMAGE, -100, -100, 5, 6]
     batch = flat([[with_image(5, 6, labels=labels), {"input_ids": [7, 8], "labels": [7, 8]}]])
     assert batch["labels"].tolist() == [[-100, IMAGE, -100, -100, 5, 6, -100, 8]]
 
 
-def test_without_labels_placeholders_are_no_targets(flat):
+def test_without_labels_placeholders_are_not_targets(flat):
     sample = with_image(5)
     sample["input_ids"] = [4, *sample["input_ids"]]
     assert flat([[sample]])["labels"].tolist() == [[-100] * 5 + [5]]
 
 
-def test_a_loss_mask_and_placeholders_both_take_targets_away(flat):
+def test_a_loss_mask_and_placeholders_both_remove_targets(flat):
     sample = with_image(5, 6, 7, loss_mask=[1, 1, 1, 1, 1, 0, 1])
     assert flat([[sample]])["labels"].tolist() == [[-100] * 4 + [5, -100, 7]]
 
@@ -233,7 +233,7 @@ def test_the_masked_tail_of_a_truncated_sample_stays_masked(flat):
     assert flat([[sample]])["labels"].tolist() == [[-100, 2, -100, -100]]
 
 
-def test_samples_stay_as_they_were(flat, padded):
+def test_samples_are_not_changed(flat, padded):
     samples = [with_image(5, labels=[-100] * 4 + [5], channel="a"), with_video(6, labels=[1, 2, 6])]
     before = copy.deepcopy(samples)
     flat([samples])
@@ -263,7 +263,7 @@ def test_half_precision_patches_keep_their_dtype():
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "eager"])
-def test_a_dense_mask_is_added_where_it_is_asked_for(backend):
+def test_a_dense_mask_is_added_on_request(backend):
     collator = VisionPaddingFreeCollator(attention=backend)
     mask = collator([[{"input_ids": [1, 2]}, {"input_ids": [3]}]])["attention_mask"]
     visible = mask if backend == "sdpa" else mask == 0
@@ -287,7 +287,7 @@ def test_evaluation_is_padded_with_one_sample_in_a_row(padded):
     assert "cu_seq_lens_q" not in batch
 
 
-def test_padding_has_the_tokenizer_s_id_and_is_known_from_lengths():
+def test_padding_uses_the_tokenizers_id_and_is_known_from_lengths():
     class Tokenizer:
         pad_token_id = eos_token_id = 2
 
@@ -296,7 +296,7 @@ def test_padding_has_the_tokenizer_s_id_and_is_known_from_lengths():
     assert batch["labels"].tolist() == [[-100, 5, 2], [-100, -100, -100]]
 
 
-def test_one_collator_lays_packs_end_to_end_and_pads_samples(flat, padded):
+def test_one_collator_concatenates_packs_and_pads_samples(flat, padded):
     collator = VisionCollator(flat, padded)
     samples = [{"input_ids": [1, 2]}, {"input_ids": [3]}]
     assert collator([samples])["input_ids"].shape == (1, 3)
@@ -402,7 +402,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("bad", "message"), BAD.values(), ids=BAD)
-def test_a_bad_sample_is_refused_by_its_index(flat, padded, bad, message):
+def test_a_bad_sample_is_rejected_by_its_index(flat, padded, bad, message):
     good = {"input_ids": [1, 2], "labels": [1, 2]}
     with pytest.raises(InvalidRow, match=message):
         flat([[good, bad] if bad != "text" else [good, "text"]])
@@ -411,7 +411,7 @@ def test_a_bad_sample_is_refused_by_its_index(flat, padded, bad, message):
             padded([good, bad])
 
 
-def test_seconds_for_some_videos_only_are_refused(flat):
+def test_seconds_for_only_some_videos_are_rejected(flat):
     samples = [with_video(1, second_per_grid_ts=[0.5]), {"input_ids": [5]}, with_video(2)]
     with pytest.raises(InvalidRow, match="sample 2 has videos but no second_per_grid_ts, and samp"):
         flat([samples])
@@ -422,7 +422,7 @@ def test_placeholders_must_be_known_from_types_or_from_a_config():
         VisionPaddingFreeCollator()([[with_image(1)]])
 
 
-def test_a_batch_is_a_list_and_padding_takes_samples_alone(flat, padded):
+def test_a_batch_is_a_list_and_padding_accepts_only_samples(flat, padded):
     with pytest.raises(InvalidRow, match="not one sample"):
         flat({"input_ids": [1]})
     for wrong in (None, 5):

@@ -33,7 +33,7 @@ _INPUT = "faults/test_pack_input.py::test_"
 _PROCESS = "faults/test_pack_process.py::test_"
 _STATE = "stream/test_state.py::test_"
 _FOUND = "fuzz/test_found.py::test_"
-_IMAGES = "vision/test_refused_images.py::test_"
+_IMAGES = "vision/test_unreadable_images.py::test_"
 _JSON = "formats/jsonl.py"
 _FORMAT = "formats/format.py"
 _FILES = "formats/files.py"
@@ -127,9 +127,9 @@ _OF_INPUT = (
         f"{_INPUT}18_boundaries_do_not_come_from_tokens",
     ),
     Protection(
-        19, "vision/samples.py", "if held is not None and held != meant:", "if False:",
+        19, "vision/samples.py", "if found is not None and found != needed:", "if False:",
         "vision/test_bad_input.py::"
-        "test_images_that_are_not_as_many_as_placeholders_are_quarantined",
+        "test_a_number_of_images_that_differs_from_the_placeholders_is_quarantined",
     ),
     Protection(
         20, "formats/compression.py",
@@ -361,29 +361,29 @@ _OF_HOSTILE = (
         "test_54_a_grid_of_endless_patches_is_an_error_and_quarantined_within_a_budget",
     ),
     Protection(
-        54, "vision/refusals.py",
-        "_belongs_to_decoder(type(error).__module__) or _belongs_to_decoder(_raised_in(error))",
-        "False", f"{_IMAGES}an_image_that_pillow_refuses_is_quarantined_within_the_budget",
+        54, "vision/source.py",
+        'any(module.partition(".")[0] == "PIL" for module in modules)',
+        "False", f"{_IMAGES}an_image_that_pillow_rejects_is_quarantined_within_the_budget",
     ),
     Protection(
-        54, "vision/refusals.py", "or _belongs_to_decoder(_raised_in(error))", "",
-        f"{_IMAGES}an_image_that_pillow_refuses_is_an_error_that_names_the_sample",
+        54, "vision/source.py", ", _raising_module(error))", ",)",
+        f"{_IMAGES}an_image_that_pillow_rejects_is_an_error_that_names_the_sample",
     ),
     Protection(
-        54, "vision/reading.py",
+        54, "vision/source.py",
         "if sample is End.OF_SAMPLES and isinstance(self._last, _Unreadable):", "if False:",
-        f"{_IMAGES}a_generator_that_an_image_ended_is_an_error_and_no_short_epoch",
+        f"{_IMAGES}a_generator_that_ended_at_an_image_is_an_error_and_never_a_short_epoch",
     ),
     Protection(
-        54, "vision/stands.py", "num_read = self.num_read + 1",
-        "num_read = self.num_read + (held is not None)",
-        f"{_IMAGES}a_run_goes_on_exactly_behind_a_refused_image",
+        54, "vision/iterator.py", "num_read=progress.num_read + 1",
+        "num_read=progress.num_read + (new is not progress.new)",
+        f"{_IMAGES}a_run_resumes_exactly_after_an_unreadable_image",
     ),
     Protection(
-        54, "vision/refusals.py",
+        54, "vision/source.py",
         'if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:',
         "if False:",
-        f"{_IMAGES}what_is_no_word_about_the_image_stays_an_error_and_says_at_which_sample",
+        f"{_IMAGES}errors_that_are_not_about_the_image_are_raised_with_a_note_of_the_sample",
     ),
     Protection(
         55, "text/tokenizer_file.py", 'if "auto_map" in config:', "if False:",

@@ -1,4 +1,4 @@
-"""Datasets that fail at given samples, each time once, and loops that go on after an error."""
+"""Datasets that fail once at given samples, and loops that continue after an error."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from tests.vision.inputs import ByNumber, numbers, through_bytes
 
 LENGTHS = [5 + n * 7 % 40 for n in range(100)]
 PASSING = (OSError, KeyboardInterrupt)
-"""What says nothing about a sample, and may not come again."""
+"""Errors that say nothing about a sample and may not recur."""
 
 
 class FailsOnce(ByNumber):
-    """By number; the errors of a sample are raised one after another, then it is given."""
+    """By number; raises the errors of a sample one after another, then returns it."""
 
     def __init__(self, items, errors):
         super().__init__(items)
@@ -24,7 +24,7 @@ class FailsOnce(ByNumber):
 
 
 class InTurn:
-    """Read in order, by an iterator that passes over a sample whose error was raised."""
+    """Read in order, by an iterator that skips a sample after raising its error."""
 
     def __init__(self, items, errors):
         self.inner = FailsOnce(items, errors)
@@ -34,7 +34,7 @@ class InTurn:
 
 
 class Generated(InTurn):
-    """Read in order, by a generator, which an error ends."""
+    """Read in order, by a generator, which ends at an error."""
 
     def __iter__(self):
         for number in range(len(self.inner)):
@@ -46,7 +46,7 @@ WAYS = {
     for known in ("", "planned ")
     for name, kind in (("by number", FailsOnce), ("in turn", InTurn), ("generated", Generated))
 }
-"""How samples are read, and whether their lengths are known before."""
+"""How samples are read, and whether their lengths are known in advance."""
 
 
 def packed(dataset, known=False, lengths=LENGTHS, **options):
@@ -55,7 +55,7 @@ def packed(dataset, known=False, lengths=LENGTHS, **options):
 
 
 def retried(make):
-    """All packs and the dataset: after an error, the same iterator is asked again."""
+    """All packs and the dataset: after an error, the same iterator is used again."""
     dataset, seen = make(), []
     packs = iter(dataset)
     while True:
@@ -68,7 +68,7 @@ def retried(make):
 
 
 def resumed(make, *, anew=True):
-    """All packs and the last dataset: after an error one, a new one, goes on behind the state."""
+    """All packs and the last dataset: after an error, a dataset continues from the state."""
     dataset, seen = make(), []
     while True:
         try:
@@ -77,14 +77,14 @@ def resumed(make, *, anew=True):
             return seen, dataset
         except PASSING:
             state = through_bytes(dataset.state_dict())
-            dataset.telemetry()  # which balances
+            dataset.telemetry()  # raises unless it balances
             dataset = make() if anew else dataset
             dataset.load_state_dict(state)
 
 
 def iterated_anew(make):
-    """The same, where the dataset itself goes on behind its own state."""
+    """The same, but the dataset itself continues from its own state."""
     return resumed(make, anew=False)
 
 
-GOING_ON = {"retried": retried, "resumed": resumed, "iterated anew": iterated_anew}
+CONTINUED = {"retried": retried, "resumed": resumed, "iterated anew": iterated_anew}

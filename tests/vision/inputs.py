@@ -8,7 +8,7 @@ import numpy as np
 
 
 def sample(number, length, **others):
-    """Tokens that tell which sample they are of."""
+    """A sample whose tokens identify it."""
     ids = [1000 * number + place for place in range(length)]
     return {"input_ids": ids, "labels": list(ids), "length": length, "number": number, **others}
 
@@ -18,7 +18,7 @@ def samples(lengths):
 
 
 class ByNumber:
-    """Map-style, with no word about lengths: they are seen when a sample is read."""
+    """Map-style, without lengths: they are unknown until a sample is read."""
 
     def __init__(self, items):
         self.items = list(items)
@@ -43,7 +43,7 @@ class InOrder:
 
 
 class Reordered(ByNumber):
-    """Another order in every epoch; writes down what it is told."""
+    """Another order in every epoch; records the epochs it is set to."""
 
     def __init__(self, items):
         super().__init__(items)
@@ -58,7 +58,7 @@ class Reordered(ByNumber):
 
 
 KINDS = {"known": list, "by number": ByNumber, "in order": InOrder}
-"""How the same samples reach the wrapper: with known lengths, or without, or as an iterable."""
+"""How the samples reach the dataset: with known lengths, without, or as an iterable."""
 
 
 def numbers(packs):
@@ -71,7 +71,7 @@ def through_bytes(state):
 
 
 def best_fit_decreasing(lengths, max_length):
-    """Groups of places; the textbook's words and nothing else."""
+    """Groups of indices, by the textbook algorithm."""
     groups, free = [], []
     for place in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
         fitting = [row for row, space in enumerate(free) if space >= lengths[place]]
@@ -87,7 +87,7 @@ def best_fit_decreasing(lengths, max_length):
 
 
 def naive_packs(lengths, max_length, buffer, ratio, drop_last):
-    """The contract in plain loops: packs as lists of numbers, and what the epoch's end dropped."""
+    """The contract in plain loops: packs as lists of numbers, and those dropped at the end."""
     waiting, packs, todo = [], [], list(enumerate(lengths))
 
     def grouped():

@@ -120,7 +120,7 @@ def _config(family: str):
     }[family.removesuffix("_moe")]
     if family.endswith("_moe"):
         text |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-        text |= {"experts_implementation": "batched_mm"}  # grouped experts round by the whole batch
+        text |= {"experts_implementation": "batched_mm"}  # grouped ones round by the batch
     placeholders = {
         "image_token_id": token_id("image_pad"),
         "video_token_id": token_id("video_pad"),
@@ -174,7 +174,7 @@ def encode_video(family: str, text: str, *pictures: str, seconds: float = 1.5) -
 
 @functools.cache
 def samples(family: str) -> tuple[dict[str, object], ...]:
-    """Text alone, one image, two images and a video, of different lengths."""
+    """Only text, one image, two images and a video, of different lengths."""
     return (
         encode(family, "A cat, and what it sees.", "chelsea"),
         encode(family, "No picture here.<|im_end|>"),

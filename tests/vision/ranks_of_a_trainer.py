@@ -1,4 +1,4 @@
-"""One rank of a Trainer on several, which writes down what it trained on; started by a test."""
+"""One of several ranks of a Trainer, which records what it trained on; started by a test."""
 
 from __future__ import annotations
 

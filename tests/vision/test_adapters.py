@@ -1,4 +1,4 @@
-"""Packs by number and packs without a length, as trainers of others ask for them."""
+"""Packs by number and packs without a length, as other trainers expect them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def packed(items=None, **options):
     return PackedVLDataset(items, **({"packing_length": 80, "packing_buffer": 16} | options))
 
 
-def test_packs_by_number_are_those_in_order():
+def test_packs_by_number_equal_the_packs_in_order():
     expected = numbers(packed())
     packs = packed().map_style()
     assert not isinstance(packs, IterableDataset)
     assert len(packs) == len(expected)
     assert [numbers([packs[n]])[0] for n in range(len(packs))] == expected
-    assert numbers(packs) == expected  # by IndexError at the end
+    assert numbers(packs) == expected  # until IndexError
     assert packs[-1] == packs[len(packs) - 1]
     assert packs[torch.tensor(0)] == packs[0]
     assert packs.packed_length == [sum(LENGTHS[n] for n in pack) for pack in expected]
@@ -50,7 +50,7 @@ def test_packs_by_number_change_with_the_epoch_in_persistent_workers_too():
     assert seen[0] != seen[1]
 
 
-def test_what_ms_swifts_trainer_asks_of_a_packing_dataset():
+def test_the_map_style_form_has_what_ms_swifts_trainer_uses():
     """`_show_dataset`, `_stat_dataset` and `get_train_dataloader` of ms-swift 4.6."""
     rows = [{**item, "lengths": [item.pop("length")]} for item in samples(LENGTHS)]
     dataset = packed(ByNumber(rows), lengths=[row["lengths"] for row in rows]).map_style()
@@ -89,18 +89,18 @@ def test_the_iterable_form_has_no_length_for_ms_swifts_dispatcher():
     assert numbers(other) == numbers(rest)
 
 
-def test_the_iterable_form_takes_unknown_lengths():
+def test_the_iterable_form_accepts_unknown_lengths():
     items = [{k: v for k, v in item.items() if k != "length"} for item in samples(LENGTHS)]
     assert numbers(packed(InOrder(items)).iterable_style()) == numbers(packed())
 
 
 @pytest.mark.parametrize("style", ["map_style", "iterable_style"])
-def test_a_ranks_own_packs_are_refused_because_the_trainer_deals_them(style):
+def test_packs_of_a_single_rank_are_rejected_because_the_trainer_assigns_packs(style):
     with pytest.raises(InvalidOption, match=r"rank 1 of 2.*leave rank and world_size out"):
         getattr(packed(rank=1, world_size=2), style)()
 
 
-def test_packs_that_have_no_numbers_are_refused_with_the_remedy():
+def test_packs_by_number_need_random_access_and_known_lengths():
     with pytest.raises(InvalidOption, match=r"InOrder is read in order.*iterable_style\(\)"):
         packed(InOrder(samples(LENGTHS)), lengths=LENGTHS).map_style()
     with pytest.raises(InvalidOption, match="packs by number need known lengths; give lengths="):
@@ -112,7 +112,7 @@ def test_a_table_with_a_column_of_lengths_is_enough():
     assert len(packed(table).map_style()) == len(packed())
 
 
-def test_a_bad_sample_is_left_out_of_its_pack_and_counted_once(caplog):
+def test_a_bad_sample_is_skipped_in_its_pack_and_counted_once(caplog):
     items = samples([30, 30, 20])
     items[2] |= {"length": 20, "labels": [1]}
     packs = packed(items, packing_drop_last=False, max_bad_records=1).map_style()

@@ -1,4 +1,4 @@
-"""Samples and options that are wrong: an error that names them, or a counted and logged skip."""
+"""Malformed samples and options raise errors that name them, or are skipped, counted and logged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMAGE = 7
 
 
 def picture(number, placeholders=4, patches=16, **others):
-    """A sample with an image of 4 x 4 patches, which four placeholders stand for."""
+    """A sample with an image of 4 x 4 patches, represented by four placeholders."""
     ids = [1, *[IMAGE] * placeholders, 2]
     return {
         "input_ids": ids,
@@ -84,7 +84,7 @@ def test_a_malformed_sample_is_an_error_that_names_it(problem):
 
 
 @pytest.mark.parametrize("problem", list(BAD))
-def test_a_malformed_sample_within_the_budget_is_counted_logged_and_left_out(problem, caplog):
+def test_a_malformed_sample_within_the_budget_is_counted_logged_and_skipped(problem, caplog):
     items = [sample(0, 5), BAD[problem], sample(2, 6)]
     dataset = packed(items, image_token_id=IMAGE, max_bad_records=1)
     with caplog.at_level(logging.WARNING, "quire.vision"):
@@ -95,7 +95,7 @@ def test_a_malformed_sample_within_the_budget_is_counted_logged_and_left_out(pro
 
 @pytest.mark.parametrize("length", [2, 9])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_length_that_is_not_that_of_the_tokens_is_quarantined(kind, length):
+def test_a_length_that_differs_from_the_number_of_tokens_is_quarantined(kind, length):
     items = [sample(0, 5), sample(1, 6) | {"length": length}, sample(2, 4)]
     with pytest.raises(InvalidDocument, match=f"sample 1 has length {length} but 6 input_ids"):
         list(packed(items, KINDS[kind]))
@@ -120,8 +120,8 @@ def test_one_more_than_the_budget_is_an_error():
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_images_that_are_not_as_many_as_placeholders_are_quarantined(kind):
-    """Fault 19: an error by default, counted within the budget; its pack goes without it."""
+def test_a_number_of_images_that_differs_from_the_placeholders_is_quarantined(kind):
+    """Fault 19: an error by default, counted within the budget; its pack has the others."""
     items = [picture(0), picture(1, placeholders=3), picture(2)]
     with pytest.raises(InvalidDocument, match="sample 1 has 3 image placeholders"):
         list(packed(items, KINDS[kind], image_token_id=IMAGE))
@@ -133,7 +133,7 @@ def test_images_that_are_not_as_many_as_placeholders_are_quarantined(kind):
 
 
 def test_an_image_span_is_never_cut():
-    """Fault 19: a sample leaves whole, with all its pixels, however long it is."""
+    """Fault 19: a sample is delivered whole, with all its pixels, even if it is very long."""
     sizes = {"placeholders": lambda k: 4 * k, "patches": lambda k: 16 * k}
     items = [
         picture(n, image_grid_thw=[[k, 4, 4]], **{name: size(k) for name, size in sizes.items()})
@@ -145,7 +145,7 @@ def test_an_image_span_is_never_cut():
         assert len(item["pixel_values"]) == 4 * item["input_ids"].count(IMAGE)
 
 
-def test_placeholders_are_known_from_token_types_where_no_id_is_given():
+def test_placeholders_are_counted_from_token_types_if_no_id_is_given():
     good = picture(0, mm_token_type_ids=[0, 1, 1, 1, 1, 0])
     bad = picture(1, mm_token_type_ids=[0, 1, 1, 1, 0, 0])
     assert numbers(packed([good])) == [[0]]
@@ -172,7 +172,7 @@ def test_the_placeholders_id_comes_from_the_template_or_its_processor():
         list(PackedVLDataset(ByNumber([picture(0, placeholders=3)]), template=Template()))
 
 
-def test_a_pack_that_loses_its_only_sample_is_an_error_where_packs_are_promised():
+def test_a_planned_pack_that_loses_its_only_sample_is_an_error():
     items = [picture(0, placeholders=3)]
     dataset = packed(items, list, image_token_id=IMAGE, max_bad_records=5)
     assert len(dataset) == 1
@@ -199,7 +199,7 @@ def test_options_out_of_range_or_unknown_are_errors(options, message):
         len(packed(samples([1]), list, **options))
 
 
-def test_the_endless_length_of_a_tokenizer_without_a_limit_is_refused():
+def test_the_huge_max_length_of_a_tokenizer_without_a_limit_is_rejected():
     endless = int(1e30)
     message = "is 1000000000000000019884624838656 but can be at most .*; set packing_length"
     for given in (
@@ -211,7 +211,7 @@ def test_the_endless_length_of_a_tokenizer_without_a_limit_is_refused():
             PackedVLDataset(samples([3]), **given)
 
 
-def test_lengths_that_are_no_lengths_are_errors():
+def test_invalid_lengths_are_errors():
     for lengths, message in (
         ({"tokens": [-1], "images": [0]}, "document 0 has length -1"),
         ({"tokens": [1.5], "images": [0]}, "but a length is an integer"),
@@ -221,7 +221,7 @@ def test_lengths_that_are_no_lengths_are_errors():
             list(packed(samples([1]), lengths=lengths, packing_max_images=3))
 
 
-def test_datasets_that_cannot_be_read_twice_or_at_all_are_refused():
+def test_datasets_that_cannot_be_read_twice_or_at_all_are_rejected():
     with pytest.raises(InvalidOption, match="list_iterator, which can be read only once"):
         PackedVLDataset(iter([]), packing_length=8)
     with pytest.raises(InvalidOption, match="dataset is int but must have"):
@@ -231,23 +231,23 @@ def test_datasets_that_cannot_be_read_twice_or_at_all_are_refused():
 
 
 @pytest.mark.parametrize("value", [4, [[1], [2, 3]]])
-def test_malformed_images_are_left_out_where_they_have_budgets(value):
+def test_malformed_images_are_skipped_if_images_are_limited(value):
     for name in ("pixel_values", "image_grid_thw"):
         items = [sample(0, 3), sample(1, 3, **{name: value}), sample(2, 3)]
         budgets = {"packing_max_images": 4, "packing_max_patches": 4}
         dataset = packed(items, max_bad_records=1, **budgets)
         if name == "pixel_values" and isinstance(value, list):
-            continue  # two rows, of which no width is asked
+            continue  # two rows, whose width is not checked
         assert numbers(dataset) == [[0, 2]]
 
 
-def test_a_measure_that_returns_no_counts_is_an_error():
+def test_a_measure_that_does_not_return_counts_is_an_error():
     for measured in ({"tiles": 3}, 7, {"images": -1}, {"images": 1.5}):
         with pytest.raises(InvalidOption, match="measure"):
             list(packed(samples([3]), measure=lambda _, got=measured: got, packing_max_images=3))
 
 
-def test_warnings_of_many_skipped_samples_end_but_all_are_counted(caplog):
+def test_warnings_about_skipped_samples_stop_but_all_are_counted(caplog):
     dataset = packed(samples([30] * 100), InOrder, packing_allow_single_long=False)
     with caplog.at_level(logging.WARNING, "quire.vision"):
         assert list(dataset) == []
@@ -256,7 +256,7 @@ def test_warnings_of_many_skipped_samples_end_but_all_are_counted(caplog):
 
 
 @pytest.mark.parametrize("lengths", [None, [5] * 6])
-def test_a_dataset_that_runs_dry_inside_ends_no_epoch_silently(lengths):
+def test_a_stop_iteration_inside_the_dataset_does_not_end_the_epoch_silently(lengths):
     class Dry:
         def __len__(self):
             return 6

@@ -1,4 +1,4 @@
-"""`PackedVLDataset`: packs of untouched samples, each once, of whatever kind of dataset."""
+"""`PackedVLDataset`: packs of unchanged samples, each once, from every kind of dataset."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def test_samples_are_the_same_objects_and_unchanged(kind):
     assert items == before
 
 
-def test_an_epoch_can_be_had_again(kind):
+def test_an_epoch_can_be_iterated_again(kind):
     dataset = packed(kind(samples(GOLDEN * 5)), packing_buffer=7)
     assert list(dataset) == list(dataset) != []
 
 
-def test_an_iteration_that_was_left_is_begun_anew(kind):
+def test_an_abandoned_iteration_starts_over(kind):
     dataset = packed(kind(samples(GOLDEN * 5)), packing_buffer=7)
     whole = numbers(dataset)
     next(iter(dataset))
@@ -84,13 +84,13 @@ def test_a_sample_that_is_exactly_a_pack_long_is_oversized(kind):
     assert dataset.telemetry().num_skipped == 1
 
 
-def test_samples_without_tokens_are_left_out_and_counted(kind):
+def test_samples_without_tokens_are_dropped_and_counted(kind):
     dataset = packed(kind(samples([40, 0, 40])))
     assert numbers(dataset) == [[0, 2]]
     assert dataset.telemetry().ledger.documents.dropped == {"empty": 1}
 
 
-def test_the_length_is_that_of_input_ids_where_there_is_no_other():
+def test_the_length_is_the_number_of_input_ids_if_no_other_is_given():
     items = [{"input_ids": [1] * n, "number": n} for n in (50, 30)]
     assert numbers(packed(ByNumber(items))) == [[50, 30]]
 
@@ -112,7 +112,7 @@ def test_lengths_may_be_numpy_or_torch_integers():
     buffer=st.integers(1, 30),
     ratio=st.floats(0.05, 1.0),
 )
-def test_packs_are_the_naive_ones_whether_lengths_are_known_or_not(
+def test_packs_equal_those_of_a_naive_packer_with_known_and_unknown_lengths(
     drop_last, lengths, buffer, ratio
 ):
     expected, dropped = naive_packs(lengths, 80, buffer, ratio, drop_last)
@@ -142,13 +142,13 @@ def test_the_ledger_holds_after_every_pack(kind):
     assert ledger.tokens.input == sum(lengths)
 
 
-def test_samples_of_unknown_length_wait_in_a_buffer_that_is_no_larger_than_asked_for():
-    source = ByNumber(samples([45] * 100))  # no two fit together: every group is underfilled
+def test_the_buffer_of_samples_of_unknown_length_is_not_larger_than_configured():
+    source = ByNumber(samples([45] * 100))  # no two fit together, so every group is underfilled
     dataset = packed(source, packing_buffer=8, packing_min_fill_ratio=1.0)
     delivered = 0
     for pack in dataset:
         delivered += len(pack)
-        assert len(source.reads) - delivered <= 8 + 2  # at least one new one a round
+        assert len(source.reads) - delivered <= 8 + 2  # at least one new one per round
 
 
 @settings(max_examples=50, deadline=None)
@@ -167,14 +167,14 @@ def test_no_sample_waits_longer_than_three_buffers(lengths, buffer, ratio):
             assert len(source.reads) - item["number"] <= 3 * buffer
 
 
-def test_known_lengths_need_no_sample_before_its_pack():
+def test_with_known_lengths_no_sample_is_read_before_its_pack():
     source = ByNumber(samples([40] * 100))
     dataset = packed(source, lengths=[40] * 100)
     first = next(iter(dataset))
     assert source.reads == [item["number"] for item in first]
 
 
-def test_len_is_exact_where_lengths_are_known():
+def test_len_is_exact_if_lengths_are_known():
     lengths = [(37 * n) % 90 + 1 for n in range(100)]
     for dataset in (packed(samples(lengths)), packed(InOrder(samples(lengths)), lengths=lengths)):
         assert len(dataset) == len(list(dataset)) == dataset.length_hint()
@@ -189,7 +189,7 @@ def test_a_column_of_lengths_is_used():
     assert numbers(dataset) == numbers(packed(samples(lengths), packing_buffer=9))
 
 
-def test_without_lengths_there_is_a_hint_and_no_len():
+def test_without_lengths_there_is_a_length_hint_but_no_len():
     dataset = packed(ByNumber(samples([40] * 100)), packing_buffer=10)
     with pytest.raises(TypeError, match=r"give lengths=.*or call length_hint"):
         len(dataset)
@@ -200,7 +200,7 @@ def test_without_lengths_there_is_a_hint_and_no_len():
     assert packed(InOrder(samples([40]))).length_hint() is None
 
 
-def test_lengths_of_another_number_are_refused():
+def test_a_number_of_lengths_that_differs_from_the_samples_is_rejected():
     with pytest.raises(InvalidLengths, match="there are 2 lengths but 3 samples"):
         list(packed(ByNumber(samples([1, 2, 3])), lengths=[1, 2]))
     with pytest.raises(InvalidLengths, match="ends before sample 2 but there are 3 lengths"):
@@ -209,13 +209,13 @@ def test_lengths_of_another_number_are_refused():
         list(packed(InOrder(samples([50, 50, 30])), lengths=[50, 50]))
 
 
-def test_a_length_that_is_not_the_samples_is_an_error_and_no_overfull_pack():
+def test_a_wrong_length_is_an_error_and_never_an_overfull_pack():
     dataset = packed(ByNumber(samples([30, 70])), lengths=[30, 40])
     with pytest.raises(InvalidLengths, match=r"sample 1 measures \[70\].*planned with \[40\]"):
         list(dataset)
 
 
-def test_set_epoch_tells_the_inner_dataset_first_and_then_packs_the_new_order():
+def test_set_epoch_reaches_the_dataset_first_and_then_packs_its_new_order():
     inner = Reordered(samples([(37 * n) % 70 + 5 for n in range(40)]))
     dataset = packed(inner, packing_buffer=9)
     epochs = []
@@ -226,7 +226,7 @@ def test_set_epoch_tells_the_inner_dataset_first_and_then_packs_the_new_order():
     assert epochs[0] == epochs[2] != epochs[1]
 
 
-def test_set_epoch_in_the_middle_leaves_nothing_of_the_old_order():
+def test_set_epoch_in_the_middle_discards_the_old_order():
     inner = Reordered(samples([(37 * n) % 70 + 5 for n in range(40)]))
     dataset = packed(inner, packing_buffer=9)
     dataset.set_epoch(1)
@@ -238,7 +238,7 @@ def test_set_epoch_in_the_middle_leaves_nothing_of_the_old_order():
     assert dataset.telemetry().ledger.documents.input == 40
 
 
-def test_images_patches_and_samples_have_budgets_of_their_own():
+def test_images_patches_and_samples_can_be_limited():
     grid = [[1, 4, 4]]
     items = [sample(n, 5, image_grid_thw=grid, pixel_values=[[0.0]] * 16) for n in range(12)]
     for options, most in (
@@ -254,7 +254,7 @@ def test_images_patches_and_samples_have_budgets_of_their_own():
             assert sorted(n for pack in packs for n in pack) == list(range(12))
 
 
-def test_a_callable_measures_what_samples_do_not_say():
+def test_a_callable_measures_what_samples_do_not_contain():
     items = samples([10] * 8)
     dataset = packed(
         ByNumber(items), packing_max_images=2, measure=lambda item: {"images": item["number"] % 2}
@@ -263,7 +263,7 @@ def test_a_callable_measures_what_samples_do_not_say():
         assert sum(item["number"] % 2 for item in pack) <= 2
 
 
-def test_lengths_by_name_plan_several_budgets():
+def test_lengths_by_name_plan_several_limits():
     items = samples([10] * 8)
     dataset = packed(
         ByNumber(items),
@@ -274,13 +274,13 @@ def test_lengths_by_name_plan_several_budgets():
     assert len(dataset) == 4 == len(list(dataset))
 
 
-def test_a_budget_whose_sizes_are_not_among_the_lengths_is_an_error():
+def test_a_limit_whose_sizes_are_missing_from_lengths_is_an_error():
     with pytest.raises(InvalidOption, match="lengths has no 'images' but packing_max_images"):
         list(packed(samples([10]), packing_max_images=2, lengths=[10]))
 
 
 def test_lengths_that_list_the_parts_of_a_sample_are_summed():
-    """ms-swift's column ``lengths`` holds a list for each sample."""
+    """ms-swift's column ``lengths`` holds a list per sample."""
     parts = [[4, 6], [10], [3, 3, 4], [10]]
     rows = [{"input_ids": [1] * 10, "lengths": lengths} for lengths in parts]
     table = datasets.Dataset.from_list(rows)
@@ -295,14 +295,14 @@ def test_lengths_that_list_the_parts_of_a_sample_are_summed():
         assert [len(pack) for pack in dataset] == [2, 2]
 
 
-def test_a_column_of_tokens_alone_does_not_do_where_images_have_a_budget():
+def test_a_column_of_lengths_is_not_enough_if_images_are_limited():
     table = datasets.Dataset.from_list([{"input_ids": [1, 2], "length": 2}] * 4)
     assert len(packed(table, packing_drop_last=False)) == 1
     with pytest.raises(TypeError, match=r"give lengths=\{'tokens': \.\.\., 'images': \.\.\.\}, or"):
         len(packed(table, packing_max_images=2))
 
 
-def test_options_in_one_piece_say_the_same():
+def test_from_options_equals_keywords():
     options = VisionPackingOptions(packing_length=80, packing_buffer=9, seed=7)
     items = samples([(37 * n) % 90 + 1 for n in range(60)])
     dataset = PackedVLDataset.from_options(ByNumber(items), options)

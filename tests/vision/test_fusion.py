@@ -1,4 +1,4 @@
-"""Fusion: quotas by ratio, a schedule of seed and epoch, and a mix that packing accounts for."""
+"""Fusion: quotas by ratio, a schedule by seed and epoch, and a mix that packing keeps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def drawn(fused, name):
 @given(
     st.integers(0, 40), st.floats(0, 3, allow_nan=False), st.integers(0, 9), st.integers(0, 1000)
 )
-def test_quotas_are_rounded_and_nothing_repeats_before_all_came_once(pool, ratio, epoch, seed):
+def test_quotas_are_rounded_and_no_sample_repeats_before_all_were_used(pool, ratio, epoch, seed):
     fused = FusionDataset({"a": range(pool), "b": range(3)}, {"a": ratio, "b": 1}, seed)
     fused.set_epoch(epoch)
     counts = drawn(fused, "a")
@@ -51,21 +51,21 @@ def test_the_schedule_is_a_function_of_seed_and_epoch():
     assert located(FusionDataset(parts, ratios, seed=4)) != first
 
 
-def test_the_order_in_which_datasets_are_named_decides_nothing():
+def test_the_order_of_dataset_names_does_not_matter():
     parts = {"a": range(50), "b": range(20), "c": range(30)}
     backwards = dict(reversed(parts.items()))
     assert located(FusionDataset(parts, seed=3)) == located(FusionDataset(backwards, seed=3))
 
 
-def test_a_part_of_a_dataset_is_another_part_in_another_epoch():
+def test_another_epoch_draws_another_part_of_a_dataset():
     fused = FusionDataset({"a": range(100)}, {"a": 0.3})
     first = drawn(fused, "a")
     fused.set_epoch(1)
     assert set(drawn(fused, "a")) != set(first)
 
 
-def test_the_schedule_of_a_seed_stays_as_it_is():
-    """Golden: whoever changes it changes every run that was begun."""
+def test_the_schedule_of_a_seed_never_changes():
+    """Golden: changing it would change every run that has started."""
     fused = FusionDataset({"a": range(4), "b": range(2)}, {"a": 0.5, "b": 2}, seed=1)
     assert located(fused) == [("a", 1), ("b", 0), ("b", 1), ("b", 0), ("a", 0), ("b", 1)]
 
@@ -75,7 +75,7 @@ def test_a_ratio_of_zero_leaves_a_dataset_out():
     assert {name for name, _ in located(fused)} == {"a"}
 
 
-def test_datasets_without_ratios_come_whole():
+def test_datasets_without_ratios_are_used_completely():
     fused = FusionDataset({"a": range(5), "b": range(2)})
     assert sorted(located(fused)) == [("a", n) for n in range(5)] + [("b", n) for n in range(2)]
 
@@ -89,7 +89,7 @@ def test_samples_are_the_datasets_own_objects():
         fused[2]
 
 
-def test_set_epoch_reaches_the_datasets_below_first():
+def test_set_epoch_reaches_the_fused_datasets_first():
     inner = Reordered(samples([3, 4, 5]))
     fused = FusionDataset({"a": inner})
     fused.set_epoch(4)
@@ -117,12 +117,12 @@ def test_set_epoch_reaches_the_datasets_below_first():
         ({"a": InOrder([1])}, None, "dataset 'a' is InOrder but needs __len__"),
     ],
 )
-def test_what_cannot_be_fused_is_an_error(datasets, ratios, message):
+def test_invalid_datasets_and_ratios_are_errors(datasets, ratios, message):
     with pytest.raises(InvalidOption, match=message):
         FusionDataset(datasets, ratios)
 
 
-def test_a_fusion_that_was_moved_to_another_epoch_behind_its_packs_is_an_error():
+def test_setting_the_epoch_of_only_the_fused_dataset_is_an_error():
     fused = FusionDataset({"a": samples([3] * 30)}, {"a": 0.5})
     packed = PackedVLDataset(fused, packing_length=10)
     packs = numbers(packed)
@@ -148,7 +148,7 @@ def fused_parts(make):
 
 
 @pytest.mark.parametrize("make", [list, ByNumber])
-def test_the_mix_after_packing_is_the_fused_one_less_what_each_source_dropped(make):
+def test_packing_changes_the_mix_only_by_what_each_source_drops(make):
     fused = FusionDataset(fused_parts(make), {"a": 0.5, "b": 2.0}, seed=9)
     dataset = PackedVLDataset(
         fused, packing_length=80, packing_buffer=11, packing_allow_single_long=False
@@ -164,14 +164,14 @@ def test_the_mix_after_packing_is_the_fused_one_less_what_each_source_dropped(ma
         assert sum(ledgers.values(), Ledger()) == dataset.telemetry().ledger
 
 
-def test_ledgers_of_sources_hold_in_the_middle_of_an_epoch():
+def test_source_ledgers_balance_in_the_middle_of_an_epoch():
     fused = FusionDataset(fused_parts(ByNumber), {"a": 0.5, "b": 2.0}, seed=9)
     dataset = PackedVLDataset(fused, packing_length=80, packing_buffer=11)
     for _ in dataset:
         assert all(part.check() for part in dataset.source_ledgers().values())
 
 
-def test_lengths_are_known_where_all_sources_know_theirs():
+def test_lengths_are_known_if_those_of_all_sources_are():
     fused = FusionDataset(fused_parts(list), {"a": 0.5, "b": 2.0})
     dataset = PackedVLDataset(fused, packing_length=80)
     assert len(dataset) == len(list(dataset))
@@ -182,7 +182,7 @@ def test_lengths_are_known_where_all_sources_know_theirs():
     assert len(given) == len(dataset)
 
 
-def test_lengths_are_unknown_where_one_source_does_not_know_its_own():
+def test_lengths_are_unknown_if_those_of_one_source_are():
     parts = {"a": samples([5, 6]), "b": ByNumber(samples([7]))}
     with pytest.raises(TypeError, match="not known"):
         len(PackedVLDataset(FusionDataset(parts), packing_length=80))
@@ -202,7 +202,7 @@ def test_ranks_of_a_fused_dataset_are_disjoint_in_every_epoch():
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
-def test_ranks_of_a_fused_dataset_with_known_lengths_have_as_many_packs(drop_last):
+def test_ranks_of_a_fused_dataset_with_known_lengths_have_equally_many_packs(drop_last):
     fused = FusionDataset(fused_parts(list), {"a": 0.7, "b": 1.5}, seed=2)
     parts = [
         PackedVLDataset(

@@ -1,4 +1,4 @@
-"""The carry-over buffer: who leaves, who waits, and for how long."""
+"""The buffer: which groups leave, which samples wait, and for how long."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def test_the_golden_buffer_emits_two_groups_and_carries_the_third():
     assert buffer.positions.tolist() == [1, 5]
 
 
-def test_every_underfilled_group_is_carried_not_the_last_alone():
+def test_every_underfilled_group_is_carried_not_only_the_last():
     buffer = buffered([45, 45, 45], max_length=80, ratio=0.6)
     assert taken(buffer.take_groups()) == []
     assert buffer.positions.tolist() == [0, 1, 2]
 
 
-def test_a_sample_that_was_carried_twice_leaves_whatever_the_fill():
+def test_a_sample_that_was_carried_twice_leaves_regardless_of_fill():
     buffer = buffered([10], ratio=1.0)
     assert buffer.take_groups() == []
     assert buffer.take_groups() == []
@@ -66,7 +66,7 @@ def test_the_end_drops_no_group_that_is_full_enough():
     assert dropped is None
 
 
-def test_a_long_sample_stands_alone_in_the_place_of_its_turn():
+def test_a_long_sample_is_alone_in_a_pack_and_keeps_its_turn():
     groups = buffered([50, 80, 50, 200, 30, 30], ratio=0.6).take_groups()
     assert taken(groups) == [(0, 4), (1,), (2, 5), (3,)]
     assert [group.single_long for group in groups] == [False, True, False, True]
@@ -79,26 +79,26 @@ def test_a_group_that_is_full_of_images_is_not_underfilled():
     assert buffer.positions.tolist() == [2]
 
 
-def test_a_sample_over_a_limit_of_images_stands_alone_and_is_not_cut():
+def test_a_sample_over_the_image_limit_is_alone_in_a_pack_and_not_cut():
     buffer = buffered([[10, 9], [900, 1]], max_length=1000, ratio=0.65, max_images=4)
     assert [group.single_long for group in buffer.take_groups()] == [True, False]
 
 
-def test_there_is_always_room_for_one_more_sample_behind_those_that_waited():
+def test_there_is_always_room_for_one_new_sample():
     buffer = buffered([45] * 4, size=4)
     buffer.carries += 1
     assert buffer.room == 1
     assert buffered([45], size=4).room == 3
 
 
-def test_a_buffer_that_new_samples_filled_has_room_for_none():
+def test_a_buffer_full_of_new_samples_has_no_room():
     buffer = buffered([45] * 4, size=4)
     buffer.carries[:3] = 1
     assert buffer.room == 0
 
 
 @given(st.lists(st.integers(1, 100), max_size=200), st.integers(1, 20), st.floats(0.01, 1.0))
-def test_nobody_is_in_more_than_three_buffers(lengths, size, ratio):
+def test_no_sample_is_in_more_than_three_buffers(lengths, size, ratio):
     buffer = buffered(ratio=ratio, size=size)
     entered, rounds, left = {}, 0, []
     while lengths:

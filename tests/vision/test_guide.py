@@ -19,7 +19,7 @@ DEFAULTS = {name: default for names, default in ROWS for name in re.findall(r"`(
 
 
 @pytest.mark.parametrize("option", fields(VisionPackingOptions), ids=lambda option: option.name)
-def test_the_guide_tells_every_option_and_its_default(option):
+def test_the_guide_lists_every_option_and_its_default(option):
     told = DEFAULTS[option.name]
     if option.default is None:
         assert told in ("none", "the template's `max_length`")
@@ -37,7 +37,7 @@ def test_the_guide_states_the_constraints_of_packing():
         assert constraint in GUIDE
 
 
-def test_no_page_says_that_packing_is_not_there():
+def test_no_page_claims_that_packing_is_missing():
     denial = re.compile(
         r"packing (is|was) (removed|not supported)|padding.only|still to come", re.I
     )
@@ -45,10 +45,10 @@ def test_no_page_says_that_packing_is_not_there():
         assert not denial.search(page.read_text(encoding="utf-8")), page.name
 
 
-def test_no_image_is_ever_opened_fault_54():
-    """A limit on pixels belongs where images are decoded, which is not here."""
+def test_images_are_never_opened_fault_54():
+    """A pixel limit belongs where images are decoded, which is not in quire."""
     source = DOCS.parent / "src" / "quire"
     opening = re.compile(r"^\s*(from|import) (PIL|cv2|imageio|skimage|torchvision)\b", re.MULTILINE)
     for path in source.rglob("*.py"):
         assert not opening.search(path.read_text(encoding="utf-8")), path.name
-    assert "No image is ever opened by quire" in GUIDE
+    assert "quire never opens images" in GUIDE

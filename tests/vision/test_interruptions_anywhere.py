@@ -1,4 +1,4 @@
-"""Sources that fail at random, and interrupts at every line: the packs of an undisturbed run."""
+"""Sources that fail at random and interrupts at every line do not change the packs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 import quire.vision
 from quire.errors import InvalidDocument
-from tests.vision.failing import GOING_ON, PASSING, WAYS, FailsOnce, packed
+from tests.vision.failing import CONTINUED, PASSING, WAYS, FailsOnce, packed
 from tests.vision.inputs import numbers, samples, through_bytes
 
 ERRORS = st.lists(st.sampled_from(PASSING), min_size=1, max_size=2)
 PACKAGE = Path(quire.vision.__file__).parent
 NAMES = ("dataset", "iterator", "source", "counters")
-REMEMBERING = {str(PACKAGE / f"{name}.py") for name in NAMES}
-"""Where something is remembered, so that it could be remembered by half."""
+STATEFUL = {str(PACKAGE / f"{name}.py") for name in NAMES}
+"""The files that hold progress, which an interrupt could leave half updated."""
 
 
 @st.composite
@@ -35,10 +35,10 @@ def sources(draw):
     return items, lengths, bad, draw(st.dictionaries(numbers_of, ERRORS, max_size=6))
 
 
-def outcome(go_on, make):
-    """Packs and telemetry, or the words of the error that bad samples end the epoch with."""
+def outcome(continued, make):
+    """Packs and telemetry, or the message of the error that ends the epoch."""
     try:
-        seen, dataset = go_on(make)
+        seen, dataset = continued(make)
     except InvalidDocument as problem:
         return str(problem)
     telemetry = dataset.telemetry()
@@ -50,15 +50,15 @@ def outcome(go_on, make):
 @given(
     source=sources(),
     way=st.sampled_from(list(WAYS)),
-    go_on=st.sampled_from(list(GOING_ON.values())),
+    continued=st.sampled_from(list(CONTINUED.values())),
     buffer=st.integers(1, 12),
     ratio=st.sampled_from([0.3, 0.65, 1.0]),
     drop_last=st.booleans(),
     allowed=st.integers(0, 4),
     world_size=st.integers(1, 2),
 )
-def test_a_source_that_fails_at_random_gives_the_packs_of_one_that_does_not(
-    source, way, go_on, buffer, ratio, drop_last, allowed, world_size
+def test_a_source_that_fails_at_random_yields_the_packs_of_one_that_does_not(
+    source, way, continued, buffer, ratio, drop_last, allowed, world_size
 ):
     """Retried, or resumed through bytes: the same packs, each once, and balanced ledgers."""
     (items, lengths, bad, errors), (kind, known) = source, WAYS[way]
@@ -74,17 +74,17 @@ def test_a_source_that_fails_at_random_gives_the_packs_of_one_that_does_not(
         lambda: packed(FailsOnce(items, {}), known, lengths, **options),
     )
     dataset = kind(items, errors)
-    assert outcome(go_on, lambda: packed(dataset, known, lengths, **options)) == expected
+    assert outcome(continued, lambda: packed(dataset, known, lengths, **options)) == expected
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt once, at the n-th line that runs where something is remembered."""
+    """Raises KeyboardInterrupt once, at the n-th line that runs in these files."""
 
     def __init__(self, at):
         self.left = at
 
     def __call__(self, frame, event, _):
-        if frame.f_code.co_filename not in REMEMBERING:
+        if frame.f_code.co_filename not in STATEFUL:
             return None
         if event == "line":
             self.left -= 1
@@ -95,7 +95,7 @@ class Interrupt:
 
 @contextmanager
 def interrupted(at):
-    """A block that is left at the n-th line; gives an object whose ``left`` is then 0."""
+    """A block interrupted at the n-th line; yields an object whose ``left`` is 0 afterwards."""
     before, trace = sys.gettrace(), Interrupt(at)
     sys.settrace(trace)
     try:
@@ -110,7 +110,7 @@ def interrupted(at):
 @pytest.mark.parametrize("way", ["by number", "generated", "planned generated"])
 @pytest.mark.parametrize("is_resumed", [False, True], ids=["retried", "resumed"])
 def test_ctrl_c_at_any_line_loses_and_repeats_nothing(way, is_resumed):
-    """A pack counts as had when `next` has put it down; only its caller knows if it arrived."""
+    """A pack counts as delivered once `next` recorded it; only the caller knows if it arrived."""
     kind, known = WAYS[way]
     items = samples([50, 20, 60, 90, 10])
     items[1]["labels"] = []

@@ -1,4 +1,4 @@
-"""Errors in the middle of the work: who goes on afterwards has every sample once."""
+"""After an error or interrupt, a caller that continues receives every sample once."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import pytest
 
 from quire.errors import InvalidDocument, SourceChanged
 from quire.vision.grouping import PackBuffer
-from tests.vision.failing import GOING_ON, LENGTHS, WAYS, FailsOnce, Generated, packed, retried
+from tests.vision.failing import CONTINUED, LENGTHS, WAYS, FailsOnce, Generated, packed, retried
 from tests.vision.inputs import ByNumber, numbers, samples, through_bytes
 
 
 def with_bad(*positions):
-    """Samples of which some contradict themselves, whatever their known length."""
+    """Samples of which some are malformed, with correct known lengths."""
     items = samples(LENGTHS)
     for position in positions:
         items[position]["labels"] = [1]
     return items
 
 
-@pytest.mark.parametrize("go_on", list(GOING_ON.values()), ids=list(GOING_ON))
+@pytest.mark.parametrize("continued", list(CONTINUED.values()), ids=list(CONTINUED))
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 @pytest.mark.parametrize("way", list(WAYS))
-def test_an_error_at_any_sample_loses_and_repeats_none(way, error, go_on):
-    """Fault 48, and Ctrl-C: in the middle of a buffer that is filled, or of a pack that is read."""
+def test_an_error_at_any_sample_neither_loses_nor_repeats_one(way, error, continued):
+    """Fault 48, and Ctrl-C: while a buffer is filled, or while a pack is read."""
     kind, known = WAYS[way]
     whole = packed(FailsOnce(samples(LENGTHS), {}), known)
     expected, end = numbers(whole), whole.telemetry()
     for position in (0, 15, 16, 40, 99):
         source = kind(samples(LENGTHS), {position: [error, error]})
-        seen, dataset = go_on(lambda source=source: packed(source, known))
+        seen, dataset = continued(lambda source=source: packed(source, known))
         assert seen == expected
         assert dataset.telemetry() == end
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-def test_an_error_changes_nothing_that_is_counted(way):
+def test_an_error_does_not_change_the_counts(way):
     kind, known = WAYS[way]
     dataset = packed(kind(samples(LENGTHS), {40: [OSError, OSError]}), known)
     packs = iter(dataset)
@@ -50,7 +50,7 @@ def test_an_error_changes_nothing_that_is_counted(way):
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-def test_a_bad_sample_over_the_budget_is_an_error_again_and_again_and_loses_no_other(way):
+def test_a_bad_sample_over_the_budget_raises_on_every_retry_and_loses_no_other(way):
     kind, known = WAYS[way]
     allowed = packed(kind(with_bad(40), {}), known, max_bad_records=1)
     expected, end = numbers(allowed), allowed.telemetry()
@@ -66,23 +66,23 @@ def test_a_bad_sample_over_the_budget_is_an_error_again_and_again_and_loses_no_o
     assert again.telemetry() == end
 
 
-@pytest.mark.parametrize("go_on", list(GOING_ON.values()), ids=list(GOING_ON))
+@pytest.mark.parametrize("continued", list(CONTINUED.values()), ids=list(CONTINUED))
 @pytest.mark.parametrize("way", list(WAYS))
-def test_a_bad_sample_before_an_error_in_the_same_pack_is_counted_once(way, go_on):
+def test_a_bad_sample_before_an_error_in_the_same_pack_is_counted_once(way, continued):
     kind, known = WAYS[way]
     first, second, *_ = next(pack for pack in numbers(packed(samples(LENGTHS))) if len(pack) > 2)
     items = with_bad(first)
     whole = packed(FailsOnce(items, {}), known, max_bad_records=1)
     expected, end = numbers(whole), whole.telemetry()
     source = kind(items, {second: [OSError]})
-    seen, dataset = go_on(lambda: packed(source, known, max_bad_records=1))
+    seen, dataset = continued(lambda: packed(source, known, max_bad_records=1))
     assert seen == expected
     assert dataset.telemetry() == end
 
 
-@pytest.mark.parametrize("go_on", list(GOING_ON.values()), ids=list(GOING_ON))
+@pytest.mark.parametrize("continued", list(CONTINUED.values()), ids=list(CONTINUED))
 @pytest.mark.parametrize("method", ["take_groups", "finish"])
-def test_ctrl_c_while_a_full_buffer_is_grouped_loses_nothing(method, go_on, monkeypatch):
+def test_ctrl_c_while_a_full_buffer_is_grouped_loses_nothing(method, continued, monkeypatch):
     expected = numbers(packed(ByNumber(samples(LENGTHS))))
     group, interrupts = getattr(PackBuffer, method), [1, 0, 1, 0, 0, 1]
 
@@ -94,11 +94,11 @@ def test_ctrl_c_while_a_full_buffer_is_grouped_loses_nothing(method, go_on, monk
 
     monkeypatch.setattr(PackBuffer, method, interrupted)
     source = ByNumber(samples(LENGTHS))
-    assert go_on(lambda: packed(source))[0] == expected
+    assert continued(lambda: packed(source))[0] == expected
 
 
-def test_samples_behind_an_error_are_not_read_twice():
-    """By number, what stands in the buffer already is kept."""
+def test_samples_before_an_error_are_not_read_twice():
+    """By number, what is in the buffer is kept."""
     source = FailsOnce(samples(LENGTHS), {40: [OSError], 41: [OSError]})
     seen, _ = retried(lambda: packed(source))
     assert sorted(source.reads) == list(range(100))
@@ -106,7 +106,7 @@ def test_samples_behind_an_error_are_not_read_twice():
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_source_that_is_shorter_when_it_is_read_anew_has_changed(known):
+def test_a_source_that_is_shorter_when_read_again_has_changed(known):
     class Shrinking(Generated):
         def __iter__(self):
             self.inner.items = self.inner.items[: 100 if self.inner.errors[40] else 30]
@@ -120,7 +120,7 @@ def test_a_source_that_is_shorter_when_it_is_read_anew_has_changed(known):
             next(packs)
 
 
-def test_what_is_to_be_skipped_is_skipped_after_a_failed_start():
+def test_packs_to_skip_are_skipped_after_a_failed_start():
     class Closed:
         broken = True
 
@@ -151,11 +151,11 @@ def test_a_source_that_does_not_fail_is_opened_once(known):
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_samples_that_were_delivered_are_let_go(known):
+def test_delivered_samples_are_released(known):
     """Fault 45: what is kept for a retry is a buffer and one pack, not an epoch."""
 
     class Sample(dict):
-        """Can be referred to weakly."""
+        """Supports weak references."""
 
     class Made:
         refs: ClassVar = []

@@ -96,7 +96,7 @@ def test_the_sequential_strategy_is_next_fit(lengths, is_finished):
     assert found == (packs, current)
 
 
-def test_lengths_that_are_no_integers_are_errors():
+def test_lengths_that_are_not_integers_are_errors():
     with pytest.raises(InvalidLengths, match="but a length is an integer"):
         calculate_matched_group([("a", 3), ("b", 2.5)], 8)
     with pytest.raises(InvalidLengths, match="sequence 1 has no tokens"):
@@ -105,8 +105,8 @@ def test_lengths_that_are_no_integers_are_errors():
         calculate_matched_group([("a", 3)], 0)
 
 
-def test_a_change_of_the_groups_must_change_the_version():
-    """The groups of these lengths are version 1's; whoever changes them raises the version."""
+def test_changing_the_groups_requires_a_new_version():
+    """These are the groups of version 1; changing them requires a new version."""
     lengths = np.array([37 * n % 397 + 1 for n in range(60)])
     groups = group_samples(lengths.reshape(-1, 1), PackRules(max_length=1000))
     assert GROUPING_VERSION == 1
@@ -114,7 +114,7 @@ def test_a_change_of_the_groups_must_change_the_version():
 
 
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(50, 120))
-def test_groups_are_the_textbooks(lengths, max_length):
+def test_groups_equal_textbook_best_fit_decreasing(lengths, max_length):
     groups, _ = calculate_matched_group(list(enumerate(lengths)), max_length)
     assert [[n for n, _ in group] for group in groups] == best_fit_decreasing(lengths, max_length)
 
@@ -124,7 +124,7 @@ def test_groups_are_the_textbooks(lengths, max_length):
     st.lists(st.tuples(st.integers(1, 50), st.integers(0, 4), st.integers(0, 9)), max_size=40),
     st.integers(1, 6) | st.none(),
 )
-def test_no_group_exceeds_any_of_its_budgets(items, most_documents):
+def test_no_group_exceeds_any_limit(items, most_documents):
     rules = PackRules(
         max_length=60, max_images=5, max_patches=12, max_documents_per_row=most_documents
     )
@@ -136,6 +136,6 @@ def test_no_group_exceeds_any_of_its_budgets(items, most_documents):
         assert len(group) <= (most_documents or len(items))
 
 
-def test_a_cap_on_samples_alone_is_kept():
+def test_a_limit_on_only_samples_is_respected():
     groups = group_samples(np.full((10, 1), 1), PackRules(max_length=100, max_documents_per_row=3))
     assert [len(group) for group in groups] == [3, 3, 3, 1]

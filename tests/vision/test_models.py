@@ -1,4 +1,4 @@
-"""Samples of a pack do not see each other in the models, and each is what it is alone."""
+"""Samples of a pack are isolated in the models: each has the logits it has alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def isolation(family, backend, batch, **options):
     config = model(family).config
     kept = (config.image_token_id, config.video_token_id)
     asked = IsolationOptions(keep_token_ids=kept, **options)
-    # The call is told where samples stand, as a batch that leaks may not say it.
+    # The positions of samples are passed, because a leaking batch may not contain them.
     bounds = packed(family)["cu_seq_lens_q"].tolist()
     return check_isolation(
         model(family, backend), batch, document_starts=[bounds[:-1]], options=asked
@@ -50,10 +50,10 @@ def logits(family, backend, batch):
 
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
-def test_logits_of_a_pack_are_those_of_its_samples_alone(family, backend):
+def test_logits_of_a_pack_equal_those_of_its_samples_alone(family, backend):
     together = logits(family, backend, packed(family))[0]
     for sample, span in zip(samples(family), spans(family), strict=True):
-        # Alone, the model makes mask and positions itself.
+        # Alone, the model computes mask and positions itself.
         batch = padded(family, [sample])
         del batch["position_ids"], batch["attention_mask"]
         alone = logits(family, backend, batch)[0]
@@ -62,7 +62,7 @@ def test_logits_of_a_pack_are_those_of_its_samples_alone(family, backend):
 
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
-def test_logits_of_a_row_of_several_packs_are_those_of_the_pack_alone(family, backend):
+def test_logits_in_a_batch_of_packs_equal_those_of_each_pack_alone(family, backend):
     rules = MropeOptions.of_config(model(family).config)
     collator, given = VisionPaddingFreeCollator(rules), list(samples(family))
     packs = [given[:2], given[2:]]
@@ -89,7 +89,7 @@ def test_a_given_mask_isolates_as_well(family, backend):
 
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
-def test_changing_an_image_or_a_frame_changes_its_own_sample_alone(family, backend):
+def test_changing_an_image_or_a_frame_changes_only_its_own_sample(family, backend):
     """Pixels reach the text through the vision tower, and through deepstack in Qwen3-VL."""
     batch, base = packed(family), logits(family, backend, packed(family))[0]
     owners = {"pixel_values": [0, 2, 2, 4], "pixel_values_videos": [3]}
@@ -107,7 +107,7 @@ def test_changing_an_image_or_a_frame_changes_its_own_sample_alone(family, backe
 
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
-def test_a_sample_s_gradient_at_the_pixels_of_others_is_exactly_zero(family, backend):
+def test_the_gradient_of_a_sample_at_the_pixels_of_others_is_exactly_zero(family, backend):
     batch = packed(family)
     pixels = batch["pixel_values"].clone().requires_grad_()
     out = model(family, backend)(**(batch | {"pixel_values": pixels})).logits[0]
@@ -150,7 +150,7 @@ def test_the_loss_of_a_pack_is_the_mean_over_all_targets_of_its_samples(family):
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
 def test_three_rows_of_positions_leak(family, backend):
-    """Negative control: of three rows transformers takes none for the text."""
+    """Negative control: transformers does not use any of three rows as text positions."""
     batch = packed(family)
     report = isolation(family, backend, batch | {"position_ids": batch["position_ids"][1:]})
     assert report.verdict == "leak"
@@ -159,7 +159,7 @@ def test_three_rows_of_positions_leak(family, backend):
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
 def test_a_mask_of_ones_leaks(family, backend):
-    """Negative control: with a mask, transformers does not look for samples in positions."""
+    """Negative control: with a mask, transformers does not detect samples from positions."""
     batch = packed(family)
     report = isolation(
         family, backend, batch | {"attention_mask": torch.ones_like(batch["input_ids"])}
@@ -169,8 +169,8 @@ def test_a_mask_of_ones_leaks(family, backend):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_positions_that_take_images_for_text_are_found_out(family):
-    """Negative control: nothing leaks, but a sample is not what it is alone."""
+def test_positions_that_treat_images_as_text_are_detected(family):
+    """Negative control: nothing leaks, but a sample differs from what it is alone."""
     batch = packed(family)
     flat_positions = batch["position_ids"][:1].expand(4, -1, -1)
     samples_alone = batch["position_ids"]
@@ -183,13 +183,13 @@ def test_positions_that_take_images_for_text_are_found_out(family):
     kept = (model(family).config.image_token_id, model(family).config.video_token_id)
     report = check_isolation(call, batch, options=IsolationOptions(keep_token_ids=kept))
     assert report.verdict == "altered"
-    # The sample of text alone has the same positions either way.
+    # The sample of only text has the same positions either way.
     assert [found.document.number for found in report.altered] == [1, 3, 4, 5]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_positions_of_the_pack_run_on_would_not_be_those_of_samples_alone(family):
-    """Negative control: `get_rope_index` over the whole row takes it for one sample."""
+def test_positions_computed_over_a_whole_pack_differ_from_those_of_its_samples(family):
+    """Negative control: `get_rope_index` over the whole row treats it as one sample."""
     batch = packed(family)
     names = ("mm_token_type_ids", "image_grid_thw", "video_grid_thw")
     whole, _ = model(family).model.get_rope_index(
@@ -199,7 +199,7 @@ def test_positions_of_the_pack_run_on_would_not_be_those_of_samples_alone(family
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_positions_are_those_of_the_model_s_own_method(family):
+def test_positions_equal_those_of_the_models_own_method(family):
     asked = VisionPaddingFreeCollator(model=model(family))([list(samples(family))])
     assert torch.equal(asked["position_ids"], packed(family)["position_ids"])
     padded_by_model = VisionPaddedCollator(tokenizer(), model=model(family))(samples(family))
@@ -209,7 +209,7 @@ def test_positions_are_those_of_the_model_s_own_method(family):
 
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
-def test_padded_evaluation_gives_every_sample_the_logits_that_it_has_alone(family, backend):
+def test_logits_of_padded_evaluation_equal_those_of_each_sample_alone(family, backend):
     batch = padded(family, samples(family))
     together = logits(family, backend, batch)
     names = ("input_ids", "mm_token_type_ids", "image_grid_thw", "video_grid_thw", "attention_mask")
@@ -222,7 +222,7 @@ def test_padded_evaluation_gives_every_sample_the_logits_that_it_has_alone(famil
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_fields_that_no_model_knows_do_not_disturb_it(family):
+def test_fields_unknown_to_the_model_do_not_change_its_logits(family):
     chosen = [sample | {"channel": "a", "length": 3} for sample in samples(family)]
     rules = MropeOptions.of_config(model(family).config)
     batch = VisionPaddingFreeCollator(rules)([chosen])

@@ -1,4 +1,4 @@
-"""Our mRoPE positions are those of the models' own `get_rope_index`."""
+"""Our mRoPE positions equal those of the models' own `get_rope_index`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def images(*grids):
     return Grids(image=np.array(grids), video=NO_GRIDS)
 
 
-def test_a_two_by_two_image_at_index_18_stands_at_one_time_and_text_goes_on_at_20():
+def test_a_two_by_two_image_at_index_18_has_one_time_and_text_continues_at_20():
     """The golden case of the contract."""
     types = np.array([0] * 18 + [1] * 4 + [0, 0])
     time, height, width = mrope_position_ids(types, images([1, 4, 4]))
@@ -30,17 +30,17 @@ def test_a_two_by_two_image_at_index_18_stands_at_one_time_and_text_goes_on_at_2
     assert width[18:].tolist() == [18, 19, 18, 19, 20, 21]
 
 
-def test_text_alone_counts_on_in_all_three_axes():
+def test_text_advances_in_all_three_axes():
     no_images = Grids(image=NO_GRIDS, video=NO_GRIDS)
     assert mrope_position_ids(np.zeros(3, np.int64), no_images).tolist() == [[0, 1, 2]] * 3
 
 
-def test_what_follows_an_image_starts_behind_its_longer_side():
+def test_what_follows_an_image_starts_after_its_longer_side():
     positions = mrope_position_ids(np.array([1, 1, 1, 0]), images([1, 2, 6]))
     assert positions[:, -1].tolist() == [3, 3, 3]
 
 
-def test_images_without_a_token_between_them_are_still_two():
+def test_adjacent_images_are_separate():
     positions = mrope_position_ids(np.array([1, 1, 0]), images([1, 2, 2], [1, 2, 2]))
     assert positions.tolist() == [[0, 1, 2]] * 3
 
@@ -50,12 +50,18 @@ def test_seconds_space_the_frames_of_a_video():
     seconds = np.array([1.5], dtype=np.float32)
     grids = Grids(image=NO_GRIDS, video=np.array([[3, 2, 2]]), seconds=seconds)
     time, height, _ = mrope_position_ids(np.array([0, 2, 2, 2, 0]), grids, options)
-    assert time.tolist() == [0, 1, 4, 7, 2]  # the models go on behind the sides, not the time
+    assert time.tolist() == [
+        0,
+        1,
+        4,
+        7,
+        2,
+    ]  # models continue after the sides, not the time
     assert height.tolist() == [0, 1, 1, 1, 2]
 
 
-def test_times_are_rounded_in_32_bits_as_the_models_do():
-    """0.7 s and 2 tokens a second: the sixth frame is at 7, which 64 bits would call 6.99…"""
+def test_times_are_rounded_in_float32_as_in_the_models():
+    """0.7 s and 2 tokens a second: the sixth frame is at 7, which float64 would round to 6."""
     grids = Grids(image=NO_GRIDS, video=np.array([[6, 2, 2]]), seconds=np.array([0.7], np.float32))
     ours = mrope_position_ids(np.full(6, 2), grids, MropeOptions(tokens_per_second=2))
     expected, _ = model("qwen2_5_vl").model.get_rope_index(
@@ -67,7 +73,7 @@ def test_times_are_rounded_in_32_bits_as_the_models_do():
     assert ours[0].tolist() == expected[0, 0].tolist() == [0, 1, 2, 4, 5, 7]
 
 
-def test_frames_that_stand_apart_are_images_with_text_between_them():
+def test_separate_frames_are_images_with_text_between_them():
     options = MropeOptions(frames_stand_apart=True)
     grids = Grids(image=NO_GRIDS, video=np.array([[2, 2, 2]]))
     assert mrope_position_ids(np.array([2, 0, 2]), grids, options).tolist() == [[0, 1, 2]] * 3
@@ -120,29 +126,29 @@ def test_positions_equal_those_of_the_model(family, drawn):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_options_of_a_config_are_its_own(family):
+def test_options_come_from_the_config(family):
     options = MropeOptions.of_config(model(family).config)
     assert options.image_token_id == model(family).config.image_token_id
     assert options.frames_stand_apart == family.startswith("qwen3")
     assert options.tokens_per_second == (2 if family == "qwen2_5_vl" else None)
 
 
-def test_a_model_of_another_family_is_refused_with_the_known_ones():
+def test_a_model_of_another_family_is_rejected_with_the_known_ones():
     config = model("qwen2_vl").config.text_config
     with pytest.raises(InvalidOption, match=r"unknown model_type 'qwen2_vl_text'.*'qwen2_vl'"):
         MropeOptions.of_config(config)
 
 
-def test_more_grids_than_placeholders_are_refused_fault_19():
+def test_more_grids_than_placeholders_are_rejected_fault_19():
     with pytest.raises(InvalidRow, match=r"fewer image placeholders .* \(2, found 1\)"):
         mrope_position_ids(np.array([0, 1]), images([1, 2, 2], [1, 2, 2]))
 
 
-def test_more_placeholders_than_grids_are_refused_fault_19():
+def test_more_placeholders_than_grids_are_rejected_fault_19():
     with pytest.raises(InvalidRow, match=r"1 image placeholders, but .* no grid is left"):
         mrope_position_ids(np.array([1, 1, 0]), images([1, 2, 2]))
 
 
-def test_an_image_span_that_was_cut_is_refused_fault_19():
+def test_truncated_image_placeholders_are_rejected_fault_19():
     with pytest.raises(InvalidRow, match=r"3 image placeholders, but the next image needs 4"):
         mrope_position_ids(np.array([0, 1, 1, 1]), images([1, 4, 4]))

@@ -1,4 +1,4 @@
-"""ms-swift's own packing dataset and trainer, where it is installed, with our parts in them."""
+"""ms-swift's own packing dataset and trainer, if installed, with our parts in them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def packed(lazy, template):
 
 
 @pytest.mark.parametrize("strategy", ["binpack", "sequential"])
-def test_its_worker_groups_with_our_function(monkeypatch, lazy, template, strategy):
+def test_ms_swifts_worker_groups_with_our_function(monkeypatch, lazy, template, strategy):
     monkeypatch.setattr(packing, "calculate_matched_group", calculate_matched_group)
     made = packing.PackingDataset(template, lazy, packing_length=80, packing_strategy=strategy)
     assert sorted(n for pack in made.packed_idx for n in pack) == list(range(len(LENGTHS)))
@@ -57,13 +57,13 @@ def test_its_worker_groups_with_our_function(monkeypatch, lazy, template, strate
     assert sorted(longer) == [[n] for n, size in enumerate(LENGTHS) if size > 80]
 
 
-def test_its_sequential_groups_are_ours(lazy, template):
+def test_ms_swifts_sequential_groups_equal_ours(lazy, template):
     theirs = packing.PackingDataset(template, lazy, packing_strategy="sequential")
     ours, _ = calculate_matched_group(list(enumerate(LENGTHS)), 80, strategy="sequential")
     assert theirs.packed_idx == [[n for n, _ in group] for group in ours]
 
 
-def test_its_pipeline_shows_both_forms(packed, template):
+def test_ms_swifts_pipeline_shows_both_forms(packed, template):
     pipeline = sft.SwiftSft.__new__(sft.SwiftSft)
     pipeline.template, pipeline.train_msg = template, {}
     pipeline.args = SimpleNamespace(lazy_tokenize=False, streaming=False)
@@ -74,7 +74,7 @@ def test_its_pipeline_shows_both_forms(packed, template):
 
 
 @pytest.mark.parametrize("style", ["map_style", "iterable_style"])
-def test_its_trainers_loader_delivers_every_sample_once(packed, template, style):
+def test_ms_swifts_loader_delivers_every_sample_once(packed, template, style):
     loader = train_loader(getattr(packed, style)(), template)
     batches = list(loader)
     assert len(batches) == len(packed)

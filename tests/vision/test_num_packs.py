@@ -1,4 +1,4 @@
-"""Packs are as many in every epoch where a trainer needs it, and can be skipped unread."""
+"""Every epoch can have the same number of packs, and packs can be skipped without reading them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = [(n * 37) % 61 + 3 for n in range(90)]
 
 
 class Samples:
-    """Samples by number, which remembers those that were read."""
+    """Samples by number; records those that were read."""
 
     def __init__(self):
         self.read = []
@@ -55,7 +55,7 @@ def counts(dataset, num_epochs=6):
     return found
 
 
-def test_epochs_of_one_length_lose_no_sample():
+def test_epochs_of_equal_length_lose_no_sample():
     dataset = packed(packing_drop_last=False)
     free = counts(dataset)
     assert len(set(free)) > 1  # so there is something to even out
@@ -116,14 +116,14 @@ def test_no_rank_drops_a_pack_in_an_epoch_that_is_longer_than_planned(
         assert not any(dropped) or number == fewest  # no rank with so few can split any further
 
 
-def test_an_epoch_that_is_long_enough_is_as_it_was():
+def test_an_epoch_with_enough_packs_is_not_changed():
     dataset = packed()
     before = ids(dataset)
     dataset.fix_num_packs(len(before))
     assert ids(dataset) == before
 
 
-def test_more_packs_than_samples_and_fewer_than_there_are_are_refused():
+def test_a_number_of_packs_above_the_samples_or_below_the_plan_is_rejected():
     dataset = packed()
     dataset.fix_num_packs(len(SIZES) + 1)
     with pytest.raises(InvalidOption, match=r"has \d+ samples but another rank has 91 packs"):
@@ -160,7 +160,7 @@ def test_skipped_packs_are_not_read_and_count_as_delivered(num_skipped):
 
 @pytest.mark.parametrize("num_skipped", [0, 1, 5, 8])
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_workers_skip_the_packs_that_one_process_would(num_workers, num_skipped):
+def test_workers_skip_the_same_packs_as_one_process(num_workers, num_skipped):
     dataset = packed()
     whole = ids(dataset)
     dataset.set_epoch(0)

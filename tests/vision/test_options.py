@@ -1,4 +1,4 @@
-"""Options of vision-language packing: seed 004's names, defaults that favour safety, no typos."""
+"""Options of vision-language packing: the names of seed 004, safe defaults, no typos."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_options_load_from_yaml_under_training(tmp_path):
     assert options.packing_min_fill_ratio == 1.0
 
 
-def test_the_seeds_batch_options_load_beside_packing():
+def test_the_seeds_batch_options_load_together_with_packing():
     options = loaded(packing=True, per_device_train_batch_size=4, gradient_accumulation_steps=2)
     assert (options.per_device_train_batch_size, options.gradient_accumulation_steps) == (4, 2)
     assert loaded(packing=True).per_device_train_batch_size is None
@@ -84,7 +84,7 @@ def test_an_unknown_option_names_the_one_that_was_meant():
 
 
 @pytest.mark.parametrize("wrong", [{"packing": 1}, {"packing_length": 2.5}, {"seed": True}])
-def test_values_of_another_kind_are_refused_in_code_too(wrong):
+def test_values_of_another_type_are_rejected_in_code_too(wrong):
     with pytest.raises(InvalidOption, match=next(iter(wrong))):
         VisionPackingOptions(**wrong)
 
@@ -95,7 +95,7 @@ def test_the_pack_length_is_the_option_then_the_global_one_then_the_templates():
     assert VisionPackingOptions().pack_length(Template()) == 2048
 
 
-def test_a_pack_length_that_nobody_gave_is_an_error_with_its_remedy():
+def test_a_missing_pack_length_is_an_error_with_its_remedy():
     with pytest.raises(InvalidOption, match="set packing_length or global_max_length"):
         VisionPackingOptions().pack_length(object())
 
@@ -109,7 +109,7 @@ def test_numpy_integers_become_plain_ones():
 
 @pytest.mark.parametrize("package", ["torch", "transformers"])
 @pytest.mark.parametrize("name", ["configure_training", "PackingCallback", "VisionTraining"])
-def test_what_needs_a_package_that_is_missing_says_how_to_install_it(package, name):
+def test_a_missing_package_is_reported_with_its_install_command(package, name):
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "import quire.vision\n"

@@ -1,4 +1,4 @@
-"""A whole epoch grouped at once: fewer packs, every sample once, and states that know of it."""
+"""Grouping a whole epoch at once: fewer packs, every sample once, and states that record it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def after(dataset, num_packs):
         ("ai2d_vl", 56, 552, 552, 553, 557),
     ],
 )
-def test_real_samples_come_within_half_a_percent_of_the_bound_and_beat_the_plain_ways(
+def test_real_samples_are_packed_within_half_a_percent_of_the_bound_and_better_than_first_fit(
     name, tiles, proven, rows, first_fit, best_fit
 ):
     """Bounds and the peers' counts are those of `tests/plan/test_vectors.py`."""
@@ -96,7 +96,7 @@ def test_several_limits_and_known_sizes_are_planned_for_the_whole_epoch():
     )
 
 
-def test_one_limit_is_grouped_by_the_buffer_unless_one_asks():
+def test_one_limit_is_grouped_by_the_buffer_by_default():
     by_buffer = PackedVLDataset(samples(), packing_length=80, packing_buffer=9)
     assert scope_of(by_buffer) == "buffer"
     whole = PackedVLDataset(samples(), packing_length=80, packing_buffer=9, packing_scope="epoch")
@@ -104,30 +104,30 @@ def test_one_limit_is_grouped_by_the_buffer_unless_one_asks():
     assert len(whole) <= len(by_buffer)
 
 
-def test_unknown_sizes_and_samples_that_come_in_order_are_grouped_by_the_buffer():
+def test_unknown_sizes_and_iterable_datasets_are_grouped_by_the_buffer():
     assert scope_of(packed(ByNumber(samples()))) == "buffer"
     assert scope_of(packed(InOrder(samples()), lengths=GIVEN)) == "buffer"
 
 
-def test_more_samples_than_are_worth_it_are_grouped_by_the_buffer(monkeypatch):
+def test_very_large_epochs_are_grouped_by_the_buffer(monkeypatch):
     monkeypatch.setattr("quire.vision.plan.MOST_SAMPLES", 89)
     assert scope_of(packed()) == "buffer"
     assert scope_of(packed(packing_scope="epoch")) == "epoch"
 
 
-def test_a_whole_epoch_that_cannot_be_planned_is_refused_with_the_remedy():
+def test_a_whole_epoch_that_cannot_be_planned_is_an_error_with_its_remedy():
     with pytest.raises(InvalidOption, match=r"lengths are not known; use .*'image_grid_thw', or"):
         list(packed(ByNumber(samples()), packing_scope="epoch"))
     with pytest.raises(InvalidOption, match="the dataset is read in order; use a dataset with"):
         list(packed(InOrder(samples()), lengths=GIVEN, packing_scope="epoch"))
 
 
-def test_an_unknown_scope_is_refused_with_the_nearest_one():
+def test_an_unknown_scope_is_an_error_that_names_the_nearest_one():
     with pytest.raises(InvalidOption, match=r"packing_scope is 'epochs' .* did you mean epoch\?"):
         VisionPackingOptions(packing_scope="epochs")
 
 
-def test_columns_of_lengths_and_grids_tell_the_sizes_and_pixels_are_not_read():
+def test_sizes_come_from_columns_of_lengths_and_grids_without_reading_pixels():
     table = datasets.Dataset.from_list(samples())
     assert scope_of(packed(table)) == "epoch"
     assert numbers(packed(table)) == numbers(packed())
@@ -141,7 +141,7 @@ def test_columns_of_lengths_and_grids_tell_the_sizes_and_pixels_are_not_read():
 
 @pytest.mark.parametrize("world", range(1, 9))
 @pytest.mark.parametrize("drop_last", [True, False])
-def test_ranks_are_disjoint_and_complete_and_have_as_many_packs(world, drop_last):
+def test_ranks_are_disjoint_and_complete_and_have_equally_many_packs(world, drop_last):
     parts = [
         packed(rank=rank, world_size=world, packing_drop_last=drop_last) for rank in range(world)
     ]
@@ -185,8 +185,8 @@ def test_no_limit_is_exceeded_and_every_sample_is_accounted_for(pairs, world, al
     assert ledger.documents.pending == 0
 
 
-def test_no_sample_is_read_before_its_pack_s_turn():
-    """So none waits, however far apart the samples of a pack stand."""
+def test_no_sample_is_read_before_its_pack_is_due():
+    """So no sample waits, even if those of a pack are far apart."""
     source = ByNumber(samples())
     delivered = []
     for pack in packed(source, lengths=GIVEN):
@@ -194,7 +194,7 @@ def test_no_sample_is_read_before_its_pack_s_turn():
         assert source.reads == delivered
 
 
-def test_the_epoch_s_last_underfilled_pack_is_dropped_and_counted():
+def test_the_last_underfilled_pack_of_an_epoch_is_dropped_and_counted():
     items = samples([40, 40, 30, 30, 20, 5], [2, 3, 3, 2, 0, 1])
     whole = packed(items, packing_drop_last=False)
     kept = packed(items)
@@ -209,7 +209,7 @@ def test_an_oversized_sample_is_a_pack_of_its_own_and_discards_nothing():
     assert dataset.telemetry().num_single_long == 3
 
 
-def test_windows_carry_what_they_leave_underfilled_into_the_next():
+def test_windows_carry_underfilled_groups_into_the_next():
     columns = np.column_stack([LENGTHS, IMAGES])
     rules = PackRules(max_length=80, max_images=5, drop_last=False)
     counts = []
@@ -222,7 +222,7 @@ def test_windows_carry_what_they_leave_underfilled_into_the_next():
     assert counts[1] <= counts[0] + 2
 
 
-def test_an_epoch_is_planned_once_however_often_it_is_asked_for(monkeypatch):
+def test_an_epoch_is_planned_only_once(monkeypatch):
     planned = []
 
     def counted(*terms):
@@ -270,7 +270,7 @@ def test_packs_of_many_small_samples_do_not_come_first():
     assert by_oldest < -0.3  # what the drawn order is for
 
 
-def test_a_pack_stands_where_one_of_its_samples_stood():
+def test_a_pack_takes_the_position_of_one_of_its_samples():
     for pack, following in zip(packs := numbers(packed()), packs[1:], strict=False):
         assert min(pack) < max(following)
 
@@ -289,7 +289,7 @@ def test_the_continuation_is_exact_at_every_pack():
         assert resumed.telemetry() == end
 
 
-def test_ranks_of_fused_samples_go_on_exactly():
+def test_ranks_of_fused_samples_resume_exactly():
     def part(rank):
         fused = FusionDataset({"a": samples(), "b": samples()[:30]}, {"a": 0.5, "b": 2.0}, seed=5)
         return packed(fused, rank=rank, world_size=3)
@@ -304,7 +304,7 @@ def test_ranks_of_fused_samples_go_on_exactly():
             assert list(resumed) == whole[done:]
 
 
-def test_another_seed_or_scope_is_refused():
+def test_another_seed_or_scope_is_rejected():
     state = after(packed(), 2)
     with pytest.raises(InvalidState, match="seed is 0 in the state and 3 here"):
         packed(seed=3).load_state_dict(state)
@@ -312,13 +312,13 @@ def test_another_seed_or_scope_is_refused():
         packed(packing_scope="buffer").load_state_dict(state)
 
 
-def test_the_seed_says_nothing_where_buffers_are_grouped():
+def test_the_seed_does_not_matter_when_grouping_by_the_buffer():
     state = after(packed(packing_scope="buffer", seed=1), 2)
     packed(packing_scope="buffer", seed=2).load_state_dict(state)
 
 
-def test_a_plan_that_would_be_another_one_is_refused(monkeypatch):
-    """As where scipy is missing now: other packs stand behind the same place."""
+def test_a_state_is_rejected_if_the_plan_would_differ(monkeypatch):
+    """For example if scipy is missing now, so that other packs would follow."""
     state = after(packed(), 2)
     monkeypatch.setattr(
         "quire.vision.grouping.pack_vectors", lambda sizes, *_, **__: np.arange(len(sizes))
@@ -327,8 +327,8 @@ def test_a_plan_that_would_be_another_one_is_refused(monkeypatch):
         packed().load_state_dict(state)
 
 
-def test_a_state_of_version_1_is_refused_by_the_whole_epoch_and_continued_by_the_buffer():
-    """Fault 29: this file stays as it is; version 1 knew of buffers alone."""
+def test_a_state_of_version_1_is_rejected_by_scope_epoch_and_continued_by_scope_buffer():
+    """Fault 29: this file stays as it is; version 1 only packed by the buffer."""
     state = json.loads((Path(__file__).parent / "state_v1_two_budgets.json").read_text())
     with pytest.raises(
         InvalidState, match=r"packing_scope is 'buffer' in the state and 'epoch' he"

@@ -1,4 +1,4 @@
-"""Ranks and workers: disjoint, complete, and as many packs for all where lengths are known."""
+"""Ranks and workers: disjoint, complete, and with equally many packs if lengths are known."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_ranks_of_unknown_lengths_are_disjoint_and_complete(world, make):
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_ranks_of_known_lengths_have_as_many_packs_and_drop_the_surplus_by_count(world):
+def test_ranks_of_known_lengths_have_equally_many_packs_and_count_the_dropped_surplus(world):
     parts = ranks(samples(LENGTHS), world)
     packs = [numbers(part) for part in parts]
     assert {len(mine) for mine in packs} == {len(parts[0])}
@@ -68,21 +68,21 @@ def test_without_drop_last_packs_are_split_and_nothing_is_lost(world):
     assert all(part.telemetry().ledger.documents.num_dropped == 0 for part in parts)
 
 
-def test_where_no_pack_can_be_split_it_is_an_error_with_its_remedy():
+def test_too_few_samples_to_split_packs_is_an_error_with_its_remedy():
     parts = ranks(samples([70] * 5), 2, packing_drop_last=False)
-    for part in parts:  # on every rank, or one would wait for another
+    for part in parts:  # on every rank, so that none waits for another
         with pytest.raises(InvalidOption, match="rank 1 has 2 samples but another rank has 3"):
             len(part)
 
 
-def test_fewer_samples_than_ranks_leave_no_pack_and_count_all():
+def test_fewer_samples_than_ranks_give_no_pack_and_are_all_counted():
     parts = ranks(samples([70] * 3), 4)
     assert [list(part) for part in parts] == [[], [], [], []]
     ledger = sum((part.telemetry().ledger for part in parts), Ledger()).check()
     assert ledger.documents.dropped == {"rank_equalize": 3}
 
 
-def test_a_rank_outside_of_the_world_is_refused():
+def test_a_rank_outside_the_world_size_is_rejected():
     with pytest.raises(InvalidOption, match="rank is 2 but must be below world_size, 2"):
         PackedVLDataset([], packing_length=8, rank=2, world_size=2)
     with pytest.raises(InvalidOption, match="world_size is 0"):
@@ -96,7 +96,7 @@ def test_a_rank_outside_of_the_world_is_refused():
     st.integers(1, 20),
     st.booleans(),
 )
-def test_ranks_agree_whatever_the_lengths(lengths, world, buffer, allow_long):
+def test_ranks_agree_for_any_lengths(lengths, world, buffer, allow_long):
     options = {"packing_buffer": buffer, "packing_allow_single_long": allow_long}
     parts = ranks(samples(lengths), world, **options)
     packs = [numbers(part) for part in parts]
@@ -110,7 +110,7 @@ def test_ranks_agree_whatever_the_lengths(lengths, world, buffer, allow_long):
 
 
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=6), min_size=1, max_size=6))
-def test_splitting_keeps_every_sample_and_makes_as_many_groups_as_asked_for(lists):
+def test_splitting_keeps_every_sample_and_makes_the_requested_number_of_groups(lists):
     tokens = np.array([n for group in lists for n in group])
     ends = np.cumsum([0, *map(len, lists)])
     groups = [
@@ -132,7 +132,7 @@ def test_shares_of_workers_divide_the_share_of_their_rank():
     assert [parts[1].number(k) for k in range(3)] == own[1::2][:3]
 
 
-def test_a_rank_of_numpy_saves_its_state_as_any_other():
+def test_a_numpy_integer_as_rank_saves_the_same_state():
     plain, of_numpy = (
         PackedVLDataset(
             ByNumber(samples(LENGTHS)), rank=kind(1), world_size=kind(2), packing_length=80
@@ -145,7 +145,7 @@ def test_a_rank_of_numpy_saves_its_state_as_any_other():
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_workers_of_known_lengths_give_the_same_packs_in_the_same_order(workers):
+def test_workers_of_known_lengths_yield_the_same_packs_in_the_same_order(workers):
     data = pytest.importorskip("torch.utils.data")
     dataset = ranks(samples(LENGTHS), 2)[1]
     expected = numbers(dataset)
@@ -165,7 +165,7 @@ def test_workers_of_unknown_lengths_are_disjoint_and_complete(workers, make):
     assert sorted(seen) == list(range(203))
 
 
-def test_a_stream_that_deals_itself_to_workers_is_not_dealt_twice():
+def test_a_dataset_that_splits_itself_among_workers_is_not_split_twice():
     data = pytest.importorskip("torch.utils.data")
     datasets = pytest.importorskip("datasets")
     stream = datasets.Dataset.from_list(samples(LENGTHS)).to_iterable_dataset(num_shards=4)
@@ -176,7 +176,7 @@ def test_a_stream_that_deals_itself_to_workers_is_not_dealt_twice():
     assert sorted(seen) == list(range(203))
 
 
-def test_known_lengths_of_a_stream_that_deals_itself_are_refused_in_workers():
+def test_known_lengths_of_a_dataset_that_splits_itself_are_rejected_in_workers():
     data = pytest.importorskip("torch.utils.data")
     datasets = pytest.importorskip("datasets")
     stream = datasets.Dataset.from_list(samples([5] * 8)).to_iterable_dataset(num_shards=2)

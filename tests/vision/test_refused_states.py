@@ -1,4 +1,4 @@
-"""States that are refused, or whose samples cannot be read now: the place before is kept."""
+"""States that are rejected, or whose samples cannot be read, do not disturb an iteration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.vision.inputs import ByNumber, Reordered, numbers, samples, through_b
 
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("epoch", [0, 2])
-def test_a_refused_state_leaves_the_place_as_it_was(known, epoch):
+def test_a_rejected_state_does_not_disturb_an_iteration(known, epoch):
     inner = Reordered(samples(LENGTHS))
     lengths = None if not known else [80] * 100
     if known:
@@ -34,7 +34,7 @@ def test_a_refused_state_leaves_the_place_as_it_was(known, epoch):
     assert sorted(number for pack in first for number in pack) == list(range(100))
 
 
-def test_a_refused_state_leaves_one_that_was_loaded_before():
+def test_a_rejected_state_keeps_one_that_was_loaded_before():
     dataset = packed(ByNumber(samples(LENGTHS)))
     whole = numbers(dataset)
     packs = iter(dataset)
@@ -46,7 +46,7 @@ def test_a_refused_state_leaves_one_that_was_loaded_before():
     assert numbers(dataset) == whole[1:]
 
 
-def test_a_dataset_that_cannot_go_to_the_epoch_of_a_state_leaves_the_place_as_it_was():
+def test_a_dataset_that_fails_to_set_the_epoch_of_a_state_does_not_disturb_an_iteration():
     class Closed(Reordered):
         def set_epoch(self, epoch):
             super().set_epoch(epoch)
@@ -65,7 +65,7 @@ def test_a_dataset_that_cannot_go_to_the_epoch_of_a_state_leaves_the_place_as_it
     assert (dataset.epoch, inner.epochs[-1]) == (0, 0)
 
 
-def test_a_refused_state_leaves_what_is_to_be_skipped():
+def test_a_rejected_state_keeps_the_packs_to_skip():
     dataset = packed(samples(LENGTHS))
     whole = numbers(dataset)
     dataset.skip_packs(3)
@@ -76,7 +76,7 @@ def test_a_refused_state_leaves_what_is_to_be_skipped():
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 @pytest.mark.parametrize("way", ["by number", "in turn", "generated"])
-def test_a_state_whose_samples_cannot_be_read_now_is_kept_for_the_next_time(way, error):
+def test_a_state_whose_samples_cannot_be_read_stays_loaded(way, error):
     kind, _ = WAYS[way]
     dataset = packed(kind(samples(LENGTHS), {}))
     whole = numbers(dataset)
@@ -94,7 +94,7 @@ def test_a_state_whose_samples_cannot_be_read_now_is_kept_for_the_next_time(way,
     assert numbers(again) == whole[5:]
 
 
-def test_a_state_of_samples_that_changed_is_kept_until_they_are_as_they_were():
+def test_a_state_of_changed_samples_stays_loaded_until_they_are_restored():
     source = ByNumber(samples(LENGTHS))
     dataset = packed(source)
     whole = numbers(dataset)

@@ -1,4 +1,4 @@
-"""States: exact at every pack, through bytes, and refused where they do not belong."""
+"""States: exact at every pack, through bytes, and rejected elsewhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def after(dataset, num_packs):
 
 
 def resealed(state, **changes):
-    """A state that was tampered with by somebody who knows the checksum."""
+    """A changed state with a valid checksum."""
     plain = {key: value for key, value in state.items() if key != "checksum"}
     return SEAL.sealed({**plain, **changes})
 
@@ -74,7 +74,7 @@ def test_a_chain_of_saves_and_restores_at_every_pack_is_exact(kind):
     share=st.floats(0, 1),
     make=st.sampled_from(list(KINDS.values())),
 )
-def test_resuming_is_exact_whatever_the_lengths(lengths, buffer, ratio, share, make):
+def test_resuming_is_exact_for_any_lengths(lengths, buffer, ratio, share, make):
     options = {"packing_buffer": buffer, "packing_min_fill_ratio": ratio}
     dataset = packed(make(samples(lengths)), **options)
     whole = numbers(dataset)
@@ -106,7 +106,7 @@ def test_a_state_taken_twice_is_the_same_and_survives_loading(kind):
     assert through_bytes(other.state_dict()) == state
 
 
-def test_the_state_holds_positions_and_no_samples():
+def test_the_state_holds_positions_instead_of_samples():
     state = after(packed(ByNumber(samples(LENGTHS))), 3)
     text = json.dumps(state)
     assert "input_ids" not in text
@@ -151,7 +151,7 @@ def test_another_epoch_drops_a_loaded_state():
         ({"world_size": 2}, "world_size is 1 in the state and 2 here"),
     ],
 )
-def test_a_state_of_other_options_is_refused_with_the_fields_that_differ(kind, options, field):
+def test_a_state_of_other_options_is_rejected_with_the_fields_that_differ(kind, options, field):
     dataset = packed(kind(samples(LENGTHS)))
     whole = numbers(dataset)
     state = after(dataset, 2)
@@ -170,14 +170,14 @@ def test_all_differing_fields_are_listed():
         other.load_state_dict(state)
 
 
-def test_a_state_of_another_rank_is_refused():
+def test_a_state_of_another_rank_is_rejected():
     state = after(packed(ByNumber(samples(LENGTHS)), rank=0, world_size=2), 2)
     other = packed(ByNumber(samples(LENGTHS)), rank=1, world_size=2)
     with pytest.raises(InvalidState, match=r"part \[0, 2\].*this is part \[1, 2\]"):
         other.load_state_dict(state)
 
 
-def test_other_lengths_or_another_number_of_samples_are_refused():
+def test_other_lengths_or_another_number_of_samples_are_rejected():
     state = after(packed(samples(LENGTHS)), 2)
     with pytest.raises(InvalidState, match="lengths is "):
         packed(samples([*LENGTHS[:-1], 77])).load_state_dict(state)
@@ -186,7 +186,7 @@ def test_other_lengths_or_another_number_of_samples_are_refused():
         packed(ByNumber(samples(LENGTHS[:-1]))).load_state_dict(state)
 
 
-def test_samples_that_changed_since_are_noticed():
+def test_samples_that_changed_since_are_detected():
     state = after(packed(InOrder(samples(LENGTHS))), 2)
     changed = packed(InOrder(samples([n + 1 for n in LENGTHS])))
     changed.load_state_dict(state)
@@ -198,7 +198,7 @@ def test_samples_that_changed_since_are_noticed():
         iter(shorter)
 
 
-def test_a_damaged_state_is_refused():
+def test_a_damaged_vision_state_is_rejected():
     """Fault 27."""
     dataset = packed(ByNumber(samples(LENGTHS)))
     state = after(dataset, 2)
@@ -236,7 +236,7 @@ def test_a_damaged_state_is_refused():
         {"packs": {"fills": [[81, 1]], "samples": 1, "single_long": 0}},
     ],
 )
-def test_a_tampered_state_with_a_valid_checksum_is_refused(changes):
+def test_a_tampered_state_with_a_valid_checksum_is_rejected(changes):
     """Fault 28."""
     dataset = packed(ByNumber(samples(LENGTHS)))
     state = resealed(after(dataset, 2), **changes)
@@ -255,7 +255,7 @@ def test_a_newer_version_says_upgrade():
 
 
 @pytest.mark.parametrize("state", [None, {}, [], {"format": "quire.stream"}, 7])
-def test_what_is_no_state_is_refused(state):
+def test_anything_but_a_state_is_rejected(state):
     with pytest.raises(InvalidState, match="not a state of a packed dataset"):
         packed([]).load_state_dict(state)
 
@@ -276,7 +276,7 @@ def test_resuming_fused_datasets_is_exact():
         assert resumed.source_ledgers() == ledgers
 
 
-def test_samples_that_were_left_out_stay_counted_when_an_epoch_is_continued(kind):
+def test_skipped_samples_stay_counted_when_an_epoch_is_continued(kind):
     items = samples(LENGTHS)
     for number in (5, 22, 39):
         items[number]["labels"] = [1, 2]
@@ -297,7 +297,7 @@ def test_samples_that_were_left_out_stay_counted_when_an_epoch_is_continued(kind
 
 
 def test_a_state_of_version_1_is_continued():
-    """Fault 29: this file stays as it is; whoever cannot read it any more must migrate it."""
+    """Fault 29: this file never changes; a change of the format needs a migration."""
     state = json.loads((Path(__file__).parent / "state_v1.json").read_text())
     dataset = packed(ByNumber(samples(LENGTHS)))
     whole = numbers(dataset)
@@ -306,7 +306,7 @@ def test_a_state_of_version_1_is_continued():
     assert dataset.telemetry().num_packs == len(whole)
 
 
-def test_a_fusion_with_another_seed_is_refused():
+def test_a_fusion_with_another_seed_is_rejected():
     parts = {"a": ByNumber(samples(LENGTHS))}
     state = after(packed(FusionDataset(parts, seed=1)), 2)
     with pytest.raises(InvalidState, match="dataset is "):

@@ -1,4 +1,4 @@
-"""The fields of the states of packed datasets: what is read, and every refusal in its words."""
+"""Fields of the states of packed datasets: what is accepted, and every error message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_state_of_version_1_was_grouped_by_the_buffer():
     )
 
 
-def test_a_state_with_other_fields_is_refused():
+def test_a_state_with_other_fields_is_rejected():
     with pytest.raises(InvalidState) as raised:
         opened(SEAL.sealed({"epoch": 1}))
     assert str(raised.value) == (
@@ -82,7 +82,7 @@ def test_a_field_that_is_wrong_is_named(call, message):
     assert str(raised.value) == message
 
 
-def test_what_is_right_comes_back():
+def test_valid_values_are_returned():
     assert [read_count("a", 0), read_count("a", 4, most=4), read_count("a", 2**63 - 1)] == [
         0,
         4,

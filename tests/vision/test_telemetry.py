@@ -1,4 +1,4 @@
-"""Telemetry: exact shares and percentages, as values, as JSON and as a line."""
+"""Telemetry: exact ratios and percentages, as values, as JSON and as a line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def recorded(fills, length=100):
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=200))
-def test_statistics_are_those_of_all_fill_ratios(fills):
+def test_statistics_cover_all_fill_ratios(fills):
     found = recorded(fills)
     ratios = np.array(fills) / 100
     assert found.fill_mean == pytest.approx(ratios.mean())
@@ -53,7 +53,7 @@ def test_long_packs_count_as_full():
     assert dataset.telemetry().fill_mean == 1.0
 
 
-def test_percentages_are_of_all_packs_skipped_ones_included():
+def test_percentages_include_skipped_samples():
     lengths = [100, 60, 60, 60]
     allowed = PackedVLDataset(samples(lengths), packing_length=100, packing_min_fill_ratio=0.6)
     list(allowed)
@@ -77,13 +77,13 @@ def test_telemetry_is_json():
     assert plain["ledger"]["documents"]["emitted"] == 4
 
 
-def test_metrics_are_flat_numbers_of_the_whole():
+def test_metrics_are_flat_numbers():
     metrics = recorded([50, 70]).metrics()
     assert metrics["packing/fill_mean"] == 0.6
     assert all(type(value) is float for value in metrics.values())
 
 
-def test_the_line_tells_fill_and_counts():
+def test_the_line_contains_fill_ratios_and_counts():
     line = recorded([50, 70]).line()
     assert "epoch 3: 2 packs of 100 tokens from 4 samples" in line
     assert "fill ratio mean 0.600, p5 0.500, p50 0.500, p95 0.700" in line
@@ -91,7 +91,7 @@ def test_the_line_tells_fill_and_counts():
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_the_line_is_logged_once_behind_the_last_pack(kind, caplog):
+def test_the_line_is_logged_once_after_the_last_pack(kind, caplog):
     dataset = PackedVLDataset(KINDS[kind](samples([60, 60, 30, 10])), packing_length=100)
     with caplog.at_level(logging.INFO, "quire.vision"):
         packs = iter(dataset)
@@ -102,7 +102,7 @@ def test_the_line_is_logged_once_behind_the_last_pack(kind, caplog):
     assert caplog.messages == [dataset.telemetry().line()]
 
 
-def test_what_a_rank_will_deliver_is_known_beforehand_where_lengths_are():
+def test_the_telemetry_of_a_rank_is_known_in_advance_if_lengths_are():
     lengths = [(37 * n) % 140 + 1 for n in range(80)]
     dataset = PackedVLDataset(samples(lengths), packing_length=100, packing_buffer=9, world_size=3)
     planned = dataset.planned_telemetry()
@@ -117,7 +117,7 @@ def test_planning_telemetry_logs_nothing(caplog):
     assert caplog.messages == []
 
 
-def test_metrics_of_single_datasets_are_left_out():
+def test_metrics_of_single_datasets_are_removed():
     metrics = {
         "loss": 1.0,
         "token_acc": 0.5,
@@ -132,7 +132,7 @@ def test_metrics_of_single_datasets_are_left_out():
     assert aggregate_metrics(metrics) == metrics
 
 
-def test_what_the_trainer_reports_stays_whatever_datasets_are_called():
+def test_metrics_of_the_trainer_stay_regardless_of_dataset_names():
     metrics = {"loss": 1.0, "train_loss": 2.0, "epoch": 1.0, "packing/num_packs": 3.0}
     sources = ["loss", "train", "epoch", "packing"]
     assert aggregate_metrics(metrics | {"train/token_acc": 0.5}, sources) == metrics

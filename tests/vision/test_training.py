@@ -42,7 +42,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory:UserWarning")
 
 @functools.cache
 def encoded(name, number, family=FAMILY):
-    """Real images through the real processor; each third sample is text alone."""
+    """Real images through the real processor; every third sample is only text."""
     samples = []
     for index in range(number):
         picture = [] if index % 3 == 0 else [PICTURES[(index + number) % len(PICTURES)]]
@@ -85,7 +85,7 @@ def training(folder, dataset=None, options=OPTIONS, **others):
 
 
 def trainer_of(prepared):
-    """A Trainer on a fresh copy of the model, which notes the samples of every forward pass."""
+    """A Trainer on a fresh copy of the model; records the samples of every forward pass."""
     fresh = copy.deepcopy(model(FAMILY)).train()
     trainer = prepared.make_trainer(model=fresh)
     trainer.seen, trainer.evaluated = [], []
@@ -115,7 +115,7 @@ def assert_equal_bits(left, right):
         assert torch.equal(left[name], right[name]), name
 
 
-def test_a_batch_size_above_one_becomes_one_with_a_warning_and_steps_stay_as_large(
+def test_a_batch_size_above_one_becomes_one_with_a_warning_and_the_effective_batch_stays(
     tmp_path, caplog
 ):
     given = arguments(tmp_path, per_device_train_batch_size=4, gradient_accumulation_steps=3)
@@ -127,7 +127,7 @@ def test_a_batch_size_above_one_becomes_one_with_a_warning_and_steps_stay_as_lar
     assert (given.per_device_train_batch_size, given.gradient_accumulation_steps) == (4, 3)
 
 
-def test_the_options_batch_size_is_the_trainers(tmp_path):
+def test_the_batch_size_of_the_options_is_used(tmp_path):
     options = replace(OPTIONS, per_device_train_batch_size=4, gradient_accumulation_steps=2)
     plain = TrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True)
     made = configure_training(plain, options, train_dataset=fusion(), model=model(FAMILY))
@@ -138,13 +138,13 @@ def test_the_options_batch_size_is_the_trainers(tmp_path):
     assert unpacked.args.gradient_accumulation_steps == 2
 
 
-def test_a_batch_size_that_options_and_arguments_disagree_on_is_refused(tmp_path):
+def test_different_batch_sizes_in_options_and_arguments_are_rejected(tmp_path):
     options = replace(OPTIONS, per_device_train_batch_size=4)
     with pytest.raises(InvalidOption, match="is 2 in TrainingArguments and 4 in the options"):
         configure_training(arguments(tmp_path), options, train_dataset=fusion())
 
 
-def test_a_batch_size_of_one_is_left_alone_without_a_warning(tmp_path, caplog):
+def test_a_batch_size_of_one_stays_without_a_warning(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "quire.vision"):
         made = training(tmp_path, per_device_train_batch_size=1, gradient_accumulation_steps=3)
     assert made.args.gradient_accumulation_steps == 3
@@ -162,14 +162,14 @@ def test_without_packing_datasets_and_batch_size_stay_as_they_are(tmp_path):
     assert len(batch["input_ids"]) == 2
 
 
-def test_workers_that_persist_are_turned_off_because_they_never_learn_of_an_epoch(tmp_path, caplog):
+def test_persistent_workers_are_turned_off(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "quire.vision"):
         made = training(tmp_path, dataloader_num_workers=2, dataloader_persistent_workers=True)
     assert not made.args.dataloader_persistent_workers
     assert "persistent workers" in caplog.text
 
 
-def test_several_devices_in_one_process_are_refused(tmp_path, monkeypatch):
+def test_several_devices_in_one_process_are_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingArguments, "train_batch_size", 2)
     with pytest.raises(InvalidOption, match="start one process per device"):
         training(tmp_path)
@@ -201,16 +201,16 @@ def test_training_is_packed_and_evaluation_is_padded(tmp_path):
     assert flat(ids(trainer.evaluated)) == [f"scans{n}" for n in range(5)]
 
 
-def test_evaluation_is_packed_where_it_is_asked_for(tmp_path):
+def test_evaluation_is_packed_on_request(tmp_path):
     options = VisionPackingOptions(packing=True, eval_packing=True, packing_length=128)
     trainer = trainer_of(training(tmp_path, options=options))
     trainer.evaluate()
     assert all(batch["position_ids"].shape[0] == 4 for batch in trainer.evaluated)
-    # Every sample, although packing_drop_last is on: it is about training.
+    # Every sample, although packing_drop_last is on: that applies to training.
     assert sorted(flat(ids(trainer.evaluated))) == [f"scans{n}" for n in range(5)]
 
 
-def test_packed_evaluation_has_the_template_s_length_too(tmp_path):
+def test_packed_evaluation_uses_the_templates_length(tmp_path):
     options = VisionPackingOptions(packing=True, eval_packing=True)
     made = configure_training(
         arguments(tmp_path),
@@ -224,19 +224,19 @@ def test_packed_evaluation_has_the_template_s_length_too(tmp_path):
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_samples_of_which_no_pack_can_be_made_are_refused(tmp_path, number):
+def test_samples_that_fill_no_pack_are_rejected(tmp_path, number):
     with pytest.raises(InvalidOption, match=f"no pack can be made from {number} samples"):
         training(tmp_path, encoded("charts", 24)[:number])
 
 
-def test_packs_of_another_rank_are_refused(tmp_path):
+def test_packs_of_another_rank_are_rejected(tmp_path):
     packed = PackedVLDataset(encoded("charts", 24), packing_length=128, rank=1, world_size=2)
     with pytest.raises(InvalidOption, match="is of rank 1 of 2 but this process is rank 0 of 1"):
         training(tmp_path, packed)
 
 
 @pytest.mark.parametrize("eval_packing", [False, True])
-def test_several_datasets_of_evaluation_are_reported_each_by_itself(tmp_path, eval_packing):
+def test_several_evaluation_datasets_are_reported_separately(tmp_path, eval_packing):
     options = VisionPackingOptions(packing=True, eval_packing=eval_packing, packing_length=128)
     held_out = {"charts": encoded("charts", 24)[:3], "scans": encoded("scans", 16)[:2]}
     made = configure_training(
@@ -255,14 +255,14 @@ def test_several_datasets_of_evaluation_are_reported_each_by_itself(tmp_path, ev
     assert ("attention_mask" in trainer.evaluated[0]) != eval_packing
 
 
-def test_a_batch_size_that_deepspeed_has_read_already_is_refused(tmp_path):
+def test_a_batch_size_that_deepspeed_has_already_read_is_rejected(tmp_path):
     given = arguments(tmp_path)
     given.deepspeed = {"train_batch_size": "auto"}
     with pytest.raises(InvalidOption, match=r"is 2 and DeepSpeed.*multiply .* by 2"):
         configure_training(given, OPTIONS)
 
 
-def test_the_trainer_s_own_batch_is_isolated(tmp_path):
+def test_a_batch_of_the_trainer_is_isolated(tmp_path):
     trainer = trainer_of(training(tmp_path))
     batch = dict(next(iter(trainer.get_train_dataloader())))
     config = trainer.model.config
@@ -275,7 +275,7 @@ def test_the_trainer_s_own_batch_is_isolated(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_epochs_see_their_own_schedules_whole_and_report_on_them(tmp_path, caplog):
+def test_two_epochs_train_on_their_complete_schedules_and_report_them(tmp_path, caplog):
     """Fusion of two datasets, packing on, evaluation unpacked (seed 004)."""
     made = training(tmp_path, eval_strategy="epoch")
     trainer = trainer_of(made)
@@ -310,7 +310,7 @@ def test_an_epoch_with_more_or_fewer_packs_than_the_first_loses_neither_packs_no
     for epoch, number in enumerate(free):
         packed.set_epoch(epoch)
         assert len(packed) == number
-        # An epoch that gets more packs than planned keeps the group that it would have dropped.
+        # An epoch with more packs than planned keeps the group it would have dropped.
         epoch_packs = packed if number == max(free) else [packed.dataset]
         expected.append(sorted(sample["id"] for pack in epoch_packs for sample in pack))
     trainer = trainer_of(training(tmp_path, fusion(seed), options, per_device_train_batch_size=1))
@@ -321,8 +321,8 @@ def test_an_epoch_with_more_or_fewer_packs_than_the_first_loses_neither_packs_no
 
 
 @pytest.mark.slow
-def test_a_plain_trainer_takes_packs_by_number(tmp_path):
-    """At its defaults: columns that it calls unused are in packs, which it does not look into."""
+def test_a_plain_trainer_accepts_packs_by_number(tmp_path):
+    """With its defaults: it does not look into packs for columns to remove."""
     options = replace(OPTIONS, packing_drop_last=False)
     packs = PackedVLDataset.from_options(encoded("charts", 24), options).map_style()
     fresh = copy.deepcopy(model(FAMILY)).train()
@@ -342,14 +342,14 @@ def test_a_plain_trainer_takes_packs_by_number(tmp_path):
     assert trainer.state.global_step == -(-len(packs) // 2)
 
 
-def test_the_callback_names_the_epoch_to_the_packs_itself(tmp_path):
+def test_the_callback_sets_the_epoch_of_the_packs(tmp_path):
     made = training(tmp_path)
     made.callbacks[0].on_epoch_begin(made.args, TrainerState(epoch=1.0), TrainerControl())
     assert made.train_dataset.packed.epoch == 1
 
 
 @pytest.mark.slow
-def test_telemetry_of_every_epoch_is_logged_kept_and_among_the_trainer_s_metrics(tmp_path):
+def test_telemetry_of_every_epoch_is_logged_kept_and_reported_as_metrics(tmp_path):
     made = training(tmp_path)
     trainer = trainer_of(made)
     trainer.train()
@@ -396,7 +396,7 @@ def test_metrics_of_single_datasets_are_dropped_and_aggregates_stay(tmp_path):
 
 
 @pytest.mark.slow
-def test_token_accuracy_is_that_of_all_targets_since_the_last_log(tmp_path):
+def test_token_accuracy_covers_all_targets_since_the_last_log(tmp_path):
     trainer = trainer_of(training(tmp_path, num_train_epochs=1))
     steps = []
 
@@ -417,7 +417,7 @@ def test_token_accuracy_is_that_of_all_targets_since_the_last_log(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_model_is_not_watched_after_training(tmp_path):
+def test_the_model_has_no_hook_after_training(tmp_path):
     trainer = trainer_of(training(tmp_path, num_train_epochs=1))
     before = len(trainer.model._forward_hooks)
     trainer.train()
@@ -425,7 +425,7 @@ def test_the_model_is_not_watched_after_training(tmp_path):
 
 
 class Counting:
-    """Samples by number, which notes what is read."""
+    """Samples by number; records what is read."""
 
     def __init__(self, samples):
         self.samples, self.read = samples, []
@@ -449,8 +449,8 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3, 4, 5, 7])
-def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(whole, step):
-    """Mid-epoch, at the epoch's end, and in the second epoch; what was had is not read again."""
+def test_a_run_resumed_from_a_checkpoint_ends_with_the_same_bits(whole, step):
+    """Mid-epoch, at the end of an epoch, in the second one; finished packs are not read again."""
     num_packs, steps = len(whole.train_dataset), whole.state.max_steps // 2
     assert (num_packs % 2, steps) == (1, 4)  # the last step of an epoch has one pack, others two
     dataset = Counting(encoded("charts", 24))
@@ -485,7 +485,7 @@ def test_workers_change_nothing(whole, step):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_says_under_which_terms_packs_were_made(whole):
+def test_a_checkpoint_records_what_determines_the_packs(whole):
     folder = Path(whole.args.output_dir) / "checkpoint-2"
     plain = json.loads((folder / STATE_NAME).read_text())
     assert plain["global_step"] == 2
@@ -506,7 +506,7 @@ def test_a_checkpoint_says_under_which_terms_packs_were_made(whole):
         ('{"format": "quire.vision.training", "version": 99}', "has version 99.*upgrade"),
     ],
 )
-def test_a_damaged_or_foreign_state_is_refused(whole, tmp_path, text, message):
+def test_a_damaged_or_foreign_checkpoint_state_is_rejected(whole, tmp_path, text, message):
     """Faults 27 and 29."""
     copied = tmp_path / "checkpoint-2"
     shutil.copytree(Path(whole.args.output_dir) / "checkpoint-2", copied)
@@ -517,8 +517,8 @@ def test_a_damaged_or_foreign_state_is_refused(whole, tmp_path, text, message):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_version_1_goes_on_with_the_same_bits(whole, tmp_path):
-    """Fault 29: version 1 did not say what is grouped together, for it was always a buffer."""
+def test_a_checkpoint_of_version_1_resumes_with_the_same_bits(whole, tmp_path):
+    """Fault 29: version 1 did not record the scope, because it was always the buffer."""
     copied = tmp_path / "checkpoint-3"
     shutil.copytree(Path(whole.args.output_dir) / "checkpoint-3", copied)
     plain = json.loads((copied / STATE_NAME).read_text())
@@ -532,7 +532,7 @@ def test_a_checkpoint_of_version_1_goes_on_with_the_same_bits(whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_whole_epochs_of_several_limits_go_on_with_the_same_bits(tmp_path):
+def test_whole_epochs_of_several_limits_resume_with_the_same_bits(tmp_path):
     options = replace(OPTIONS, packing_max_images=3)
     first = trainer_of(training(tmp_path, options=options, save_strategy="steps", save_steps=1))
     first.train()
@@ -561,7 +561,7 @@ def test_a_checkpoint_of_another_folder_is_checked_there(whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_weights_that_transformers_does_not_find_again_are_refused(tmp_path):
+def test_weights_that_transformers_cannot_load_again_are_rejected(tmp_path):
     """transformers 5.22 saves Qwen2.5-VL under other names than its Trainer loads."""
     family, dataset = "qwen2_5_vl", encoded("charts", 24, "qwen2_5_vl")
 
@@ -602,7 +602,7 @@ def test_unknown_lengths_need_max_steps(tmp_path):
 
 
 @pytest.mark.slow
-def test_unknown_lengths_train_for_max_steps_and_are_not_resumed(tmp_path):
+def test_unknown_lengths_train_for_max_steps_and_cannot_be_resumed(tmp_path):
     others = {"max_steps": 3, "save_strategy": "steps", "save_steps": 2}
     trainer = trainer_of(training(tmp_path, without_lengths(), **others))
     trainer.train()
@@ -613,7 +613,7 @@ def test_unknown_lengths_train_for_max_steps_and_are_not_resumed(tmp_path):
 
 
 @pytest.mark.slow
-def test_packs_that_workers_made_of_unknown_lengths_are_not_reported_as_none(tmp_path, caplog):
+def test_packs_that_workers_made_from_unknown_lengths_are_not_reported_as_zero(tmp_path, caplog):
     made = training(tmp_path, without_lengths(), max_steps=2, dataloader_num_workers=1)
     with caplog.at_level(logging.WARNING, "quire.vision"):
         trainer_of(made).train()
@@ -622,7 +622,7 @@ def test_packs_that_workers_made_of_unknown_lengths_are_not_reported_as_none(tmp
 
 
 @pytest.mark.slow
-def test_max_steps_beyond_an_epoch_go_on_with_the_next_one(tmp_path):
+def test_max_steps_beyond_an_epoch_continue_with_the_next_one(tmp_path):
     made = training(tmp_path, max_steps=5)
     trainer = trainer_of(made)
     trainer.train()
@@ -667,15 +667,15 @@ def test_accelerate_gives_every_rank_all_packs_of_its_own(world_size, num_worker
         assert lengths[0][0] == lengths[0][1]
 
 
-def test_packs_that_are_not_given_as_often_as_there_are_ranks_are_lost():
-    """Negative control: accelerate keeps every second item of what is a rank's own already."""
+def test_packs_without_a_copy_per_rank_are_lost():
+    """Negative control: accelerate keeps every second item of packs that belong to one rank."""
     packed = rank_packs(2, 0).packed
     kept = list(prepared(packed, 2, 0))
     assert len(kept) < len(packed)
 
 
 @pytest.mark.slow
-def test_two_ranks_of_a_real_run_train_on_all_samples_once_and_stay_alike(tmp_path):
+def test_two_ranks_of_a_real_run_train_on_all_samples_once_and_stay_in_sync(tmp_path):
     script = Path(__file__).with_name("ranks_of_a_trainer.py")
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     root = Path(__file__).resolve().parents[2]

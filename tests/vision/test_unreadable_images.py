@@ -1,4 +1,4 @@
-"""Images that the decoder refuses (fault 54): left out, counted and logged, or a typed error."""
+"""Images that the decoder rejects (fault 54) are skipped, counted and logged, or raise an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.vision.inputs import ByNumber, numbers, sample
 
 
 def image_bytes(kind: str = "PNG", side: int = 64) -> bytes:
-    """A picture of noise, which no kind of file makes small."""
+    """A picture of noise, which no format compresses well."""
     pixels = np.random.default_rng(0).integers(0, 255, (side, side, 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, kind)
@@ -40,7 +40,7 @@ def limit_of_pixels(monkeypatch):
 
 
 class Decoding(ByNumber):
-    """Opens the image of a sample as it is asked for, as `datasets` and processors do."""
+    """Opens the image of a sample when it is read, as `datasets` and processors do."""
 
     def __getitem__(self, number):
         given = super().__getitem__(number)
@@ -49,7 +49,7 @@ class Decoding(ByNumber):
 
 
 class InTurn:
-    """Read in order, by an iterator that goes on after an error."""
+    """Read in order, by an iterator that continues after an error."""
 
     def __init__(self, items):
         self.decoding = Decoding(items)
@@ -59,7 +59,7 @@ class InTurn:
 
 
 class Generated(InTurn):
-    """Read in order, by a generator, which an error ends."""
+    """Read in order, by a generator, which ends at an error."""
 
     def __iter__(self):
         for number in range(len(self.decoding)):
@@ -85,7 +85,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", list(WAYS))
 @pytest.mark.parametrize("problem", list(REFUSED))
-def test_an_image_that_pillow_refuses_is_an_error_that_names_the_sample(way, problem):
+def test_an_image_that_pillow_rejects_is_an_error_that_names_the_sample(way, problem):
     """Fault 54: with no budget for bad samples."""
     kind, options = WAYS[way]
     given = items(image_bytes(), image_bytes("JPEG"), REFUSED[problem], image_bytes())
@@ -97,8 +97,8 @@ def test_an_image_that_pillow_refuses_is_an_error_that_names_the_sample(way, pro
 
 @pytest.mark.parametrize("way", list(WAYS))
 @pytest.mark.parametrize("problem", list(REFUSED))
-def test_an_image_that_pillow_refuses_is_quarantined_within_the_budget(way, problem, caplog):
-    """Fault 54: left out, counted, and listed by position; its pack goes without it."""
+def test_an_image_that_pillow_rejects_is_quarantined_within_the_budget(way, problem, caplog):
+    """Fault 54: skipped, counted, and listed by position; its pack has the others."""
     kind, options = WAYS[way]
     dataset = packed(
         kind(items(image_bytes(), REFUSED[problem], image_bytes(), image_bytes())),
@@ -114,15 +114,15 @@ def test_an_image_that_pillow_refuses_is_quarantined_within_the_budget(way, prob
     assert line.startswith("skipped sample 1: it has an image that cannot be read: ")
 
 
-def test_one_refused_image_more_than_the_budget_is_an_error():
+def test_one_unreadable_image_more_than_the_budget_is_an_error():
     """Fault 54."""
     dataset = packed(Decoding(items(b"", image_bytes(), b"", b"")), max_bad_records=2)
     with pytest.raises(InvalidDocument, match=r"sample 3 .*after 2 bad samples were skipped"):
         list(dataset)
 
 
-def test_every_sample_that_is_left_out_is_logged_however_many_there_are(caplog):
-    """Fault 54: listed by position, each; the budget bounds the list."""
+def test_every_skipped_bad_sample_is_logged(caplog):
+    """Fault 54: every one is listed by position; the budget limits the list."""
     dataset = packed(Decoding(items(*[b""] * 50, image_bytes())), max_bad_records=50)
     with caplog.at_level(logging.WARNING, "quire.vision"):
         assert numbers(dataset) == [[50]]
@@ -132,16 +132,16 @@ def test_every_sample_that_is_left_out_is_logged_however_many_there_are(caplog):
     )
 
 
-def test_a_generator_that_an_image_ended_is_an_error_and_no_short_epoch():
-    """Fault 54: what stands behind would be lost without a word."""
+def test_a_generator_that_ended_at_an_image_is_an_error_and_never_a_short_epoch():
+    """Fault 54: what follows would be lost silently."""
     given = items(image_bytes(), b"", image_bytes(), image_bytes())
     for options in ({}, KNOWN):
         with pytest.raises(SourceError, match=r"sample 1 has an image .*generator; use a dataset"):
             list(packed(Generated(given), max_bad_records=9, **options))
 
 
-def test_ranks_count_the_refused_images_of_their_own_samples_alone():
-    """Fault 54: a rank passes over the others' samples, also where it has to read them."""
+def test_ranks_count_only_unreadable_images_of_their_own_samples():
+    """Fault 54: a rank skips the samples of others, even if it has to read them."""
     given = items(image_bytes(), b"", image_bytes(), image_bytes())
     for kind in (Decoding, InTurn):
         ranks = [packed(kind(given), rank=rank, world_size=2, max_bad_records=1) for rank in (0, 1)]
@@ -151,7 +151,7 @@ def test_ranks_count_the_refused_images_of_their_own_samples_alone():
 
 
 @pytest.mark.parametrize("kind", [Decoding, InTurn])
-def test_a_run_goes_on_exactly_behind_a_refused_image(kind):
+def test_a_run_resumes_exactly_after_an_unreadable_image(kind):
     """Fault 54: at every pack, through bytes."""
     images = [b"" if n in (1, 5, 6) else image_bytes() for n in range(12)]
     options = {"max_bad_records": 3, "packing_length": 9, "packing_buffer": 3}
@@ -168,7 +168,7 @@ def test_a_run_goes_on_exactly_behind_a_refused_image(kind):
         assert again.telemetry().ledger == whole.telemetry().ledger
 
 
-def test_a_sample_that_a_state_holds_and_that_is_refused_later_is_a_changed_source():
+def test_a_sample_of_a_state_that_becomes_unreadable_is_a_changed_source():
     images = [image_bytes()] * 6
     options = {"packing_length": 9, "packing_buffer": 4, "max_bad_records": 9}
     dataset = packed(Decoding(items(*images)), **options)
@@ -180,7 +180,7 @@ def test_a_sample_that_a_state_holds_and_that_is_refused_later_is_a_changed_sour
         list(again)
 
 
-def test_a_fused_dataset_counts_a_refused_image_under_its_source():
+def test_an_unreadable_image_of_a_fused_dataset_is_counted_under_its_source():
     """Fault 54."""
     fused = FusionDataset(
         {"good": Decoding(items(image_bytes())), "bad": Decoding(items(b"", image_bytes()))}
@@ -192,7 +192,7 @@ def test_a_fused_dataset_counts_a_refused_image_under_its_source():
     assert not ledgers["good"].documents.dropped
 
 
-def test_an_image_that_is_opened_by_a_measure_or_only_when_looked_at_is_quarantined():
+def test_an_image_opened_by_a_measure_or_lazily_is_quarantined():
     """Fault 54: wherever the decoder is reached while a sample is packed."""
 
     def measure(given):
@@ -209,7 +209,7 @@ def test_an_image_that_is_opened_by_a_measure_or_only_when_looked_at_is_quaranti
     assert numbers(packed(ByNumber(given), packing_max_images=4, max_bad_records=1)) == [[0]]
 
 
-def test_a_dataset_can_say_itself_that_a_sample_is_bad():
+def test_a_dataset_can_report_a_bad_sample_itself():
     """Fault 54: for decoders that quire does not know."""
 
     class Own(ByNumber):
@@ -224,7 +224,7 @@ def test_a_dataset_can_say_itself_that_a_sample_is_bad():
         list(packed(Own(given)))
 
 
-def test_the_decoder_s_word_counts_through_an_error_of_the_dataset_s_own():
+def test_a_decoder_error_counts_even_if_the_dataset_wraps_it():
     class Wrapping(Decoding):
         def __getitem__(self, number):
             try:
@@ -251,7 +251,7 @@ class _Broken(io.BytesIO):
     ],
 )
 @pytest.mark.parametrize("in_order", [False, True])
-def test_what_is_no_word_about_the_image_stays_an_error_and_says_at_which_sample(
+def test_errors_that_are_not_about_the_image_are_raised_with_a_note_of_the_sample(
     kind, fail, in_order
 ):
     class Failing(ByNumber):

@@ -1,4 +1,4 @@
-"""Workers of a user's own loader learn of epochs, or refuse what they cannot know."""
+"""Workers of a user's own loader follow epochs, or raise an error if they cannot."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_persistent_workers_follow_skipped_packs_and_a_fixed_number_of_them():
     assert ids(loader) == epoch_packs(2, number)
 
 
-def test_a_state_that_was_loaded_after_persistent_workers_started_is_refused():
+def test_a_state_loaded_after_persistent_workers_started_is_rejected():
     dataset = packed()
     loader = persistent(dataset)
     next(packs := iter(dataset))
@@ -80,13 +80,13 @@ def test_a_state_that_was_loaded_after_persistent_workers_started_is_refused():
     dataset.load_state_dict(state)
     with pytest.raises(InvalidState, match="make a new DataLoader after load_state_dict"):
         ids(loader)
-    assert ids(persistent(dataset)) == ids(packs)  # of one worker, whose part is the whole
-    dataset.set_epoch(1)  # which leaves the state behind
+    assert ids(persistent(dataset)) == ids(packs)  # one worker, whose part is the whole
+    dataset.set_epoch(1)  # which discards the state
     assert ids(persistent(dataset)) == epoch_packs(1)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_packs_are_skipped_once_by_workers_that_are_made_for_every_pass(num_workers):
+def test_packs_are_skipped_once_by_workers_that_are_created_for_every_pass(num_workers):
     dataset = packed()
     loader = DataLoader(dataset, batch_size=None, num_workers=num_workers)
     for _ in range(2):
@@ -94,11 +94,11 @@ def test_packs_are_skipped_once_by_workers_that_are_made_for_every_pass(num_work
         assert ids(loader) == epoch_packs(0)[4:]
         assert ids(loader) == epoch_packs(0)
     dataset.skip_packs(4)
-    assert next(iter(loader))  # a pass that is broken off has skipped them, too
+    assert next(iter(loader))  # an abandoned pass has skipped them too
     assert ids(loader) == ids(dataset) == epoch_packs(0)
 
 
-def test_a_state_is_continued_once_by_a_worker_that_is_made_for_every_pass():
+def test_a_state_is_continued_once_by_a_worker_that_is_created_for_every_pass():
     dataset = packed()
     dataset.set_epoch(1)
     next(packs := iter(dataset))
@@ -106,12 +106,12 @@ def test_a_state_is_continued_once_by_a_worker_that_is_made_for_every_pass():
     loader, rest = DataLoader(dataset, batch_size=None, num_workers=1), ids(packs)
     assert ids(loader) == rest
     assert ids(loader) == epoch_packs(1)
-    dataset.set_epoch(1)  # the state is used up, so this begins the epoch
+    dataset.set_epoch(1)  # the state is used up, so the epoch starts over
     assert ids(loader) == ids(dataset) == epoch_packs(1)
 
 
 @pytest.mark.parametrize("persistent_workers", [False, True])
-def test_a_state_of_the_main_process_is_refused_by_several_workers(persistent_workers):
+def test_a_state_of_the_main_process_is_rejected_by_several_workers(persistent_workers):
     dataset = packed()
     next(iter(dataset))
     dataset.load_state_dict(dataset.state_dict())
@@ -123,7 +123,7 @@ def test_a_state_of_the_main_process_is_refused_by_several_workers(persistent_wo
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
-def test_what_a_worker_is_told_stays_in_the_worker():
+def test_what_is_set_in_a_worker_stays_in_the_worker():
     """torchdata's loader loads states inside of its workers."""
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
     dataset = packed()
