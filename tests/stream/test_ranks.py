@@ -218,7 +218,7 @@ def test_a_rank_that_cannot_be_is_refused(rank, world_size, message):
 def test_a_rank_of_numpy_keeps_the_columns_of_one_of_python():
     """200 times 2 columns is more than eight bits hold."""
     options = StreamOptions(max_length=8, batch_size=512)
-    rows = RankRows.of(options, np.uint8(200), np.uint16(256))
-    assert rows == RankRows.of(options, 200, 256)
+    rows = RankRows(options=options, rank=np.uint8(200), world_size=np.uint16(256))
+    assert rows == RankRows(options=options, rank=200, world_size=256)
     assert rows.columns == range(400, 402)
     assert type(rows.rank) is type(rows.world_size) is int

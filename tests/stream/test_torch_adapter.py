@@ -344,7 +344,7 @@ def test_a_source_that_fails_is_an_error_of_its_own_type_and_never_a_short_pass(
 
 
 def test_processes_inside_a_worker_are_refused_with_the_remedy():
-    with pytest.raises(InvalidOption, match=r"data.num_workers is 1 but a loader's worker may"):
+    with pytest.raises(InvalidOption, match=r"data.num_workers is 1 but a loader's worker cannot"):
         next(iter(DataLoader(dataset(num_workers=1), batch_size=None, num_workers=1)))
 
 

@@ -20,8 +20,8 @@ from quire.stream.options import (
     INDECISIVE,
     SPECIAL_IDS,
     MixtureSource,
+    PipelineFields,
     RowLength,
-    Seconds,
     SourceFields,
     StreamOptions,
     TokenId,
@@ -70,38 +70,19 @@ class TokenizerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions(SourceOptions):
+class DataOptions(PipelineFields, SourceOptions):
     """Documents, their order, and how they become windows."""
 
     sources: tuple[WeightedSource, ...] = ()
     """A mixture, instead of a single source."""
-    shuffle: bool = True
-    shuffle_buffer_size: Positive = 10000
-    """Documents that are shuffled together."""
-    seed: Count = 0
-    repeat: bool = True
-    max_retries: Count = 3
-    retry_delay_sec: Seconds = 1.0
-    state_update_interval: Positive = 2000
-    """Documents between updates of the source's cursor; affects only cost, never exactness."""
-    max_bad_records: Count = 0
-    """Records without a readable text that are skipped and counted before one is an error."""
     tokenizer: TokenizerOptions = field(default_factory=TokenizerOptions)
     packing_mode: Literal["sequential", "bin", "online"] = "sequential"
     packing_buffer_docs: Positive = 128
     """Documents buffered by the packer; no effect in sequential mode."""
     packing_max_docs_per_bin: Positive | None = None
     """The most documents in a row; no effect in sequential mode."""
-    mask_boundary_loss: bool = True
-    train_on_eos: bool = True
-    emit_position_ids: bool = False
     grain_prefetch: Count = 0
     """Batches made ahead in a thread."""
-    num_workers: Count = 0
-    """Processes that tokenize."""
-    num_streams: Positive = 1
-    """Independent streams over disjoint documents; with several, each rank reads only its own."""
-    last_batch: Literal["pad", "drop"] = "pad"
 
 
 @dataclass(frozen=True, kw_only=True)

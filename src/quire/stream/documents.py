@@ -31,7 +31,7 @@ class SourceDocuments:
 
     def __init__(self, windows: ShuffleWindows, encoder: Encoder, budget: BadRecordBudget) -> None:
         self._windows, self._encoder, self._budget = windows, encoder, budget
-        self._reset(windows.first_state(), from_start=True)
+        self._reset(windows.state_dict(), from_start=True)
 
     @property
     def epoch(self) -> int:

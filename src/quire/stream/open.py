@@ -124,7 +124,7 @@ class StreamArguments:
 
     def open(self) -> Stream:
         """The stream."""
-        rows = RankRows.of(self.options, self.rank, self.world_size)
+        rows = RankRows(options=self.options, rank=self.rank, world_size=self.world_size)
         arguments, tokenizer = self.resolved()
         options = arguments.options
         sources = _open_sources(options, self.source)

@@ -82,17 +82,9 @@ class MixtureSource(StreamSource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamOptions(StreamSource):
-    """The keywords of `open_stream`."""
+class PipelineFields:
+    """The options that keywords and chomp's config call by the same names."""
 
-    max_length: RowLength
-    """Tokens in a row."""
-    batch_size: Positive
-    """Rows in a microbatch, over all ranks."""
-    grad_accum: Positive = 1
-    """Microbatches in a batch."""
-    sources: tuple[MixtureSource, ...] = ()
-    """A mixture, instead of a single source."""
     shuffle: bool = True
     shuffle_buffer_size: Positive = 10000
     """Documents that are shuffled together."""
@@ -107,6 +99,31 @@ class StreamOptions(StreamSource):
     """Documents between updates of the source's cursor; affects only cost, never exactness."""
     max_bad_records: Count = 0
     """Records without a readable text that are skipped and counted before one is an error."""
+    mask_boundary_loss: bool = True
+    """Exclude the first token of every fragment from the targets."""
+    train_on_eos: bool = True
+    """Include EOS in the targets."""
+    emit_position_ids: bool = False
+    last_batch: Literal["pad", "drop"] = "pad"
+    """What happens to the last, incomplete batch of a stream that does not repeat."""
+    num_workers: Count = 0
+    """Processes that tokenize."""
+    num_streams: Positive = 1
+    """Independent streams over disjoint documents; with several, each rank reads only its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions(PipelineFields, StreamSource):
+    """The keywords of `open_stream`."""
+
+    max_length: RowLength
+    """Tokens in a row."""
+    batch_size: Positive
+    """Rows in a microbatch, over all ranks."""
+    grad_accum: Positive = 1
+    """Microbatches in a batch."""
+    sources: tuple[MixtureSource, ...] = ()
+    """A mixture, instead of a single source."""
     add_bos: bool | None = None
     """Start every document with BOS; by default, if the tokenizer itself would."""
     add_eos: bool = True
@@ -120,19 +137,8 @@ class StreamOptions(StreamSource):
     """Documents buffered by ``first_fit`` and ``online``."""
     max_documents_per_row: Positive | None = None
     """The most fragments in a row of ``first_fit`` and ``online``."""
-    mask_boundary_loss: bool = True
-    """Exclude the first token of every fragment from the targets."""
-    train_on_eos: bool = True
-    """Include EOS in the targets."""
-    emit_position_ids: bool = False
-    last_batch: Literal["pad", "drop"] = "pad"
-    """What happens to the last, incomplete batch of a stream that does not repeat."""
     prefetch: Count = 0
     """Batches made ahead in a thread."""
-    num_workers: Count = 0
-    """Processes that tokenize."""
-    num_streams: Positive = 1
-    """Independent streams over disjoint documents; with several, each rank reads only its own."""
     vocab_size: Positive | None = None
     """By default the tokenizer's, like the special ids below."""
     pad_token_id: TokenId | None = None

@@ -60,7 +60,7 @@ class Pipeline:
             self._count_padded(ready)
         taken = {number: stream.take(count) for number, stream in self._streams.items()}
         self._step += 1
-        return self._maker.make(self._rows.arrange(taken), self._rows.num_microbatches)
+        return self._maker.make(self._rows.arrange(taken), self._options.grad_accum)
 
     def snapshot(self) -> Snapshot:
         """This moment."""

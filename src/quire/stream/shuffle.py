@@ -21,32 +21,22 @@ _SLICE_CHARACTERS = 1 << 20
 _FIELDS = ("epoch", "window", "start", "position", "read", "digest")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Slice:
     """Records that are encoded together, and what is needed to find them again."""
 
     records: Sequence[Record]
-    epoch: int
-    window: int
-    """The number of the shuffle window in its epoch."""
-    start: State
-    """Where the window starts in the source."""
-    position: int
-    """Records of the window that were delivered before these."""
-    read: int
-    """Records of the window that had been read when these were delivered."""
-    digest: str
+    state: State
+    """The state before these records."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that they are from."""
+        return int(self.state["epoch"])
 
     def state_after(self, count: int) -> State:
         """The state after the first ``count`` of these records."""
-        return {
-            "epoch": self.epoch,
-            "window": self.window,
-            "start": self.start,
-            "position": self.position + count,
-            "read": self.read,
-            "digest": self.digest,
-        }
+        return {**self.state, "position": self.state["position"] + count}
 
 
 class ShuffleWindows:
@@ -73,9 +63,16 @@ class ShuffleWindows:
                 return self._take_slice()
             self._next_window()
 
-    def first_state(self) -> State:
-        """The state before the first slice of the open window."""
-        return self._slice([]).state_after(0)
+    def state_dict(self) -> State:
+        """The state before the next slice."""
+        return {
+            "epoch": self._epoch,
+            "window": self._window,  # its number in the epoch
+            "start": self._start,  # where it starts in the source
+            "position": self._position,  # how many of its records were delivered
+            "read": self._digest.count,  # how many were read
+            "digest": self._digest.digest,
+        }
 
     def load_state_dict(self, state: object) -> None:
         """Continue from a state; what had been read must be there again."""
@@ -153,20 +150,9 @@ class ShuffleWindows:
         while self._records and len(records) < _SLICE_RECORDS and characters <= _SLICE_CHARACTERS:
             records.append(self._records.popleft())
             characters += _num_characters(records[-1])
-        taken = self._slice(records)
+        state = self.state_dict()
         self._position += len(records)
-        return taken
-
-    def _slice(self, records: list[Record]) -> Slice:
-        return Slice(
-            records=records,
-            epoch=self._epoch,
-            window=self._window,
-            start=self._start,
-            position=self._position,
-            read=self._digest.count,
-            digest=self._digest.digest,
-        )
+        return Slice(records, state)
 
     def _next_window(self) -> None:
         """Open the next window, in the next epoch if this one has ended."""
