@@ -238,18 +238,18 @@ def test_the_caller_s_starts_stay_as_they_were():
         (lambda: check_starts([0], 2.5), "lengths of rows have dtype float64"),
         (lambda: Boundaries.of_rows([], []), "0 lists of document_starts for 0 rows"),
         (lambda: Boundaries.of_rows([[0]], [1, 2]), "1 lists of document_starts for 2 rows"),
-        (lambda: Boundaries.of_rows([[0], [0]], [3, 5], width=4), "row 1 needs 5 places, .* 4"),
+        (lambda: Boundaries.of_rows([[0], [0]], [3, 5], width=4), "row 1 needs 5 positions, .* 4"),
         (lambda: starts_from_lengths([]), "lengths are empty"),
         (lambda: starts_from_lengths([3, 0]), r"lengths\[1\] is 0"),
-        (lambda: starts_from_cu_seqlens([0]), "cu_seqlens hold 1 values"),
+        (lambda: starts_from_cu_seqlens([0]), "cu_seqlens have 1 value"),
         (lambda: starts_from_cu_seqlens([0, 4, 3]), r"document_starts\[1\] is 4, .* 3 tokens"),
-        (lambda: starts_from_segment_ids([0, 0]), "padding alone"),
+        (lambda: starts_from_segment_ids([0, 0]), "only padding"),
         (lambda: starts_from_segment_ids([1, 0, 2]), r"segment_ids\[1\] is 0"),
         (lambda: starts_from_segment_ids([1, 3]), r"segment_ids\[1\] is 3"),
         (lambda: starts_from_segment_ids([2, 2]), r"segment_ids\[0\] is 2"),
         (lambda: starts_from_segment_ids([1, 2, 1]), r"segment_ids\[2\] is 1"),
         (lambda: starts_from_seq_idx([0, 2], 2), r"seq_idx\[1\] is 2"),
-        (lambda: starts_from_seq_idx([0], 2), "seq_idx hold 1 values, but the row's length is 2"),
+        (lambda: starts_from_seq_idx([0], 2), "seq_idx have 1 value, but the row's length is 2"),
         (lambda: starts_from_position_ids([0, 1, 3], 3), r"position_ids\[2\] is 3"),
         (lambda: starts_from_position_ids([1, 2], 2), r"position_ids\[0\] is 1"),
         (lambda: starts_from_tokens([], 2), "a row without tokens"),
@@ -271,7 +271,7 @@ def test_a_multiple_of_numpy_is_one():
 
 
 def test_bounds_beyond_32_bits_are_refused_rather_than_wrapped():
-    with pytest.raises(InvalidBoundaries, match=r"2147483648 places, .* 32-bit"):
+    with pytest.raises(InvalidBoundaries, match=r"2147483648 positions, .* 32-bit"):
         cu_seqlens([0, 5], length=2**31)
 
 

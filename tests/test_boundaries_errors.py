@@ -22,7 +22,7 @@ from quire.errors import InvalidBoundaries, InvalidOption
 
 NO_INTEGERS = (
     f"{{}} have dtype float64, the first is {np.float64(1.5)!r}, but must be integers; cast them "
-    "yourself, so that nothing is cut silently"
+    "yourself, so that nothing is truncated silently"
 )
 
 
@@ -58,7 +58,7 @@ NO_INTEGERS = (
         ),
         (
             lambda: Boundaries.of_rows([[0], [0], [0]], [3, 5, 4], width=4),
-            "row 1 needs 5 places, but rows are 4 wide; cut the row or widen the batch",
+            "row 1 needs 5 positions, but rows are 4 wide; cut the row or widen the batch",
         ),
         (
             lambda: Boundaries.of_rows([[[0]]], [1]),
@@ -66,7 +66,7 @@ NO_INTEGERS = (
         ),
         (
             lambda: cu_seqlens([0], 2**31),
-            "the batch has 2147483648 places, but cu_seqlens are 32-bit; make it smaller",
+            "the batch has 2147483648 positions, but cu_seqlens are 32-bit; make it smaller",
         ),
         (
             lambda: starts_from_lengths([]),
@@ -78,11 +78,11 @@ NO_INTEGERS = (
         ),
         (
             lambda: starts_from_cu_seqlens([7]),
-            "cu_seqlens hold 1 values, but a row has a start and an end",
+            "cu_seqlens have 1 value, but a row has a start and an end",
         ),
         (
             lambda: starts_from_segment_ids([0, 0]),
-            "segment_ids hold padding alone, but a row has a token",
+            "segment_ids contain only padding, but a row has at least one token",
         ),
         (
             lambda: starts_from_segment_ids([1, 3]),
@@ -99,12 +99,12 @@ NO_INTEGERS = (
         ),
         (
             lambda: starts_from_position_ids([0, 1], 3),
-            "position_ids hold 2 values, but the row's length is 3; it has at least one token, and "
+            "position_ids have 2 values, but the row's length is 3; it has at least one token, and "
             "one value for each",
         ),
         (
             lambda: starts_from_seq_idx([0, 1], 0),
-            "seq_idx hold 2 values, but the row's length is 0; it has at least one token, and one "
+            "seq_idx have 2 values, but the row's length is 0; it has at least one token, and one "
             "value for each",
         ),
         (

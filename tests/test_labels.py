@@ -203,13 +203,13 @@ def test_shifted_labels_weigh_the_same_as_unshifted_ones(documents):
         ),
         (
             lambda: causal_labels([1], [1], loss_mask=[0.5]),
-            "loss_mask of dtype float64 holds other values than 0 and 1, but says of each token "
-            "whether it is learnt; give weights to the loss instead",
+            "loss_mask of dtype float64 has values other than 0 and 1, but says for each token "
+            "whether it is learned; pass weights to the loss instead",
         ),
         (
             lambda: causal_labels([1], [1], loss_mask=[2]),
-            "loss_mask of dtype int64 holds other values than 0 and 1, but says of each token "
-            "whether it is learnt; give weights to the loss instead",
+            "loss_mask of dtype int64 has values other than 0 and 1, but says for each token "
+            "whether it is learned; pass weights to the loss instead",
         ),
         (
             lambda: loss_weights([[1, 2]], [[1]]),
@@ -225,7 +225,7 @@ def test_shifted_labels_weigh_the_same_as_unshifted_ones(documents):
         ),
         (
             lambda: loss_weights([[1, 1], [1, 1]], [[1, 0], [1, -1]]),
-            "segment_ids hold -1, but fragments have 1 or more and padding has 0; number the "
+            "segment_ids contain -1, but fragments have 1 or more and padding 0; number the "
             "fragments of each row from 1",
         ),
     ],
@@ -248,7 +248,7 @@ def test_a_tokenizer_without_eos_cannot_be_told_not_to_train_on_it():
     with pytest.raises(InvalidOption) as raised:
         LabelOptions(train_on_eos=False)
     assert str(raised.value) == (
-        "train_on_eos is False but there is no eos_token_id; say which token is not learnt"
+        "train_on_eos is False but eos_token_id is not set; set it to the token to exclude"
     )
 
 
@@ -256,9 +256,7 @@ def test_a_tokenizer_without_eos_cannot_be_told_not_to_train_on_it():
 def test_an_ignore_index_that_no_label_can_be_is_refused(ignore_index):
     with pytest.raises(InvalidOption) as raised:
         LabelOptions(ignore_index=ignore_index)
-    assert str(raised.value) == (
-        f"ignore_index is {ignore_index!r} but must be an integer, as labels are"
-    )
+    assert str(raised.value) == (f"ignore_index is {ignore_index!r} but must be an integer")
 
 
 def test_options_that_are_flags_are_true_or_false():

@@ -1,12 +1,12 @@
-"""What every token is trained to predict, and how much it counts.
+"""Labels and loss weights: what every token is trained to predict, and how much it counts.
 
-Labels here are *unshifted*: the label of a place is the token that stands there, which the place
-before it predicts (transformers shifts by itself). `shift=True` moves them to the place that
-predicts.
+Labels here are *unshifted*: the label of a position is the token at that position, which the
+position before it predicts (transformers shifts labels itself). `shift=True` moves each label to
+the position that predicts it.
 
 A packed loss equals the unpacked one when it is ``(weights * loss).sum() / total``, where `total`
-is the sum of the weights over the whole optimiser step: all rows, micro-batches and ranks. A
-weight depends on its own fragment alone, so it does not matter how rows were cut into batches.
+is the sum of the weights over the whole optimizer step: all rows, microbatches and ranks. A weight
+depends only on its own fragment, so it does not matter how rows are split into batches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidOption, InvalidRow, unknown_name
-from quire.options import is_integer, require_flags
+from quire.options import validate
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -32,23 +32,18 @@ class LabelOptions:
     """Which tokens are targets; padding never is."""
 
     mask_boundary_loss: bool = True
-    """Whether the first token of a fragment is no target, as another document stands before it."""
+    """Exclude the first token of every fragment, as another document precedes it."""
     train_on_eos: bool = True
-    """Whether `eos_token_id` is a target."""
+    """Include `eos_token_id` in the targets."""
     eos_token_id: int | None = None
     ignore_index: int = -100
-    """The label of a place that is no target."""
+    """The label of a position that is not a target."""
 
     def __post_init__(self) -> None:
-        require_flags(self)
-        if not is_integer(self.ignore_index):
-            raise InvalidOption(
-                f"ignore_index is {self.ignore_index!r} but must be an integer, as labels are"
-            )
-        object.__setattr__(self, "ignore_index", int(self.ignore_index))
+        validate(self)
         if not self.train_on_eos and self.eos_token_id is None:
             raise InvalidOption(
-                "train_on_eos is False but there is no eos_token_id; say which token is not learnt"
+                "train_on_eos is False but eos_token_id is not set; set it to the token to exclude"
             )
 
 
@@ -63,10 +58,10 @@ def causal_labels(
     loss_mask: npt.ArrayLike | None = None,
     shift: bool = False,
 ) -> Ints:
-    """The labels of rows `[..., T]`, `ignore_index` where nothing is learnt.
+    """The labels of rows `[..., T]`, `ignore_index` where nothing is learned.
 
-    `tokens` may be input ids, or labels that were made before; what is negative is not learnt.
-    `loss_mask` is true at the tokens to learn: those of the assistant in a chat.
+    `tokens` may be input ids or existing labels; negative values are not learned. `loss_mask` is
+    true at the tokens to learn, such as those of the assistant in a chat.
 
     >>> causal_labels([10, 11, 2, 20, 2, 0], [1, 1, 1, 2, 2, 0])
     array([-100,   11,    2, -100,    2, -100])
@@ -75,7 +70,7 @@ def causal_labels(
     """
     ids = _require_integers(tokens, "tokens")
     segments = _require_shape(_require_integers(segment_ids, "segment_ids"), ids, "segment_ids")
-    targets = (segments != 0) & (ids >= 0)  # -100 of given labels, whatever ignore_index is
+    targets = (segments != 0) & (ids >= 0)  # -100 in existing labels, whatever ignore_index is
     if options.mask_boundary_loss:
         targets[..., 1:] &= segments[..., 1:] == segments[..., :-1]
         targets[..., :1] = False
@@ -83,15 +78,15 @@ def causal_labels(
         targets &= ids != options.eos_token_id
     if loss_mask is not None:
         targets &= _require_shape(_require_flags(loss_mask), ids, "loss_mask")
-    # Widened first: stored ids are often 16 bits wide, where -100 would silently become 65436.
+    # Widened first: stored ids often have 16 bits, where -100 would silently become 65436.
     labels = np.where(targets, np.asarray(ids, np.int64), options.ignore_index)
     return shift_left(labels, options.ignore_index) if shift else labels
 
 
 def shift_left(values: npt.NDArray[Number], fill: Number | float) -> npt.NDArray[Number]:
-    """The values, each at the place that predicts it; the last place of a row gets `fill`.
+    """The values, each at the position that predicts it; the last position gets `fill`.
 
-    Labels are filled with `ignore_index`, weights with 0.
+    Use `ignore_index` for labels and 0 for weights.
 
     >>> shift_left(np.array([[1, 2, 3]]), -100)
     array([[   2,    3, -100]])
@@ -109,11 +104,11 @@ def loss_weights(
     averaging: str = "token",
     ignore_index: int = -100,
 ) -> Floats:
-    """What the loss of every label is multiplied with, 0 where there is none; shape `[B, T]`.
+    """The weight of every label in the loss, 0 where there is none; shape `[B, T]`.
 
-    With n targets in a fragment: ``token`` 1 (every token counts alike), ``document`` 1 / n (every
-    document counts alike), ``sqrt`` 1 / sqrt(n) (between the two). Divide the sum over a step by
-    the sum of its weights. Labels may be shifted or not.
+    With n targets in a fragment: ``token`` 1 (all tokens count equally), ``document`` 1 / n (all
+    documents count equally), ``sqrt`` 1 / sqrt(n) (in between). Divide the sum over a step by the
+    sum of its weights. Labels may be shifted or not.
 
     >>> loss_weights([[-100, 7, 7, -100, 7, 0]], [[1, 1, 1, 2, 2, 0]], averaging="document")
     array([[0. , 0.5, 0.5, 0. , 1. , 0. ]])
@@ -139,10 +134,10 @@ AVERAGINGS: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType(
 
 
 def _fragment_numbers(segments: Ints) -> Ints:
-    """A number for every fragment of the batch, the same on all its places."""
-    if (segments < 0).any():  # it would be counted with a fragment of another row
+    """A number for every fragment of the batch, the same at all its positions."""
+    if (segments < 0).any():  # it would be mixed up with a fragment of another row
         raise InvalidRow(
-            f"segment_ids hold {segments.min()}, but fragments have 1 or more and padding has 0; "
+            f"segment_ids contain {segments.min()}, but fragments have 1 or more and padding 0; "
             "number the fragments of each row from 1"
         )
     per_row = int(segments.max(initial=0)) + 1
@@ -167,8 +162,8 @@ def _require_flags(loss_mask: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     flags = array.astype(np.bool_)
     if array.dtype.kind not in "biu" or not np.array_equal(array, flags):
         raise InvalidRow(
-            f"loss_mask of dtype {array.dtype} holds other values than 0 and 1, but says of each "
-            "token whether it is learnt; give weights to the loss instead"
+            f"loss_mask of dtype {array.dtype} has values other than 0 and 1, but says for each "
+            "token whether it is learned; pass weights to the loss instead"
         )
     return flags
 

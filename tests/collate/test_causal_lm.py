@@ -415,7 +415,7 @@ def test_bad_starts_are_refused_with_row_and_value_and_never_cut_away(starts, me
             "row 1 has no labels, but row 0 has",
         ),
         ([{"input_ids": [5, 6], "loss_mask": [1]}], "row 0 has 1 loss_mask but 2 input_ids"),
-        ([{"input_ids": [5, 6], "loss_mask": [1, 2]}], "other values than 0 and 1"),
+        ([{"input_ids": [5, 6], "loss_mask": [1, 2]}], "values other than 0 and 1"),
         (
             [{"input_ids": [5, 6], "loss_mask": [1, 2], "completion_mask": [1, 1]}],
             "row 0: loss_mask has values other than 0 and 1",
@@ -472,7 +472,7 @@ def test_rows_of_several_lengths_are_refused_without_padding():
         ({"train_on_eos": "no"}, "train_on_eos is 'no' but must be True or False"),
         ({"mask_boundary_loss": "false"}, "mask_boundary_loss is 'false' but must be True or"),
         ({"max_length": True}, "max_length is True but must be an integer >= 1"),
-        ({"ignore_index": None}, "ignore_index is None but must be an integer, as labels are"),
+        ({"ignore_index": None}, "ignore_index is None but must be an integer"),
         ({"labels_name": "input_ids"}, "input_name and labels_name are both 'input_ids'"),
     ],
 )
@@ -486,7 +486,7 @@ def test_a_number_of_numpy_is_a_number():
 
 
 def test_a_tokenizer_without_eos_cannot_leave_it_out_of_training():
-    with pytest.raises(InvalidOption, match="no eos_token_id"):
+    with pytest.raises(InvalidOption, match="eos_token_id is not set"):
         DataCollatorForCausalLM(SimpleNamespace(), train_on_eos=False)
 
 

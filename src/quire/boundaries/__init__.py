@@ -1,19 +1,19 @@
-"""Where documents start in packed rows, and every other form that says the same.
+"""Where documents start in packed rows, in every form that libraries use.
 
-`document_starts` with the row's length is the form that is stored; all others are made from it and
-lead back to it:
+`document_starts` and the row's length are what is stored; all other forms are made from them and
+can be converted back:
 
 ===============  ====================  =================================
-form             of [0, 3], length 5   on the padding of a row of 7 places
+form             of [0, 3], length 5   on the padding of a row of 7 tokens
 ===============  ====================  =================================
 lengths          3 2                   not counted
-cu_seqlens       0 3 5                 one segment more: 0 3 5 7
+cu_seqlens       0 3 5                 one more segment: 0 3 5 7
 segment_ids      1 1 1 2 2             0 0
 seq_idx          0 0 0 1 1             2 2, a segment of its own
 position_ids     0 1 2 0 1             0 1, a segment of its own
 ===============  ====================  =================================
 
-`row` is about one row, `batch` about all rows of a batch at once. numpy in, numpy out.
+`row` converts single rows, `batch` all rows of a batch at once; NumPy in, NumPy out.
 """
 
 from quire.boundaries.batch import Boundaries, require_multiple

@@ -1,4 +1,4 @@
-"""The boundaries of all rows of a batch at once, without a loop over documents."""
+"""The boundaries of all rows of a batch, without a loop over documents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ints32: TypeAlias = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Boundaries:
-    """The segments of a batch: its fragments and its stretches of padding.
+    """The segments of a batch: its fragments and its runs of padding.
 
     >>> batch = Boundaries.of_rows([[0, 3], [0]], lengths=[5, 4])
     >>> batch.position_ids()
@@ -31,9 +31,9 @@ class Boundaries:
     """
 
     shape: tuple[int, int]
-    """Rows, and places in each."""
+    """Rows, and positions in each."""
     starts: Ints
-    """Where each segment starts when all rows stand one after another."""
+    """Where each segment starts in the flattened batch."""
     numbers: Ints
     """1..k for the fragments of a row from left to right, 0 for padding."""
 
@@ -45,10 +45,10 @@ class Boundaries:
         width: int | None = None,
         multiple: int = 1,
     ) -> Boundaries:
-        """The boundaries of rows with these starts and lengths, padded at their right ends.
+        """The boundaries of rows with these starts and lengths, padded on the right.
 
         Every fragment is padded to a multiple of `multiple`; without `width` rows are as wide as
-        the longest needs. Bad starts raise an error that names row and value.
+        the longest one needs. Bad starts raise an error that names row and value.
         """
         row_lengths = read_integers(lengths, "lengths of rows")
         flat, counts = read_starts(starts, row_lengths)
@@ -77,26 +77,26 @@ class Boundaries:
 
     @property
     def size(self) -> int:
-        """Places in the whole batch."""
+        """Positions in the whole batch."""
         return self.shape[0] * self.shape[1]
 
     @property
     def lengths(self) -> Ints:
-        """The places of each segment, those of padding too."""
+        """The length of each segment, padding included."""
         return _gaps(self.starts, self.size, -1)
 
     @property
     def is_dense(self) -> bool:
-        """Whether padding stands at the right ends of rows alone."""
+        """Whether padding is only at the right ends of rows."""
         return bool((self.numbers[1:] <= 1)[self.numbers[:-1] == 0].all())
 
     @property
     def max_length(self) -> int:
-        """The places of the longest segment."""
+        """The length of the longest segment."""
         return int(self.lengths.max())
 
     def position_ids(self) -> Ints:
-        """`[B, T]`: the distance of every place from the start of its segment."""
+        """`[B, T]`: the distance of every position from the start of its segment."""
         positions = self.starts.repeat(self.lengths)
         np.subtract(_places(self.size), positions, out=positions)
         return positions.reshape(self.shape)
@@ -106,7 +106,7 @@ class Boundaries:
         return self.numbers.astype(np.int32).repeat(self.lengths).reshape(self.shape)
 
     def seq_idx(self) -> Ints32:
-        """`[B, T]`: 0, 1, … within a row; a stretch of padding counts as one segment more."""
+        """`[B, T]`: 0, 1, … within a row; a run of padding counts as one more segment."""
         order = np.arange(len(self.starts))
         opens_row = self.starts % self.shape[1] == 0
         index = order - np.maximum.accumulate(np.where(opens_row, order, 0))
@@ -117,19 +117,19 @@ class Boundaries:
         return _int32(np.append(self.starts, self.size))
 
     def true_cu_seqlens(self) -> Ints32:
-        """The number of tokens, padding not counted, before each fragment and in all."""
+        """The number of tokens, without padding, before each fragment and in total."""
         return _int32(np.append(0, np.cumsum(self.lengths[self.numbers > 0])))
 
     def padded_cu_seqlens(self) -> Ints32:
         """The starts of fragments in the flattened batch; padding belongs to the one before it.
 
-        With `true_cu_seqlens` this is what context-parallel kernels ask for.
+        Context-parallel kernels need this and `true_cu_seqlens`.
         """
         return _int32(np.append(self.starts[self.numbers > 0], self.size))
 
 
 def require_multiple(multiple: int) -> int:
-    """The value, if fragments can be padded to a multiple of it."""
+    """The value, if it is a valid multiple for padding fragments."""
     if not is_integer(multiple) or multiple < 1:
         raise InvalidOption(f"fragments cannot be padded to a multiple of {multiple!r}; give >= 1")
     return int(multiple)
@@ -150,7 +150,7 @@ def _numbers(counts: Ints) -> Ints:
 
 
 def _aligned(flat: Ints, sizes: Ints, counts: Ints, multiple: int) -> tuple[Ints, Ints]:
-    """Where fragments stand in rows in which each is padded, and the places that rows need."""
+    """Where fragments start in rows in which each is padded, and the lengths of these rows."""
     padded = -(-sizes // multiple) * multiple
     first = counts.cumsum() - counts
     needed = np.add.reduceat(padded, first)
@@ -166,7 +166,7 @@ def _require_width(needed: Ints, width: int | None) -> int:
         return longest
     if width < longest:
         raise InvalidBoundaries(
-            f"row {int(needed.argmax())} needs {longest} places, but rows are {width} wide; "
+            f"row {int(needed.argmax())} needs {longest} positions, but rows are {width} wide; "
             "cut the row or widen the batch"
         )
     return width
@@ -188,7 +188,7 @@ def _segments(places: Ints, numbers: Ints, sizes: Ints, spaces: Ints) -> dict[st
 
 
 def _places(size: int) -> Ints:
-    """0, 1, …, size - 1; kept for the next batch, which mostly has the same size."""
+    """0, 1, …, size - 1; cached, as the next batch usually has the same size."""
     return _kept_places(size) if size <= 1 << 20 else np.arange(size)
 
 
@@ -202,6 +202,6 @@ def _kept_places(size: int) -> Ints:
 def _int32(bounds: Ints) -> Ints32:
     if bounds[-1] > np.iinfo(np.int32).max:
         raise InvalidBoundaries(
-            f"the batch has {bounds[-1]} places, but cu_seqlens are 32-bit; make it smaller"
+            f"the batch has {bounds[-1]} positions, but cu_seqlens are 32-bit; make it smaller"
         )
     return bounds.astype(np.int32)

@@ -1,4 +1,4 @@
-"""What may be read as boundaries; everything else is refused, nothing is repaired."""
+"""Validation of boundaries; invalid ones are refused, never repaired."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def read_integers(values: npt.ArrayLike, name: str) -> Ints:
     if array.size and array.dtype.kind not in "iu":
         raise InvalidBoundaries(
             f"{name} have dtype {array.dtype}, the first is {array[0]!r}, but must be integers; "
-            "cast them yourself, so that nothing is cut silently"
+            "cast them yourself, so that nothing is truncated silently"
         )
     return np.asarray(array, np.int64)
 
 
 def read_starts(starts: Sequence[npt.ArrayLike], lengths: Ints) -> tuple[Ints, Ints]:
-    """The starts of all rows one after another, and how many each row has, if they are right."""
+    """The starts of all rows one after another, and the number in each row, if they are valid."""
     if len(starts) != len(lengths) or len(starts) == 0:
         raise InvalidBoundaries(
             f"{len(starts)} lists of document_starts for {len(lengths)} rows; "

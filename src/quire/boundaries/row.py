@@ -1,4 +1,4 @@
-"""The boundaries of one row, from each form to `document_starts` and back."""
+"""The boundaries of one row: conversions between `document_starts` and every other form."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy.typing as npt
 from quire.boundaries.batch import Boundaries, Ints32
 from quire.boundaries.checks import Ints, read_integers, read_starts
 from quire.errors import InvalidBoundaries
+from quire.printable import counted
 
 
 def check_starts(starts: npt.ArrayLike, length: int) -> Ints:
@@ -48,7 +49,7 @@ def starts_from_lengths(lengths: npt.ArrayLike) -> Ints:
 
 
 def cu_seqlens(starts: npt.ArrayLike, length: int, width: int | None = None) -> Ints32:
-    """The starts and the row's end; padding up to `width` is one segment more.
+    """The starts and the row's end; padding up to `width` is one more segment.
 
     >>> cu_seqlens([0, 3], length=5)
     array([0, 3, 5], dtype=int32)
@@ -65,7 +66,7 @@ def starts_from_cu_seqlens(bounds: npt.ArrayLike) -> tuple[Ints, int]:
     values = read_integers(bounds, "cu_seqlens")
     if values.size < 2:
         raise InvalidBoundaries(
-            f"cu_seqlens hold {values.size} values, but a row has a start and an end"
+            f"cu_seqlens have {counted(values.size, 'value')}, but a row has a start and an end"
         )
     return check_starts(values[:-1], int(values[-1])), int(values[-1])
 
@@ -73,7 +74,7 @@ def starts_from_cu_seqlens(bounds: npt.ArrayLike) -> tuple[Ints, int]:
 def padded_cu_seqlens(starts: npt.ArrayLike, length: int, multiple: int) -> Ints32:
     """The starts and the end of a row in which every fragment is padded to a multiple.
 
-    With `cu_seqlens` it says where every token stands; alone it does not lead back.
+    With `cu_seqlens` it gives the position of every token; by itself it cannot be converted back.
 
     >>> padded_cu_seqlens([0, 3], length=5, multiple=4)
     array([0, 4, 8], dtype=int32)
@@ -99,7 +100,9 @@ def starts_from_segment_ids(segments: npt.ArrayLike) -> tuple[Ints, int]:
     numbers = read_integers(segments, "segment_ids")
     length = int(np.count_nonzero(numbers))
     if length == 0:
-        raise InvalidBoundaries("segment_ids hold padding alone, but a row has a token")
+        raise InvalidBoundaries(
+            "segment_ids contain only padding, but a row has at least one token"
+        )
     steps = np.diff(numbers[:length], prepend=0)
     wrong = np.flatnonzero((steps < 0) | (steps > 1) | (numbers[:length] == 0))
     if wrong.size:
@@ -120,7 +123,7 @@ def seq_idx(starts: npt.ArrayLike, length: int, width: int | None = None) -> Int
 
 
 def starts_from_seq_idx(index: npt.ArrayLike, length: int) -> Ints:
-    """The starts of a row with this many tokens; what stands after them is padding.
+    """The starts of a row with this many tokens; the rest is padding.
 
     >>> starts_from_seq_idx([0, 0, 0, 1, 1, 2, 2], length=5)
     array([0, 3])
@@ -145,7 +148,7 @@ def position_ids(starts: npt.ArrayLike, length: int, width: int | None = None) -
 
 
 def starts_from_position_ids(positions: npt.ArrayLike, length: int) -> Ints:
-    """The starts of a row with this many tokens; what stands after them is padding.
+    """The starts of a row with this many tokens; the rest is padding.
 
     >>> starts_from_position_ids([0, 1, 2, 0, 1, 0, 1], length=5)
     array([0, 3])
@@ -161,9 +164,9 @@ def starts_from_position_ids(positions: npt.ArrayLike, length: int) -> Ints:
 
 
 def starts_from_tokens(tokens: npt.ArrayLike, token_id: int, *, ends: bool = True) -> Ints:
-    """The starts of an old row that came without: after each `token_id`, or at each if not `ends`.
+    """The starts of a row without boundaries: after each `token_id`, or at each if not `ends`.
 
-    Padding must be left out: PAD may have the same id.
+    Leave padding out: PAD may have the same id.
 
     >>> starts_from_tokens([5, 6, 2, 7, 2], token_id=2)
     array([0, 3])
@@ -177,7 +180,7 @@ def starts_from_tokens(tokens: npt.ArrayLike, token_id: int, *, ends: bool = Tru
 
 
 def fitting_length(starts: npt.ArrayLike, length: int, width: int, multiple: int = 1) -> int:
-    """The most tokens of the row, from its left, that fit into `width` places.
+    """The number of leading tokens of the row that fit into `width` positions.
 
     >>> fitting_length([0, 3], length=9, width=8, multiple=4)
     7
@@ -192,7 +195,7 @@ def _tokens_of(values: npt.ArrayLike, name: str, length: int) -> Ints:
     array = read_integers(values, name)
     if not 1 <= length <= array.size:
         raise InvalidBoundaries(
-            f"{name} hold {array.size} values, but the row's length is {length}; it has at least "
-            "one token, and one value for each"
+            f"{name} have {counted(array.size, 'value')}, but the row's length is {length}; "
+            "it has at least one token, and one value for each"
         )
     return array[:length]

@@ -51,12 +51,12 @@ def stream(
         _require_folder(state)
     with _interrupts() as interrupted, open_stream(options) as opened:
         if state is not None and state.exists():
-            opened.set_state(load_state(state))
+            opened.load_state_dict(load_state(state))
         try:
             _run(opened, batches, interrupted)
         finally:  # the state of the last batch is valid after an error, too
             if state is not None:
-                save_state(opened.get_state(), state)
+                save_state(opened.state_dict(), state)
         _report(opened, as_json=stats)
     if interrupted:
         raise typer.Exit(128 + interrupted[0])

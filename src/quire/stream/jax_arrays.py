@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def device_arrays(
     batch: Batch | Mapping[str, npt.NDArray[np.generic]], sharding: Sharding | None = None
 ) -> dict[str, jax.Array]:
-    """The arrays of a batch on the default device, or laid out as a sharding says.
+    """The arrays of a batch on the default device, or distributed by a sharding.
 
-    With several processes each passes the batch of its rank, and gets the global one.
+    With several processes, each passes the batch of its rank and receives the global one.
 
     >>> arrays = device_arrays({"input_ids": np.zeros((1, 2, 4), np.int32)})
     >>> arrays["input_ids"].shape
@@ -42,7 +42,7 @@ def _sharded(name: str, array: npt.NDArray[np.generic], sharding: Sharding) -> j
         made = jax.make_array_from_process_local_data(sharding, array)  # type: ignore[no-untyped-call]
     except (IndexError, ValueError) as error:
         raise InvalidOption(
-            f"{name} of shape {array.shape} cannot be laid out as {sharding}: {error}; shard the "
-            "axis of rows, the second, over a number of devices that divides it"
+            f"{name} of shape {array.shape} cannot be distributed by {sharding}: {error}; shard "
+            "the second axis, the rows, over a number of devices that divides it"
         ) from error
     return cast(jax.Array, made)

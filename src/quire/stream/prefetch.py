@@ -1,4 +1,4 @@
-"""Things made ahead in a thread, in order, errors included."""
+"""A thread that makes results ahead, in order, errors included."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Made = TypeVar("Made")
 
 
 class Prefetcher(Generic[Made]):
-    """Calls a method in a thread, up to ``depth`` times ahead of those who ask.
+    """Calls a method in a thread, up to ``depth`` times ahead of the consumer.
 
-    An exception (StopIteration is one) comes out where it happened in the order, and ends the
-    thread; whoever asks again starts it anew. The method's object is held weakly: when it is
-    dropped without `stop`, the thread ends, too.
+    An exception (also StopIteration) is raised at its place in the order and ends the thread; the
+    next call of `next` starts a new one. The method's object is referenced weakly: if it is
+    discarded without `stop`, the thread ends as well.
     """
 
     def __init__(self, make: Callable[[], Made], depth: int) -> None:
@@ -25,7 +25,7 @@ class Prefetcher(Generic[Made]):
         self._thread: threading.Thread | None = None
 
     def next(self) -> Made:
-        """What the method gave next, or the exception that it raised."""
+        """The next result of the method, or the exception that it raised."""
         if self._thread is None:
             self._start()
         made, error = self._queue.get()
@@ -36,7 +36,7 @@ class Prefetcher(Generic[Made]):
         return made  # type: ignore[return-value]
 
     def stop(self) -> None:
-        """End the thread and forget what was made ahead."""
+        """End the thread and discard what was made ahead."""
         if self._thread is None:
             return
         self._end()
@@ -56,7 +56,7 @@ class Prefetcher(Generic[Made]):
 
 def _end(free: threading.Semaphore, stopping: threading.Event) -> None:
     stopping.set()
-    free.release()  # the thread may be waiting for a place
+    free.release()  # the thread may be waiting for a free slot
 
 
 def _run(
@@ -65,7 +65,7 @@ def _run(
     free: threading.Semaphore,
     stopping: threading.Event,
 ) -> None:
-    """Nothing of the object is held while the thread waits, or it would never be dropped."""
+    """Make results without a reference to the object while waiting, so that it can be freed."""
     while free.acquire() and not stopping.is_set():
         made, error = _try(make())
         queue.put((made, error))
