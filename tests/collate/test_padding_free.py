@@ -158,7 +158,7 @@ def test_bad_starts_are_named_by_row():
         ({"num_tokens": 0}, "num_tokens is 0 but must be"),
         ({"num_segments": 1.5}, "num_segments is 1.5 but must be"),
         ({"return_tensors": "jax"}, "unknown return_tensors 'jax'"),
-        ({"train_on_eos": False}, "no eos_token_id"),
+        ({"train_on_eos": False}, "eos_token_id is not set"),
     ],
 )
 def test_options_that_cannot_be_are_refused_at_once(options, message):

@@ -104,13 +104,21 @@ def scanned_rows(fragments: Sequence[Fragment], size: int, limit: int) -> list[l
     rows: list[list[Fragment]] = []
     for fragment in sorted(fragments, key=lambda f: (f[1] - f[2], f[1] > 0)):
         length = fragment[2] - fragment[1]
-        row = next((row for row, space in enumerate(spaces) if space >= length), len(spaces))
+        row = _oldest_row(spaces, length)
         if row == len(rows):
             rows.append([])
             spaces.append(size)
         rows[row].append(fragment)
         spaces[row] = spaces[row] - length if len(rows[row]) < limit else 0
     return rows
+
+
+def _oldest_row(spaces: Sequence[int], length: int) -> int:
+    """The first row with enough space, or the number of a new one."""
+    for row, space in enumerate(spaces):
+        if space >= length:
+            return row
+    return len(spaces)
 
 
 def _window(documents: Sequence[Tokens], row: Sequence[Fragment]) -> Window:
