@@ -119,7 +119,7 @@ def test_07_a_document_without_a_token_is_counted_as_empty(tmp_path):
 
 def test_08_only_empty_documents_give_a_valid_empty_output_and_a_warning(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", ["", ""])
-    with pytest.warns(UserWarning, match="holds no row: of 2 documents 2 left out as empty"):
+    with pytest.warns(UserWarning, match="has no rows; documents: 2 read, 2 dropped as empty"):
         result = pack(path, tmp_path / "out")
     assert (result.num_rows, result.utilization) == (0, 0.0)
     assert rows(tmp_path / "out").column_names[:2] == ["input_ids", "document_starts"]
@@ -141,7 +141,7 @@ def test_10_lengths_about_the_row_are_exact_by_policy(tmp_path, length, overlong
             pack(path, tmp_path / "out", **options)
         return
     if overlong == "drop" and length > 16:
-        with pytest.warns(UserWarning, match="holds no row"):
+        with pytest.warns(UserWarning, match="has no rows"):
             result = pack(path, tmp_path / "out", **options)
     else:
         result = pack(path, tmp_path / "out", **options)
