@@ -316,7 +316,7 @@ def test_without_special_tokens_a_token_shared_with_the_template_is_trained():
 )
 def test_turns_that_cannot_be_found_are_an_error_or_a_counted_drop(template):
     tokenizer = with_template(template)
-    with pytest.raises(InvalidDocument, match=r"record 0 .* message 2, .*generation.*mend"):
+    with pytest.raises(InvalidDocument, match=r"record 0 .* message 2, .*generation.*fix the data"):
         pack([TALK], tokenizer)
     with pytest.warns(UserWarning, match="bad_record: 1 documents.*nothing is left"):
         assert pack([TALK], tokenizer, max_bad_records=1) == []

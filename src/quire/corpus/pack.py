@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.corpus.commits import Commit, finished, read_commits, require_present
-from quire.corpus.corpus import Corpus
+from quire.corpus.corpus import Corpus, chat_template_of
 from quire.corpus.engines import Engine, choose_engine
 from quire.corpus.index import DocumentIndex, plan_name, write_plan
 from quire.corpus.job import PartitionJob, Progress, Report, require_budget
@@ -34,7 +34,6 @@ from quire.corpus.output import (
     write_errors,
 )
 from quire.corpus.partitions import make_partitions
-from quire.corpus.tokenizer import chat_template_of
 from quire.errors import WorkerError
 from quire.formats.files import as_list
 from quire.ledger import Ledger

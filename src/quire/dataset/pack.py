@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.dataset.documents import documents_of
 from quire.dataset.options import DatasetOptions
 from quire.dataset.records import Columns, Packed, Records, as_columns, require_name
 from quire.dataset.rows import like_input, with_boundary_columns
-from quire.dataset.sources import documents_of
 from quire.dataset.supervision import supervised_by_labels, teaching_groups
 from quire.documents import Documents
 from quire.errors import InvalidDocument, QuireError

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from quire.dataset.sources import without
+from quire.dataset.documents import without
 from quire.documents import Documents
 from quire.plan.fragments import Fragments
 from quire.plan.planner import Supervised

@@ -26,6 +26,12 @@ _NUMBERS = (
 )
 
 
+_TEXTS = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_null,  # the type of a column without values
+)
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
@@ -57,6 +63,11 @@ def _object_or_error(value: pa.Scalar) -> object:
         return value.as_py()
     except UnicodeDecodeError as error:
         return error
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of this type are text."""
+    return any(is_one(kind) for is_one in _TEXTS)
 
 
 def is_list(kind: pa.DataType) -> bool:

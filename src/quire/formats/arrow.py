@@ -20,7 +20,7 @@ from quire.formats.fields import Fields
 from quire.formats.files import InputFile
 from quire.formats.format import Batch, Format, Span
 from quire.formats.tables import (
-    TEXTS,
+    BYTES,
     columns_to_read,
     row_batches,
     row_spans,
@@ -145,7 +145,7 @@ def require_bounded_messages(source: pa.NativeFile, expansion: Expansion, names:
 
 
 def _wanted(schema: pa.Schema | None, names: set[str]) -> list[bool] | None:
-    """For each buffer of a record batch, whether a named column has it; None: it is not known."""
+    """For each buffer of a record batch, whether it belongs to a named column; None: unknown."""
     wanted: list[bool] = []
     for field in schema or ():
         count = _num_buffers(field.type)
@@ -156,10 +156,10 @@ def _wanted(schema: pa.Schema | None, names: set[str]) -> list[bool] | None:
 
 
 def _num_buffers(kind: pa.DataType) -> int | None:
-    """How many buffers a column of this type has in a file; None where that varies."""
+    """How many buffers a column of this type has in a file; None if that varies."""
     if pa.types.is_dictionary(kind):
         return 2
-    plain = is_list(kind) or pa.types.is_struct(kind) or any(is_text(kind) for is_text in TEXTS)
+    plain = is_list(kind) or pa.types.is_struct(kind) or any(is_one(kind) for is_one in BYTES)
     if not plain and not pa.types.is_primitive(kind):
         return None
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
@@ -204,7 +204,7 @@ class _Flat:
         return self.number(0)
 
     def field(self, table: int, index: int) -> int:
-        """Where a field of a table is; 0 where it has none."""
+        """Where a field of a table is; 0 if it is absent."""
         vtable = table - self.number(table)
         size, place = struct.unpack_from("<H", self._data, vtable)[0], 4 + 2 * index
         offset = struct.unpack_from("<H", self._data, vtable + place)[0] if place < size else 0
@@ -218,5 +218,5 @@ class _Flat:
     def bytes_at(self, place: int, size: int) -> bytes:
         found = self._data[place : place + size]
         if place < 0 or size < 0 or len(found) != size:
-            raise ValueError("a field leads outside of it")
+            raise ValueError("a field points outside of it")
         return found

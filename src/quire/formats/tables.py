@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.errors import InvalidDocument
-from quire.formats.arrays import as_objects, is_list
+from quire.formats.arrays import as_objects, is_list, is_text
 from quire.formats.compression import Expansion
 from quire.formats.fields import Conversation, Fields, without_nulls
 from quire.formats.files import InputFile
@@ -25,7 +25,7 @@ from quire.storage import AnyPath
 
 PIECE_BYTES = 16 << 20
 """Memory that decoded rows may take at once."""
-TEXTS = (
+BYTES = (
     pa.types.is_string,
     pa.types.is_large_string,
     pa.types.is_binary,
@@ -54,8 +54,7 @@ def require_text(path: AnyPath, schema: pa.Schema, name: str) -> None:
     kind = schema.field(name).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
-    if not any(is_text(kind) for is_text in text):
+    if not is_text(kind):
         raise InvalidDocument(f"{path}: column {name!r} holds {kind} but text is needed")
 
 
@@ -216,7 +215,7 @@ def _sizes(column: pa.Array) -> npt.NDArray[np.int64]:
         return np.asarray(ends[stops] - ends[stops - lengths])
     if pa.types.is_struct(kind):
         return sum((_sizes(child) for child in column.flatten()), np.zeros(len(column), np.int64))
-    if any(is_text(kind) for is_text in TEXTS):
+    if any(is_one(kind) for is_one in BYTES):
         lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
         return np.asarray(lengths, dtype=np.int64)
     return np.full(len(column), -(-column.nbytes // max(1, len(column))), np.int64)

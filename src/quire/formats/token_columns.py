@@ -34,7 +34,7 @@ PER_TOKEN = (
 """Columns that always have one value per token: another length is an error."""
 _POSITIONS = "position_ids"
 _FIRST = {MASK: 0, _POSITIONS: 1}
-"""From which place on a zero is wrong."""
+"""The first position at which a zero shows that a record must not be packed."""
 _OF_PACKED_ROWS = ("document_starts", "seq_lengths")
 WATCHED = (*_FIRST, *_OF_PACKED_ROWS)
 
@@ -55,7 +55,7 @@ def documents_from_columns(
 ) -> Documents:
     """Every record with a token as a document, with its parallel columns.
 
-    ``columns=None`` takes all list columns of numbers that are as long as the tokens everywhere.
+    ``columns=None`` takes all list columns of numbers that have one value per token everywhere.
     """
     require_unpacked([field.name for field in table.schema if is_number_list(field.type)])
     bad = BadRecords(table.num_rows, max_bad_records)
@@ -68,10 +68,17 @@ def documents_from_columns(
         flat[name] = values if np.array_equal(lengths, other) else _aligned(values, lengths, other)
     for record, reason in unfit_records(table).items():
         bad.add(record, reason)
+    return as_documents(flat, lengths, bad)
+
+
+def as_documents(
+    columns: dict[str, pa.Array], lengths: npt.NDArray[np.int64], bad: BadRecords
+) -> Documents:
+    """All records that are neither bad nor empty, from flat columns and the length of each."""
     usable = bad.good & (lengths > 0)
     empty = int((bad.good & (lengths == 0)).sum())
     return Documents(
-        columns=flat,
+        columns=columns,
         offsets=(np.cumsum(lengths) - lengths)[usable],
         lengths=lengths[usable],
         numbers=np.flatnonzero(usable),
@@ -140,7 +147,7 @@ def _compare(
 def _aligned(
     values: pa.Array, lengths: npt.NDArray[np.int64], other: npt.NDArray[np.int64]
 ) -> pa.Array:
-    """Values moved to where the tokens stand; those of bad records are never looked at."""
+    """Values moved to the positions of the tokens; those of bad records do not matter."""
     source = values.to_numpy(zero_copy_only=False)
     moved = np.zeros(int(lengths.sum()), dtype=source.dtype)
     same = lengths == other
@@ -162,23 +169,23 @@ def _require_vocabulary(
     record = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
     limit = "" if vocab_size is None else f" to {vocab_size - 1}"
     raise InvalidDocument(
-        f"record {record} has token id {wrong} but ids are from 0{limit}; the data was made with "
-        "another tokenizer, or is damaged"
+        f"record {record} has token id {wrong} but ids are from 0{limit}; the data was tokenized "
+        "with another tokenizer, or is damaged"
     )
 
 
 def require_unpacked(names: Collection[str], what: str = "the dataset") -> None:
-    """Raise for lists that only packed rows have: their documents would run into each other."""
+    """Raise for columns that only packed rows have: their documents would be joined."""
     for name in _OF_PACKED_ROWS:
         if name in names:
             raise InvalidOption(
-                f"{what} is packed already: it has {name!r}, and packing its rows again would let "
-                "their documents run into each other; pack the documents themselves"
+                f"{what} is packed already: it has {name!r}, and packing its rows again would join "
+                "their documents; pack the original documents"
             )
 
 
 def unfit_records(table: pa.Table | pa.RecordBatch) -> dict[int, str]:
-    """The records that must not be packed, and what to say of each.
+    """The records that must not be packed, and why.
 
     >>> unfit_records(pa.table({"attention_mask": [[1], [1, 0, 0]]}))
     {1: 'is padded: its attention_mask has 2 zeros'}
@@ -204,7 +211,7 @@ def unfit_record(record: Mapping[str, Any]) -> str | None:
 
 
 def _zeros(column: pa.ChunkedArray, first: int) -> dict[int, int]:
-    """How many zeros a list has from that place on, for lists that have any."""
+    """How many zeros each list has from position ``first`` on, for lists that have any."""
     ends = np.cumsum(list_lengths(column))
     places = np.flatnonzero(list_values(column).to_numpy(zero_copy_only=False) == 0)
     records = np.searchsorted(ends, places, side="right")
@@ -216,4 +223,4 @@ def _zeros(column: pa.ChunkedArray, first: int) -> dict[int, int]:
 def _problem(name: str, zeros: int) -> str:
     if name == MASK:
         return f"is padded: its {MASK} has {zeros} zeros"
-    return f"holds several documents: its {_POSITIONS} begin again {zeros} times"
+    return f"holds several documents: its {_POSITIONS} restart {zeros} times"
