@@ -101,7 +101,7 @@ def test_a_missing_shard_is_named(packed, tmp_path):
 @pytest.fixture
 def small(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n{"text": "defg"}\n{"text": "hi"}\n')
-    quire.pack_corpus([tmp_path / "a.jsonl"], tmp_path / "small", "byte", max_length=12)
+    quire.pack_corpus([tmp_path / "a.jsonl"], tmp_path / "small", "byte", max_length=12, seed=42)
     return tmp_path / "small"
 
 
@@ -151,5 +151,5 @@ def test_a_page_that_cannot_be_written_is_an_error_with_a_remedy(packed, tmp_pat
 def test_the_command_prints_where_the_page_is(packed, tmp_path):
     done = run("report", packed, "-o", tmp_path / "r.html")
     assert done.returncode == 0, done.stderr
-    assert f"the page: {tmp_path / 'r.html'}" in done.stdout.replace("\n", "")
+    assert f"report: {tmp_path / 'r.html'}" in done.stdout.replace("\n", "")
     assert (tmp_path / "r.html").stat().st_size > 1_000_000
