@@ -1,13 +1,13 @@
-"""`PackedVLDataset` against ms-swift's way: `binpacking.to_constant_volume` 2.0.1 over every
-buffer, of which the last group is carried into the next one. Both read the same samples (dicts that
-say their length) one by one and give lists of them; all samples come out of both, none is dropped.
-Ours also checks every sample and keeps the ledger. Full places are tokens over packs times the
-length of a pack. chartqa and ai2d are lengths of real training samples, at 16,384 tokens; others
-are drawn at 4,096, longer ones cut to one token less. Times are the best of several runs, in turns.
+"""`PackedVLDataset` compared with ms-swift: `binpacking.to_constant_volume` 2.0.1 on every buffer,
+with the last group carried into the next one. Both read the same samples (dicts with a length) one
+by one and yield lists of them; neither drops a sample. Ours also checks every sample and keeps the
+ledger. "Full places" is tokens divided by packs times pack length. chartqa and ai2d are lengths of
+real training samples, at 16,384 tokens; the others are drawn at 4,096, with longer ones cut to one
+token less. Times are the best of several interleaved runs.
 
-"At 0.65" is the default `packing_min_fill_ratio`: a group that is fuller leaves at once. At 0.9
-more of them wait to be filled up, twice at most; ms-swift's last group may wait for ever. "Known
-lengths" is the same dataset with its lengths given: packs are planned before any sample is read.
+"At 0.65" is the default `packing_min_fill_ratio`: fuller groups leave at once. At 0.9 more groups
+wait to be filled, at most twice; ms-swift's last group may wait forever. "Known lengths" is the
+same dataset with its lengths given: packs are planned before any sample is read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Sample = dict[str, int]
 
 
 class Samples:
-    """Map-style; lengths are seen when a sample is read."""
+    """Map-style; lengths are unknown until a sample is read."""
 
     def __init__(self, lengths: np.ndarray) -> None:
         self.items = [{"length": length} for length in lengths.tolist()]
@@ -154,9 +154,9 @@ def several_budgets(num_samples: int) -> Table:
             "gap",
             "seconds",
         ],
-        note="Packs that the wrapper makes of known sizes; `packing_scope` is buffer or epoch. Of "
-        "8 ranks each has as many packs, all together as many as the column says. Seconds and gap "
-        "are those of the whole epoch on one rank.",
+        note="Packs made from known sizes; `packing_scope` is buffer or epoch. The column for 8 "
+        "ranks is their total; each has the same number. Seconds and gap are those of the whole "
+        "epoch on one rank.",
     )
     for name, (all_tokens, all_tiles) in published().items():
         sizes = np.column_stack([all_tokens[:num_samples], all_tiles[:num_samples]])

@@ -45,7 +45,9 @@ class PackCounters:
         self._max_length, self._max_bad_records = max_length, max_bad_records
         self._source_of, self._silent = source_of, silent
         self._ledgers: dict[str, RunningLedger] = {}
-        """By dataset; each is replaced with every sample, so that copies can share them."""
+        """By dataset; copies share them until they change one."""
+        self._own: set[str] = set()
+        """Datasets whose ledgers no other copy has."""
         self._fills: Counter[int] = Counter()
         """Packs, by their number of tokens."""
         self._shares_fills = False
@@ -59,7 +61,7 @@ class PackCounters:
         """
         other = PackCounters.__new__(PackCounters)
         vars(other).update(vars(self))  # faster than `copy.copy`
-        other._ledgers = self._ledgers.copy()
+        other._ledgers, other._own = self._ledgers.copy(), set()
         other._shares_fills = True
         return other
 
@@ -70,9 +72,11 @@ class PackCounters:
     def add(self, kind: str, position: int, tokens: int) -> None:
         """Count a sample as ``input``, as ``emitted``, or as dropped for this reason."""
         source = self._source(position)
-        ledger = self._ledgers[source].copy() if source in self._ledgers else RunningLedger()
-        ledger.add(kind, 1, tokens)
-        self._ledgers[source] = ledger
+        if source not in self._own:
+            shared = self._ledgers.get(source)
+            self._ledgers[source] = RunningLedger() if shared is None else shared.copy()
+            self._own.add(source)
+        self._ledgers[source].add(kind, 1, tokens)
 
     def _source(self, position: int) -> str:
         return "" if self._source_of is None else self._source_of(position)

@@ -168,9 +168,9 @@ class PackRules:
         """Why a sample of these sizes goes into no pack; None if it does go into one."""
         if not sizes[0]:
             return "empty"
-        over = any(size > most for size, most in zip(sizes, self.limits, strict=True))
-        is_dropped = self.overlong == "drop" and (over or sizes[0] >= self.max_length)
-        return "skipped_oversized" if is_dropped else None
+        if self.overlong == "keep":
+            return None
+        return "skipped_oversized" if self.oversized(np.array([sizes]))[0] else None
 
     def fills(self, used: IntArray, num_documents: IntArray) -> npt.NDArray[np.float64]:
         """Fill ratio of packs in the measure that is closest to its limit.
