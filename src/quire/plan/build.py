@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -74,77 +72,52 @@ def count_fragments(
 
     ``fate`` holds an index into `FATES` for each fragment; None means that all were emitted.
     """
-    counts = _count_by_fate(fragments, fate, len(lengths), options)
-    emitted = counts.pop("emitted")
+    documents, tokens = _count_by_fate(fragments, fate, len(lengths), options.stride)
+    emitted = fragments.lengths if fate is None else fragments.lengths[fate == 0]
+    content, special = _sum(emitted), options.prefix * len(emitted)
     long_documents, long_tokens = _overlong_losses(lengths, options)
-    special = options.prefix * emitted.fragments
     return Ledger(
         documents=Tally(
             input=len(lengths),
-            emitted=emitted.documents,
+            emitted=documents.pop("emitted"),
             dropped={
                 "empty": len(lengths) - int(np.count_nonzero(lengths)),
                 "too_long": long_documents,
-                **{reason: count.documents for reason, count in counts.items()},
+                **documents,
             },
         ),
         tokens=TokenTally(
             input=_sum(lengths),
-            emitted=emitted.new_tokens,
+            emitted=(new := tokens.pop("emitted")),
             dropped={
                 "too_long" if options.overlong == "drop" else "truncated": long_tokens,
-                **{reason: count.new_tokens for reason, count in counts.items()},
+                **tokens,
             },
-            overlap=emitted.tokens - emitted.new_tokens,
+            overlap=content - new,
             special=special,
-            padding=num_rows * options.max_length - emitted.tokens - special,
+            padding=num_rows * options.max_length - content - special,
         ),
     ).check()
 
 
-@dataclass(kw_only=True, slots=True)
-class _Count:
-    """What shares one fate."""
-
-    fragments: int = 0
-    documents: int = 0
-    tokens: int = 0
-    new_tokens: int = 0
-
-
 def _count_by_fate(
-    fragments: Fragments,
-    fate: npt.NDArray[np.int8] | None,
-    num_documents: int,
-    options: PlanOptions,
-) -> dict[str, _Count]:
-    """Counts by fate; a document counts under the best fate of its fragments."""
-    counts = {name: _Count() for name in FATES}
+    fragments: Fragments, fate: npt.NDArray[np.int8] | None, num_documents: int, stride: int
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Documents and tokens by the best fate of any fragment that holds them."""
     seen = np.zeros(num_documents, dtype=bool)
-    covered = 0
+    documents, tokens = {}, {}
     for code, name in enumerate(FATES if fate is not None else FATES[:1]):
         which = slice(None) if fate is None else np.flatnonzero(fate == code)
-        documents, stops = fragments.documents[which], fragments.stops[which]
-        tokens = _sum(stops) - _sum(fragments.starts[which])
         before = int(np.count_nonzero(seen))
-        seen[documents] = True
-        new_tokens = tokens
-        if options.stride:
-            # Tokens that a fragment repeats are emitted even if the fragment before it is dropped.
+        seen[fragments.documents[which]] = True
+        documents[name] = int(np.count_nonzero(seen)) - before
+        new_tokens = _sum(fragments.lengths[which])
+        if stride:
+            # A repeated token is emitted even if the fragment before it is dropped.
             so_far = fragments if fate is None else fragments.take(np.flatnonzero(fate <= code))
-            new_tokens = _distinct_tokens(so_far, options.stride) - covered
-            covered += new_tokens
-        counts[name] = _Count(
-            fragments=len(documents),
-            documents=int(np.count_nonzero(seen)) - before,
-            tokens=tokens,
-            new_tokens=new_tokens,
-        )
-    return counts
-
-
-def _distinct_tokens(fragments: Fragments, stride: int) -> int:
-    return _sum(fragments.stops) - _sum(fragments.starts) - _sum(fragments.overlaps(stride))
+            new_tokens = _sum(so_far.lengths) - _sum(so_far.overlaps(stride)) - sum(tokens.values())
+        tokens[name] = new_tokens
+    return documents, tokens
 
 
 def _sum(values: IntArray) -> int:
