@@ -1,4 +1,4 @@
-"""Rows are dealt as a plain loop over rows, cells and steps deals them."""
+"""Rows are assigned as by a plain loop over rows, cells and steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import quire
 
 
-def dealt_by_hand(rows: list[int], costs: list[int], ranks: int, per_rank: int) -> list:
+def balanced_by_hand(rows: list[int], costs: list[int], ranks: int, per_rank: int) -> list:
     """The steps of one window: a list of cells, each a list of rows, for every step."""
     cells: list[list[int]] = [[] for _ in range(len(rows) // per_rank)]
     for row in sorted(rows, key=lambda row: -costs[row]):
@@ -31,7 +31,7 @@ def slowest(steps: list, costs: list[int]) -> int:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_rows_are_dealt_as_by_hand(seed):
+def test_rows_are_assigned_as_computed_by_hand(seed):
     rng = random.Random(seed)
     ranks, per_rank, window = rng.randint(1, 4), rng.randint(1, 4), rng.randint(1, 20)
     step = ranks * per_rank
@@ -39,15 +39,15 @@ def test_rows_are_dealt_as_by_hand(seed):
     expected = []
     for first in range(0, len(costs), step * window):
         rows = list(range(len(costs)))[first : first + step * window]
-        expected += dealt_by_hand(rows, costs, ranks, per_rank)
-    dealt = quire.balance(costs, ranks, per_rank, window=window)
+        expected += balanced_by_hand(rows, costs, ranks, per_rank)
+    balanced = quire.balance(costs, ranks, per_rank, window=window)
     in_order = [
         [list(range(first + k * per_rank, first + (k + 1) * per_rank)) for k in range(ranks)]
         for first in range(0, len(costs), step)
     ]
     mean = sum(costs) / ranks
-    assert dealt.before == pytest.approx(slowest(in_order, costs) / mean)
+    assert balanced.before == pytest.approx(slowest(in_order, costs) / mean)
     if slowest(expected, costs) > slowest(in_order, costs):
         expected = in_order
-    assert dealt.rows.tolist() == expected
-    assert dealt.after == pytest.approx(slowest(expected, costs) / mean)
+    assert balanced.rows.tolist() == expected
+    assert balanced.after == pytest.approx(slowest(expected, costs) / mean)

@@ -12,7 +12,7 @@ from quire.plan.balance import even_rows
 
 
 def rows_of(counts: list[int]) -> quire.Plan:
-    """A plan whose rows hold so many documents of one token each."""
+    """A plan whose rows hold these numbers of documents, of one token each."""
     plan = quire.make_plan([1] * sum(counts), max_length=max(counts))
     padding = len(counts) * plan.max_length - sum(counts)
     ledger = Ledger(
@@ -65,7 +65,7 @@ def test_overlap_that_was_there_before_rows_are_repeated_stays():
     assert (plan.ledger.tokens.overlap, ledger.tokens.overlap) == (2, 10)
 
 
-def test_dropped_rows_take_along_what_stands_in_no_other():
+def test_dropped_rows_lose_only_tokens_that_are_in_no_other_row():
     # Rows [0:6], then 0:7, 5:12, 10:17 and 15:18 of document 1, then [0:5] and [0:4].
     plan = quire.make_plan([6, 18, 5, 4, 0], max_length=8, strategy="greedy", stride=2, prefix=1)
     assert plan.row_lengths.tolist() == [7, 8, 8, 8, 4, 6, 5]
@@ -120,10 +120,10 @@ def test_rows_are_split_between_documents_the_fullest_first(counts, multiple, of
     assert split.documents is plan.documents
 
 
-def test_rows_that_have_too_few_cuts_are_refused_with_the_other_ways():
-    with pytest.raises(InvalidOption) as refused:
+def test_rows_with_too_few_cuts_are_rejected_with_the_alternatives():
+    with pytest.raises(InvalidOption) as caught:
         even_rows(rows_of([1, 2, 1]), 5, "split")
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "remainder='split' needs 2 more cuts between documents but the rows allow only 1; "
         "use remainder='drop' or 'repeat'"
     )

@@ -1,4 +1,4 @@
-"""Best-fit for few fragments gives the very rows of the histogram's."""
+"""Best-fit for few fragments gives exactly the rows of the histogram version."""
 
 from __future__ import annotations
 

@@ -24,7 +24,12 @@ from tests.contracts.test_plan_rules import fewest_rows
         ([26] * 8, 100, {}, 3),  # three a row: u(3)
         ([51] * 3 + [49] * 3, 100, {}, 3),
         ([51] * 3 + [50] * 3, 100, {}, 5),
-        ([138, 78, 58, 54], 178, {}, 3),  # the middle ones pass the room beside 138: L2 alone
+        (
+            [138, 78, 58, 54],
+            178,
+            {},
+            3,
+        ),  # only L2 sees that the middle ones exceed the room
         ([138, 60, 60, 59], 178, {}, 3),  # by one token
         ([50, 50, 45, 30, 23, 14], 58, {}, 5),
         ([47, 47, 45, 41, 16, 14], 57, {}, 5),
@@ -43,7 +48,7 @@ def test_the_bound_sees_what_arithmetic_allows(lengths, max_length, options, exp
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_the_bound_never_passes_the_optimum(data):
+def test_the_bound_never_exceeds_the_optimum(data):
     max_length = data.draw(st.integers(1, 30))
     lengths = data.draw(st.lists(st.integers(1, max_length), max_size=9))
     cap = data.draw(st.sampled_from([None, 1, 2, 3]))
@@ -77,7 +82,7 @@ def test_the_bound_holds_for_any_number_of_tokens(bits):
         assert bound <= fewest_rows(tuple(sorted(lengths)), max_length, 3)
 
 
-def test_a_document_that_fits_no_row_has_no_bound():
+def test_a_document_longer_than_a_row_has_no_bound():
     with pytest.raises(OversizedDocument) as caught:
         quire.lower_bound([3, 11, 12], 12, prefix=1)
     assert str(caught.value) == (

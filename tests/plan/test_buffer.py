@@ -1,4 +1,4 @@
-"""Documents that wait are found by age and by size."""
+"""Buffered documents are found by age and by size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def buffered(sizes: list[int]) -> Buffer[str]:
     return buffer
 
 
-def test_a_queue_knows_its_first_its_smallest_its_largest_and_its_sum():
+def test_a_buffer_knows_its_first_smallest_and_largest_size_and_their_sum():
     buffer = buffered([4, 2, 7, 4])
     assert (buffer.first_size, buffer.smallest, buffer.largest) == (4, 2, 7)
     assert (len(buffer), buffer.total) == (4, 17)
@@ -70,7 +70,7 @@ def test_the_first_sizes_are_those_of_the_head_of_the_queue_that_fit():
         ([6, 4, 3, 3], 16, 9, 0, [6, 4, 3, 3]),
         ([3], 2, 9, 0, []),
         ([3], 3, 9, 0, [3]),
-        # With room for the smallest in every pick that can follow:
+        # Reserving room for the smallest in every pick that can follow:
         ([9, 9, 1, 1, 1], 18, 3, 1, [9, 1, 1]),
         ([9, 8, 1, 1], 18, 3, 1, [9, 8, 1]),
         ([8, 8, 1, 1], 18, 3, 1, [8, 8, 1]),
@@ -97,5 +97,5 @@ def one_by_one(sizes: list[int], space: int, picks: int) -> list[int]:
     space=st.integers(1, 60),
     picks=st.integers(1, 9),
 )
-def test_picks_are_those_of_going_through_all_sizes_from_the_largest(sizes, space, picks):
+def test_picks_equal_those_of_a_pass_over_all_sizes_from_the_largest(sizes, space, picks):
     assert buffered(sizes).largest_fit(space, picks, 0) == one_by_one(sizes, space, picks)

@@ -1,4 +1,4 @@
-"""The row that leaves next, in literal cases, and the rows of streams, which stay the same."""
+"""The next row in literal cases, and the rows of whole streams, which must not change."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def buffered(sizes: list[int]) -> Buffer[int]:
         ([1] * 30, 12, 12, list(range(12))),
         ([3] * 9, 10, 10, [0, 1, 2]),
         ([9, 4, 4, 4, 4, 1], 20, 20, [0, 1, 2, 5]),
-        # 1.5 times the cap's share of a row is not yet near the cap: the row is filled exactly.
+        # 1.5 times the cap's share of a row is not near the cap: the row is filled exactly.
         ([2, 37, 3], 40, 3, [0, 1]),
-        # As many places are left as eight documents take in the mean: they are searched.
+        # The space left is what eight documents take on average: they are searched.
         ([1, 2, 1, 2, 1, 1, 2, 2, 1, 1, 2], 12, 12, [0, 1, 2, 3, 6, 7, 10]),
-        # Eight documents may still come into a row of twelve: they are searched.
+        # Eight documents may still go into a row of twelve: they are searched.
         (
             [1, 2, 1, 3, 1, 3, 2, 1, 4, 1, 2, 1, 4, 2, 4, 1, 3, 1, 4, 1],
             100,
             12,
             [0, 1, 2, 3, 5, 6, 8, 10, 12, 14, 16, 18],
         ),
-        # The gap beside the 5000 is within the tolerance of three a row: 18,000 is not searched.
+        # The gap next to the 5000 is tolerated for three per row: 18,000 is not searched.
         ([980_000, 5000, 18_000], 10**6, 3, [0, 1]),
-        # The next in the queue fills the row, and is not small enough to be searched for.
+        # The next in the queue fills the row, and is too large to be searched for.
         ([1, 29] + [1] * 40, 30, 10, [0, 1]),
     ],
 )
@@ -53,16 +53,16 @@ def test_a_row_is_the_oldest_document_and_what_fills_it_best(sizes, max_length, 
     assert [age for age, _, _ in buffer] == [i for i in range(len(sizes)) if i not in row]
 
 
-def test_before_its_end_a_row_takes_documents_as_they_came():
-    # Eight documents of the mean size are searched; before them go the oldest.
+def test_before_its_end_a_row_takes_documents_in_order():
+    # Eight documents of average size are searched; the oldest go before them.
     sizes = [1, 2] * 60
     row = take_row(buffered(sizes), 60, 60)
     assert row[:25] == list(range(25))
     assert sum(sizes[age] for age in row) == 60
 
 
-def test_only_so_many_documents_of_the_queue_are_searched():
-    # Three go in as they came. Of the others, 16 and 10 for each of eight are candidates.
+def test_only_the_first_documents_of_the_queue_are_searched():
+    # Three go in as they came. Of the others, 16 plus 10 for each of eight are candidates.
     sizes = [35, 42, 49, 28] * 25
     assert 98 in take_row(buffered([*sizes[:98], 8]), 400, 400)  # 8 + 38 * 7 fill the rest
     assert 99 not in take_row(buffered([*sizes[:99], 8]), 400, 400)
@@ -116,7 +116,7 @@ ROWS = {
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_the_rows_of_a_stream_stay_the_same(name):
-    """A state that was saved by one release goes on alike under the next."""
+    """A state saved by one release continues identically under the next."""
     options, (least, most) = STREAMS[name]
     packer: OnlinePacker[int] = OnlinePacker(**options)
     factor = 2 if name == "even" else 1

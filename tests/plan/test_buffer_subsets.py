@@ -1,4 +1,4 @@
-"""Subset sums by bitset are those of trying every subset."""
+"""Subset sums by bit set equal those of trying every subset."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_fullest_subset_of_small_cases(sizes: list[int], space: int, chosen:
 def test_no_subset_is_fuller(sizes: list[int], space: int, factor: int):
     sizes = [size * factor for size in sizes]
     sums = {sum(c) for n in range(len(sizes) + 1) for c in combinations(sizes, n)}
-    space *= max(1, factor - 1)  # often no multiple of what divides the sizes
+    space *= max(1, factor - 1)  # often not a multiple of the common divisor
     sizes = [size for size in sizes if size <= space]
     chosen = fullest_subset(sizes, space)
     assert sum(chosen) == max(total for total in sums if total <= space)

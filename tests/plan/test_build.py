@@ -1,4 +1,4 @@
-"""From rows to the plan: which rows leave, in which order the others stand, what is counted."""
+"""From rows to the plan: which rows are dropped, the order of the others, and the counts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ OFFSETS = np.array([0, 1, 2, 4, 5, 6])
 
 
 def built(left_out: tuple[Fragments, str] | None = None, **options) -> Plan:
-    terms = PlanOptions(max_length=6, **options)
-    return build_plan(LENGTHS, whole_documents(LENGTHS, terms), OFFSETS, terms, left_out)
+    options = PlanOptions(max_length=6, **options)
+    return build_plan(LENGTHS, whole_documents(LENGTHS, options), OFFSETS, options, left_out)
 
 
 def documents(plan: Plan) -> list[list[int]]:
     return [[fragment.document for fragment in row] for row in plan]
 
 
-def test_all_rows_stand_as_they_came():
+def test_all_rows_are_kept_in_order():
     plan = built()
     assert documents(plan) == [[0], [1], [2, 3], [4], [5]]
     assert plan.fingerprint == fingerprint_of(LENGTHS)
@@ -42,7 +42,7 @@ def test_all_rows_stand_as_they_came():
         (5, 1, [[2, 3], [5]]),
     ],
 )
-def test_rows_with_fewer_tokens_leave_and_are_counted(min_length, prefix, expected):
+def test_rows_with_fewer_tokens_are_dropped_and_counted(min_length, prefix, expected):
     plan = built(min_length=min_length, prefix=prefix)
     assert documents(plan) == expected
     kept = [document for row in expected for document in row]
@@ -62,7 +62,7 @@ def test_rows_are_shuffled_whole_and_by_the_seed():
 
 @pytest.mark.parametrize("reason", ["unsupervised", "group_too_long"])
 @pytest.mark.parametrize("min_length", [1, 2])
-def test_fragments_that_stand_nowhere_are_counted_under_their_reason(reason, min_length):
+def test_fragments_in_no_row_are_counted_under_their_reason(reason, min_length):
     lengths = np.append(LENGTHS, [7, 2])
     options = PlanOptions(max_length=6, min_length=min_length, overlong="fill")
     whole = whole_documents(lengths, options)
@@ -73,7 +73,7 @@ def test_fragments_that_stand_nowhere_are_counted_under_their_reason(reason, min
     assert dict(plan.ledger.tokens.dropped) == {**short, reason: 9}
 
 
-def test_no_rows_make_an_empty_plan_whatever_the_least_length():
+def test_no_rows_make_an_empty_plan_whatever_min_length_is():
     nothing = np.zeros(0, dtype=np.uint16)
     for min_length in (1, 3):
         options = PlanOptions(max_length=6, min_length=min_length)

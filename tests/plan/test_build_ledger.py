@@ -16,7 +16,7 @@ def fragments(*parts: tuple[int, int, int]) -> Fragments:
     return Fragments(documents=documents, starts=starts, stops=stops)
 
 
-def test_a_document_meets_the_best_fate_of_its_fragments():
+def test_a_document_counts_under_the_best_fate_of_its_fragments():
     cut = fragments(
         (0, 0, 4), (1, 0, 4), (2, 0, 3), (1, 4, 8), (3, 0, 2), (1, 8, 9), (4, 0, 5), (3, 2, 4)
     )
@@ -28,7 +28,7 @@ def test_a_document_meets_the_best_fate_of_its_fragments():
         2,
         PlanOptions(max_length=8, prefix=1, overlong="fill"),
     )
-    # Of document 1 two pieces stood in short rows, of document 3 one was unsupervised.
+    # Document 1 has two pieces in short rows, document 3 one unsupervised piece.
     assert ledger == Ledger(
         documents=Tally(
             input=6,
@@ -51,7 +51,7 @@ def test_what_a_dropped_fragment_repeats_was_emitted_and_is_not_lost():
     tokens = count_fragments(
         np.array([9]), cut, fate, 2, PlanOptions(max_length=4, stride=2)
     ).tokens
-    # 0:4 and 4:8 stand; of 2:6 nothing is lost, of 6:9 one token is.
+    # 0:4 and 4:8 are emitted; 2:6 loses nothing, 6:9 loses one token.
     assert tokens == TokenTally(input=9, emitted=8, dropped={"unsupervised": 1})
 
 
@@ -74,7 +74,9 @@ def test_without_fates_all_is_emitted_and_overlap_is_counted():
         ("split", [(0, 0, 8), (0, 8, 10), (1, 0, 8), (2, 0, 8), (2, 8, 9)], {}, {}),
     ],
 )
-def test_only_documents_longer_than_a_row_meet_the_policy(overlong, kept, documents, tokens):
+def test_the_policy_is_applied_only_to_documents_longer_than_a_row(
+    overlong, kept, documents, tokens
+):
     options = PlanOptions(max_length=9, prefix=1, overlong=overlong)
     ledger = count_fragments(np.array([10, 8, 9]), fragments(*kept), None, len(kept), options)
     assert dict(ledger.documents.dropped) == documents

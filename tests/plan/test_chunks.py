@@ -56,27 +56,27 @@ def test_up_to_many_documents_are_planned_as_one() -> None:
     assert make_plan(lengths, max_length=10) == as_one(lengths, max_length=10)
 
 
-def test_documents_in_order_of_length_fill_their_rows() -> None:
+def test_documents_sorted_by_length_fill_their_rows() -> None:
     lengths = [6] * 24 + [4] * 24
     plan = make_plan(lengths, max_length=10)
     assert plan.num_rows == 24
     assert plan != as_one(lengths, max_length=10)  # it was planned in chunks
 
 
-def test_chunks_that_do_worse_give_way_to_the_whole() -> None:
+def test_chunks_that_need_more_rows_are_replaced_by_a_plan_of_the_whole() -> None:
     # Of three chunks one gets all the 6s: blocks of two, in turn.
     lengths = [6, 6, 4, 4, 1, 1] * 4
     whole = as_one(lengths, max_length=10)
     assert make_plan(lengths, max_length=10) == whole
 
 
-def test_a_chunk_without_a_token_leaves_no_row() -> None:
+def test_a_chunk_without_tokens_makes_no_rows() -> None:
     plan = make_plan([0] * 8 + [3] * 8 + [0] * 8, max_length=6)
     assert plan.num_rows == 4
     assert plan.ledger.documents.dropped["empty"] == 16
 
 
-def test_documents_in_order_and_supervised_ones_are_not_chunked(
+def test_strategies_that_keep_the_order_and_fill_are_not_planned_in_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*arguments: object) -> Rows:
@@ -103,7 +103,7 @@ POLICIES = ("split", "truncate", "truncate_left", "drop")
     shuffle=st.booleans(),
 )
 @settings(deadline=None)
-def test_chunks_hold_the_same_fragments_and_account_for_them_alike(
+def test_chunks_hold_the_same_fragments_and_have_the_same_ledger(
     lengths: list[int], cap: int | None, **options: object
 ) -> None:
     options |= {"max_documents_per_row": cap}

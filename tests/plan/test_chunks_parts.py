@@ -1,4 +1,4 @@
-"""What chunks ask of a strategy, how many rows they may have, and the rows they stay with."""
+"""How chunks call a strategy, how many rows they may need, and which rows they keep."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Whole:
-    """A strategy's way to tell the rows of the whole, that says what it is told to."""
+    """Stands in for a strategy's row count of the whole; returns a given number."""
 
     def __init__(self, num_rows: int) -> None:
         self.num_rows = num_rows
@@ -33,53 +33,53 @@ class Whole:
         return [], self.num_rows
 
 
-def laid_out(lengths: list[int], whole: Whole, **options: object) -> chunks.Placed | None:
-    """Best-fit in chunks, beside a whole of so many rows."""
-    terms = PlanOptions(**{"max_length": 10, **options})
+def placed(lengths: list[int], whole: Whole, **options: object) -> chunks.Placed | None:
+    """Best-fit in chunks, compared with a whole that needs the given rows."""
+    options = PlanOptions(**{"max_length": 10, **options})
 
-    def lay_out(part: np.ndarray) -> chunks.Placed:
-        fragments = whole_documents(part, terms)
-        rows = best_fit(terms.spaces(fragments.lengths), terms.row_space, terms)
+    def place(part: np.ndarray) -> chunks.Placed:
+        fragments = whole_documents(part, options)
+        rows = best_fit(options.spaces(fragments.lengths), options.row_space, options)
         return fragments.take(rows.fragments), rows.offsets
 
-    return chunks.place_chunks(as_lengths(lengths), terms, lay_out, best_fit, whole)
+    return chunks.place_chunks(as_lengths(lengths), options, place, best_fit, whole)
 
 
 @pytest.mark.parametrize(
     ("fewest", "kept"), [(17, True), (16, True), (13, True), (12, False), (1, False)]
 )
-def test_chunks_may_need_one_row_in_so_many_more_and_another(monkeypatch, fewest, kept):
+def test_chunks_may_need_a_few_more_rows_than_the_whole(monkeypatch, fewest, kept):
     monkeypatch.setattr(chunks, "_WORSE", 4)
-    found = laid_out([9] * 17, Whole(fewest))  # 17 rows: 13 + 13 // 4 + 1, but not 12 + 3 + 1
+    found = placed([9] * 17, Whole(fewest))  # 17 rows: 13 + 13 // 4 + 1, but not 12 + 3 + 1
     assert (found is not None) == kept
 
 
-def test_one_row_in_a_thousand_is_what_chunks_may_need_more():
-    assert laid_out([9] * 2003, Whole(2000)) is not None  # 2000 + 2 + 1
-    assert laid_out([9] * 2003, Whole(1999)) is None  # 1999 + 1 + 1
+def test_chunks_may_need_one_row_in_a_thousand_more():
+    assert placed([9] * 2003, Whole(2000)) is not None  # 2000 + 2 + 1
+    assert placed([9] * 2003, Whole(1999)) is None  # 1999 + 1 + 1
 
 
 def test_the_strategy_is_asked_about_all_sizes_of_all_chunks():
     whole = Whole(17)
-    laid_out([9, 8, 7] * 6, whole)
+    placed([9, 8, 7] * 6, whole)
     assert whole.asked == [([9, 8, 7], [6, 6, 6], 10, 18)]
 
 
 def test_prefix_and_alignment_are_part_of_the_sizes_and_a_cap_is_passed_on():
     whole = Whole(18)
-    laid_out([9, 5] * 9, whole, max_length=31, prefix=1, align=4, max_documents_per_row=5)
+    placed([9, 5] * 9, whole, max_length=31, prefix=1, align=4, max_documents_per_row=5)
     assert whole.asked == [([12, 8], [9, 9], 28, 5)]
 
 
 def test_a_row_that_holds_everything_need_not_be_larger():
     whole = Whole(1)
-    laid_out([9, 8] * 9, whole, max_length=10**6)
+    placed([9, 8] * 9, whole, max_length=10**6)
     assert whole.asked == [([9, 8], [9, 9], 9 * 17, 18)]
 
 
-def test_of_chunks_without_a_token_no_row_is_asked_for():
+def test_the_strategy_is_not_called_for_chunks_without_tokens():
     whole = Whole(5)
-    fragments, offsets = laid_out([0] * 20, whole)
+    fragments, offsets = placed([0] * 20, whole)
     assert (len(fragments), offsets.tolist(), whole.asked) == (0, [0], [])
 
 
@@ -101,7 +101,7 @@ def test_documents_of_many_fragments_are_planned_in_chunks(stride):
 
 
 @pytest.mark.parametrize("num_rows", [1, 2])
-def test_rows_placed_anew_are_taken_if_they_are_fewer(num_rows):
+def test_rows_placed_again_are_used_if_they_are_fewer(num_rows):
     options = PlanOptions(max_length=9)
     fragments = whole_documents(as_lengths([3, 4]), options)
     anew = Rows(

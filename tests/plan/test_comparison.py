@@ -30,11 +30,11 @@ def test_the_figures_of_a_truncated_plan():
     assert found.share_broken == pytest.approx(1 / 3)
 
 
-def test_a_document_of_which_one_token_is_left_is_truncated():
+def test_a_document_with_one_token_left_counts_as_truncated():
     assert one([5, 1], max_length=1, overlong="truncate").documents_truncated == 1
 
 
-def test_a_document_cut_at_its_left_end_is_truncated_too():
+def test_a_document_cut_at_its_left_end_counts_as_truncated():
     assert one([5, 3], max_length=4, overlong="truncate_left").documents_truncated == 1
 
 
@@ -44,13 +44,13 @@ def test_a_dropped_document_is_broken():
     assert found.share_broken == 0.5
 
 
-def test_a_document_whose_end_stood_in_a_short_row_is_truncated():
+def test_a_document_whose_end_was_in_a_dropped_row_counts_as_truncated():
     found = one([6, 4], max_length=4, overlong="split", min_length=3)
     assert (found.documents_cut, found.documents_truncated, found.tokens_lost) == (0, 1, 2)
     assert (found.documents_broken, found.share_broken) == (1, 0.5)
 
 
-def test_overlap_makes_no_document_whole():
+def test_overlap_does_not_make_up_for_lost_tokens():
     found = one([9], max_length=4, stride=2, min_length=4)  # 0:4, 2:6, 4:8 and the short 6:9
     assert (found.documents_cut, found.documents_truncated, found.tokens_lost) == (1, 1, 1)
     assert one([8], max_length=4, stride=2).documents_truncated == 0
@@ -62,7 +62,7 @@ def test_a_document_that_is_cut_and_truncated_is_broken_once():
     assert (found.documents_dropped, found.documents_broken) == (1, 3)
 
 
-def test_steps_are_counted_in_whole_batches_and_each_plan_is_told_of():
+def test_steps_are_counted_in_whole_batches_and_each_plan_is_reported():
     told = []
     options = [PlanOptions(max_length=n) for n in (4, 2)]
     found = compare(np.array([2, 2, 2]), options, on_plan=told.append)
@@ -74,7 +74,7 @@ def test_a_prefix_counts_as_a_token_that_attends():
     assert one([3], max_length=4, prefix=1).attention == 10 / 4
 
 
-def test_no_document_is_no_row():
+def test_no_documents_make_no_rows():
     found = one([], max_length=4)
     assert (found.rows, found.gap, found.share_broken, found.attention) == (0, 0, 0, 0)
 
@@ -136,7 +136,7 @@ def test_figures_are_plain():
 
 
 @pytest.mark.parametrize("strategies", [["best_fit"], ["greedy", "best_fit"]])
-def test_no_policy_that_would_drop_is_advised_where_all_give_the_same(strategies):
+def test_no_policy_that_would_drop_is_recommended_if_all_give_the_same_rows(strategies):
     policies = ("drop", "error", "fill", "split", "truncate")
     found = [
         one

@@ -34,18 +34,18 @@ def test_wrapped_does_not_repeat_what_was_cut_off_at_the_left():
 
 
 def test_wrapped_counts_the_least_piece_only_where_it_fills():
-    terms = {"max_length": 5, "strategy": "wrapped", "min_fragment": 2}
-    assert rows(quire.make_plan([4, 4], **terms)) == [[(0, 0, 4), (1, 0, 1)], [(1, 1, 4)]]
-    assert rows(quire.make_plan([4, 4], **terms, overlong="fill")) == [[(0, 0, 4)], [(1, 0, 4)]]
+    options = {"max_length": 5, "strategy": "wrapped", "min_fragment": 2}
+    assert rows(quire.make_plan([4, 4], **options)) == [[(0, 0, 4), (1, 0, 1)], [(1, 1, 4)]]
+    assert rows(quire.make_plan([4, 4], **options, overlong="fill")) == [[(0, 0, 4)], [(1, 0, 4)]]
 
 
 def test_a_document_longer_than_any_row_is_cut_into_pieces_that_are_long_enough():
-    terms = {"strategy": "wrapped", "overlong": "fill", "min_fragment": 3}
-    assert rows(quire.make_plan([6], 5, **terms)) == [[(0, 0, 3)], [(0, 3, 6)]]
-    assert rows(quire.make_plan([2, 6], 5, **terms)) == [[(0, 0, 2), (1, 0, 3)], [(1, 3, 6)]]
-    with_tail = plan_documents([6], PlanOptions(max_length=5, **terms, min_tail=2))
+    options = {"strategy": "wrapped", "overlong": "fill", "min_fragment": 3}
+    assert rows(quire.make_plan([6], 5, **options)) == [[(0, 0, 3)], [(0, 3, 6)]]
+    assert rows(quire.make_plan([2, 6], 5, **options)) == [[(0, 0, 2), (1, 0, 3)], [(1, 3, 6)]]
+    with_tail = plan_documents([6], PlanOptions(max_length=5, **options, min_tail=2))
     assert rows(with_tail) == [[(0, 0, 3)], [(0, 3, 6)]]
-    with_bos = quire.make_plan([7], 6, **terms, prefix=1)
+    with_bos = quire.make_plan([7], 6, **options, prefix=1)
     assert rows(with_bos) == [[(0, 0, 4)], [(0, 4, 7)]]
 
 
@@ -57,19 +57,19 @@ def test_a_document_longer_than_any_row_is_cut_into_pieces_that_are_long_enough(
     prefix=st.integers(0, 1),
     strategy=st.sampled_from(["wrapped", "best_fit"]),
 )
-def test_no_piece_that_fill_cuts_is_shorter_than_asked(
+def test_no_piece_that_fill_cuts_is_shorter_than_min_fragment(
     lengths, max_length, stride, prefix, strategy
 ):
-    """Over half of a row, which no cut of a slightly longer document can give, is refused."""
+    """Over half of a row, which no cut of a slightly longer document can give, is caught."""
     least = (max_length - prefix - stride + 1) // 2
-    terms = {"overlong": "fill", "stride": stride, "prefix": prefix}
-    plan = quire.make_plan(lengths, max_length, strategy, min_fragment=max(1, least), **terms)
+    options = {"overlong": "fill", "stride": stride, "prefix": prefix}
+    plan = quire.make_plan(lengths, max_length, strategy, min_fragment=max(1, least), **options)
     for row in plan:
         for piece in row:
             whole = lengths[piece.document]
             assert piece.stop - piece.start >= min(least, whole), (piece, whole)
     with pytest.raises(InvalidOption, match=f"lower min_fragment to {least} or raise max_length"):
-        quire.make_plan(lengths, max_length, strategy, min_fragment=least + 1, **terms)
+        quire.make_plan(lengths, max_length, strategy, min_fragment=least + 1, **options)
 
 
 def test_wrapped_keeps_alignment_prefix_and_cap():
@@ -81,13 +81,13 @@ def test_wrapped_keeps_alignment_prefix_and_cap():
 
 def test_the_emptiest_row_is_poured_into_the_largest_gaps():
     plan = quire.make_plan([6, 7, 5, 4], 8, overlong="fill")
-    # best-fit: 7 | 6 | 5 | 4; 22 tokens need 3 rows, so the 4 goes: 3 of it beside the 5
+    # best-fit: 7 | 6 | 5 | 4; 22 tokens need 3 rows, so the 4 is poured: 3 of it next to the 5
     assert rows(plan) == [[(1, 0, 7)], [(0, 0, 6), (3, 3, 4)], [(2, 0, 5), (3, 0, 3)]]
 
 
-def test_a_poured_continuation_is_cut_by_its_new_tokens_alone():
-    terms = {"max_length": 12, "stride": 1, "overlong": "fill"}
-    plan = quire.make_plan([18, 8, 8, 8], **terms, min_fragment=3)
+def test_a_poured_continuation_is_cut_by_its_new_tokens():
+    options = {"max_length": 12, "stride": 1, "overlong": "fill"}
+    plan = quire.make_plan([18, 8, 8, 8], **options, min_fragment=3)
     # 11:18 is poured: 11 is repeated, so a gap of 4 takes 3 new tokens.
     assert rows(plan) == [
         [(0, 0, 12)],
@@ -96,7 +96,7 @@ def test_a_poured_continuation_is_cut_by_its_new_tokens_alone():
         [(3, 0, 8)],
     ]
     # Here a gap of 3 would take 2, one too few, and 11:19 and the 5 need a row each as before.
-    assert quire.make_plan([19, *[9] * 5, 5], **terms, min_fragment=3).num_rows == 8
+    assert quire.make_plan([19, *[9] * 5, 5], **options, min_fragment=3).num_rows == 8
 
 
 def test_fill_stops_where_rows_are_full_enough():
@@ -137,7 +137,7 @@ def test_fill_gives_the_rows_of_a_plain_loop(seed):
 
 
 def filled_by_hand(plan: list[list[tuple[int, int, int]]], options: PlanOptions) -> list:
-    """The plan with its emptiest rows poured into the others, or as it is if none was saved."""
+    """The plan with its emptiest rows poured into the others, or unchanged if that saves none."""
     used = [sum(options.prefix + stop for _, _, stop in row) for row in plan]
     enough = max(-(-sum(used) // options.max_length), int(sum(used) / (0.999 * options.max_length)))
     by_use = sorted(range(len(plan)), key=lambda row: used[row])
@@ -174,7 +174,7 @@ def _piece(room: int, left: int, row: list, options: PlanOptions) -> int:
     return piece if piece >= options.min_fragment else 0
 
 
-def test_a_plan_of_nothing_but_full_rows_is_left_alone():
+def test_a_plan_of_only_full_rows_is_unchanged():
     whole = whole_documents(np.array([8, 8]), PlanOptions(max_length=8))
     options = PlanOptions(max_length=8, overlong="fill")
     placed = fill.Rows.of_row_numbers(np.array([1, 0]))

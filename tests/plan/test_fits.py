@@ -1,4 +1,4 @@
-"""best_fit, first_fit and greedy give the very rows of the textbook."""
+"""best_fit, first_fit and greedy give exactly the rows of the textbook."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_rows_equal_the_textbook_on_a_thousand_random_instances(strategy, max_le
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "first_fit"])
-def test_lengths_over_sixteen_bits_sort_right(strategy):
+def test_lengths_over_16_bits_are_sorted_correctly(strategy):
     rng = random.Random(5)
     lengths = [rng.choice([rng.randint(1, 200_000), 65_535, 65_536, 65_537]) for _ in range(150)]
     plan = quire.make_plan(lengths, 200_000, strategy)
@@ -79,14 +79,14 @@ def test_lengths_over_sixteen_bits_sort_right(strategy):
 
 
 @pytest.mark.parametrize("max_length", [8191, 8192, 8193, 16385])
-def test_capacities_around_powers_of_two_pack_alike(max_length):
+def test_row_lengths_around_powers_of_two_pack_equally_well(max_length):
     plan = quire.make_plan([max_length // 4] * 400, max_length)
     assert plan.num_rows == 100
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "wrapped"])
 @pytest.mark.parametrize("max_length", [2**50, 2**62, 2**63 - 1, 2**70])
-def test_a_row_larger_than_any_number_holds_everything(strategy, max_length):
+def test_a_row_beyond_64_bits_holds_everything(strategy, max_length):
     plan = quire.make_plan([5, 6, 2**40], max_length, strategy)
     assert plan.row_lengths.tolist() == [2**40 + 11]
     capped = quire.make_plan([5, 6, 7], max_length, strategy, max_documents_per_row=2)
@@ -94,8 +94,8 @@ def test_a_row_larger_than_any_number_holds_everything(strategy, max_length):
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "wrapped"])
-@pytest.mark.parametrize("terms", [{"prefix": 5}, {"align": 64}])
-def test_prefix_and_alignment_do_not_pass_32_bits(strategy, terms):
-    plan = quire.make_plan([2**31 - 1, 5], 2**32, strategy, **terms)
-    prefix = terms.get("prefix", 0)
+@pytest.mark.parametrize("options", [{"prefix": 5}, {"align": 64}])
+def test_prefix_and_alignment_do_not_overflow_32_bits(strategy, options):
+    plan = quire.make_plan([2**31 - 1, 5], 2**32, strategy, **options)
+    prefix = options.get("prefix", 0)
     assert plan.row_lengths.tolist() == [2**31 + 4 + 2 * prefix]

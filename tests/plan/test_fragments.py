@@ -1,4 +1,4 @@
-"""What happens to documents that are longer than a row, and how gaps are closed."""
+"""What happens to documents longer than a row, and how gaps are closed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def spans(plan: quire.Plan, document: int = 0) -> list[tuple[int, int]]:
         (3, {"max_length": 1}, [(0, 1), (1, 2), (2, 3)]),
     ],
 )
-def test_a_long_document_meets_its_policy(length, options, expected):
+def test_the_overlong_policy_is_applied_to_a_long_document(length, options, expected):
     assert spans(quire.make_plan([length], **options)) == expected
 
 
@@ -51,7 +51,7 @@ def test_the_last_fragment_keeps_its_tail(length, stride, expected):
     assert spans(plan) == expected
 
 
-def test_wrapped_fills_rows_to_the_brim_in_order():
+def test_wrapped_fills_rows_completely_in_order():
     plan = quire.make_plan([3, 4, 5, 6], 8, "wrapped")
     assert [[tuple(f) for f in row] for row in plan] == [
         [(0, 0, 3), (1, 0, 4), (2, 0, 1)],
@@ -69,7 +69,7 @@ def test_wrapped_repeats_the_overlap_and_reserves_the_prefix():
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 20))
-def test_the_arithmetic_way_to_wrap_equals_pouring(lengths, max_length):
+def test_wrapping_by_arithmetic_equals_pouring(lengths, max_length):
     whole = whole_documents(np.array(lengths), PlanOptions(max_length=max_length))
     options = PlanOptions(max_length=max_length)
     fast, offsets = _wrap_plain(whole, max_length)
@@ -83,7 +83,7 @@ def test_the_arithmetic_way_to_wrap_equals_pouring(lengths, max_length):
 
 @pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "wrapped"])
 @pytest.mark.parametrize("low", [1, 1365, 2049])
-def test_fill_reaches_999_per_mille_where_best_fit_does_not(strategy, low):
+def test_fill_reaches_99_9_percent_where_best_fit_does_not(strategy, low):
     lengths = np.random.default_rng(low).integers(low, 4097 if low != 1365 else 2049, 20_000)
     filled = quire.make_plan(lengths, 4096, strategy, overlong="fill")
     assert filled.utilization >= 0.999
@@ -128,7 +128,7 @@ def test_fill_leaves_no_short_tail_of_a_long_document(strategy, length):
     assert plan.ledger.tokens.emitted == length + 3
 
 
-def test_fill_that_cannot_shorten_the_plan_leaves_it_alone():
+def test_fill_that_cannot_save_a_row_leaves_the_plan_unchanged():
     plain = quire.make_plan([5] * 9, 8, max_documents_per_row=1)
     filled = quire.make_plan([5] * 9, 8, max_documents_per_row=1, overlong="fill")
     assert list(filled) == list(plain)

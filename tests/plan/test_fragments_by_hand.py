@@ -75,14 +75,14 @@ def test_overlap_is_what_an_earlier_fragment_of_the_document_holds(cut, stride, 
     assert fragments(*cut).overlaps(stride).tolist() == expected
 
 
-def test_empty_documents_are_no_fragments_and_the_others_keep_their_numbers():
+def test_empty_documents_have_no_fragments_and_the_others_keep_their_numbers():
     whole = whole_documents(np.array([0, 4, 0, 2]), PlanOptions(max_length=8))
     assert parts(whole) == [(1, 0, 4), (3, 0, 2)]
     assert parts(whole.take(np.array([1]))) == [(3, 0, 2)]
 
 
 @pytest.mark.parametrize(
-    ("longest", "terms", "wide"),
+    ("longest", "options", "wide"),
     [
         (2**31 - 2, {}, False),
         (2**31 - 1, {}, True),
@@ -91,13 +91,13 @@ def test_empty_documents_are_no_fragments_and_the_others_keep_their_numbers():
         (2**31 - 8, {"align": 8}, True),
     ],
 )
-def test_integers_hold_the_space_of_the_longest_document(longest, terms, wide):
-    whole = whole_documents(np.array([longest, 1]), PlanOptions(max_length=2**33, **terms))
+def test_integers_hold_the_space_of_the_longest_document(longest, options, wide):
+    whole = whole_documents(np.array([longest, 1]), PlanOptions(max_length=2**33, **options))
     integer = np.int64 if wide else np.int32
     assert (whole.documents.dtype, whole.starts.dtype, whole.stops.dtype) == (integer,) * 3
 
 
-def test_no_documents_are_no_fragments():
+def test_no_documents_make_no_fragments():
     for lengths in ([], [0, 0]):
         whole = whole_documents(np.array(lengths, dtype=np.uint16), PlanOptions(max_length=8))
         assert parts(whole) == []
@@ -108,7 +108,7 @@ LONG = [0, 9, 4, 13]
 
 
 @pytest.mark.parametrize(
-    ("terms", "expected"),
+    ("options", "expected"),
     [
         ({"overlong": "drop"}, [(2, 0, 4)]),
         ({"overlong": "truncate"}, [(1, 0, 4), (2, 0, 4), (3, 0, 4)]),
@@ -167,8 +167,8 @@ LONG = [0, 9, 4, 13]
         ),
     ],
 )
-def test_every_policy_leaves_these_fragments(terms, expected):
-    options = PlanOptions(max_length=5, prefix=1, **terms)
+def test_every_policy_gives_these_fragments(options, expected):
+    options = PlanOptions(max_length=5, prefix=1, **options)
     found = apply_overlong(whole_documents(np.array(LONG), options), options)
     assert parts(found) == expected
     every = np.arange(len(found))

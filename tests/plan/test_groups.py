@@ -16,12 +16,12 @@ def documents(plan):
     return [[fragment.document for fragment in row] for row in plan]
 
 
-def test_members_stand_together_in_their_order():
+def test_members_of_a_group_share_a_row_in_their_order():
     plan = plan_groups([3, 3, 4, 4], np.array([0, 1, 0, 1]), PlanOptions(max_length=8))
     assert documents(plan) == [[0, 2], [1, 3]]
 
 
-def test_groups_come_in_the_order_of_their_first_members_whatever_their_numbers():
+def test_groups_are_ordered_by_their_first_members_whatever_their_numbers():
     options = PlanOptions(max_length=2, strategy="greedy")
     plan = plan_groups([1, 1, 1, 1], np.array([9, 2, 9, 2]), options)
     assert documents(plan) == [[0, 2], [1, 3]]
@@ -44,9 +44,9 @@ def test_wrapped_does_not_cut_a_group():
 def test_groups_of_one_are_planned_as_documents_that_may_not_be_cut(
     strategy, lengths, prefix, align
 ):
-    terms = {"max_length": 8, "strategy": strategy, "prefix": prefix, "align": align}
-    grouped = plan_groups(lengths, np.arange(len(lengths)), PlanOptions(**terms))
-    alone = make_plan(lengths, **terms, overlong="drop")
+    options = {"max_length": 8, "strategy": strategy, "prefix": prefix, "align": align}
+    grouped = plan_groups(lengths, np.arange(len(lengths)), PlanOptions(**options))
+    alone = make_plan(lengths, **options, overlong="drop")
     assert documents(grouped) == documents(alone)
     assert (
         grouped.ledger.tokens.dropped["group_too_long"] == alone.ledger.tokens.dropped["too_long"]
@@ -59,7 +59,7 @@ def test_the_members_of_large_groups_keep_their_order():
 
 
 @pytest.mark.parametrize("overlong", ["split", "drop", "truncate", "fill"])
-def test_a_group_that_is_longer_than_a_row_is_left_out_whole_and_counted_once(overlong):
+def test_a_group_longer_than_a_row_is_dropped_as_a_whole_and_counted_once(overlong):
     options = PlanOptions(max_length=8, overlong=overlong)
     plan = plan_groups([9, 2, 3, 4, 0], np.array([0, 1, 2, 0, 1]), options)
     assert documents(plan) == [[2, 1]]
@@ -82,7 +82,7 @@ def test_a_group_that_is_longer_than_a_row_is_left_out_whole_and_counted_once(ov
     }
 
 
-def test_a_group_that_fills_a_row_is_no_error_and_one_token_more_is():
+def test_a_group_that_fills_a_row_is_accepted_and_one_token_more_is_an_error():
     options = PlanOptions(max_length=8, overlong="error", prefix=1)
     groups = np.array([4, 4, 7, 9, 7, 9])
     assert documents(plan_groups([2, 2, 3, 3, 3, 3], groups, options)) == [[2, 4], [3, 5], [0, 1]]
@@ -106,7 +106,7 @@ def test_a_group_that_fills_a_row_is_no_error_and_one_token_more_is():
         ),
     ],
 )
-def test_what_cannot_be_planned_is_said(groups, cap, message):
+def test_impossible_groups_are_rejected_with_the_reason(groups, cap, message):
     options = PlanOptions(max_length=8, max_documents_per_row=cap)
     with pytest.raises(InvalidOption) as caught:
         plan_groups([1, 2, 3], np.array(groups), options)

@@ -76,7 +76,7 @@ def test_sizes_are_counted_by_the_chunk_or_sorted(small_chunks, sizes, distinct,
     assert found.dtype == how_many.dtype == np.int64
 
 
-def test_runs_are_dealt_to_rows_that_hold_something_already():
+def test_runs_may_go_to_rows_that_already_hold_fragments():
     # Rows 0 to 2 get two each; row 1 another; rows 0 and 1 one more each; row 3 is new.
     runs = [0, 3, 2, 0, 1, 1, 1, 2, 3, 1, 2, 0, 0, 1, 1, 2, 1, 1, 1, 3]
     rows = rows_from_runs(np.arange(10, 21), runs, num_rows=4)
@@ -86,7 +86,7 @@ def test_runs_are_dealt_to_rows_that_hold_something_already():
     assert rows.offsets.dtype == np.int64
 
 
-def test_a_run_that_is_longer_than_a_chunk_is_moved_whole(small_chunks):
+def test_a_run_longer_than_a_chunk_is_moved_at_once(small_chunks):
     runs = [0, 1, 3, 0, 1, 3, 2, 0, 4, 1, 1, 0]
     rows = rows_from_runs(np.arange(10), runs, num_rows=5)
     assert rows.fragments.tolist() == list(range(10))
@@ -102,7 +102,7 @@ def test_no_runs_make_no_rows():
     deals=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4), st.integers(1, 3)), max_size=12),
     chunk=st.integers(1, 9),
 )
-def test_runs_moved_by_the_chunk_are_those_moved_one_by_one(deals, chunk):
+def test_runs_moved_in_chunks_equal_runs_moved_one_by_one(deals, chunk):
     runs, rows, order = [], [], []
     for wanted, count, per_row in deals:
         alike = {len(row) for row in rows[wanted : wanted + count]}

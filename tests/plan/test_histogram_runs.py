@@ -1,4 +1,4 @@
-"""Runs of rows that can still take something: best-fit's and first-fit's, as the textbook's."""
+"""Runs of open rows, for best-fit and first-fit, equal the textbook."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ def test_no_sizes_make_no_runs(fill):
     ],
 )
 @pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
-def test_fragments_of_a_size_are_dealt_to_rows_that_are_alike(
-    fill, sizes, counts, cap, runs, num_rows
-):
+def test_fragments_of_one_size_go_to_runs_of_equal_rows(fill, sizes, counts, cap, runs, num_rows):
     found, rows = fill(sizes, counts, 10, cap)
     assert np.array(found).reshape(-1, 4).tolist() == runs
     assert rows == num_rows
@@ -68,7 +66,7 @@ def test_few_sizes_many_times_give_the_rows_of_the_textbook(which, seed):
 
 
 def test_rows_that_come_back_to_their_space_are_older_than_one_that_has_it_since():
-    # Rows 0 to 3 and row 4 have six places left. The 4 goes to row 0, and the others come back.
+    # Rows 0 to 3 and row 4 have a space of six. The 4 goes to row 0, and the others come back.
     runs, num_rows = first_fit_runs([24, 12, 4, 3, 1], [4, 2, 1, 3, 3], 30, 99)
     lengths = [24] * 4 + [12] * 2 + [4] + [3] * 3 + [1] * 3
     rows = rows_from_runs(np.arange(len(lengths)), runs, num_rows)

@@ -88,19 +88,19 @@ MOST = 2**63 - 1
         ),
     ],
 )
-def test_lengths_that_are_not_lengths_are_refused_by_document(lengths, message):
-    with pytest.raises(InvalidLengths) as refused:
+def test_invalid_lengths_are_rejected_by_document(lengths, message):
+    with pytest.raises(InvalidLengths) as caught:
         quire.make_plan(lengths, 8)
-    assert str(refused.value) == message
+    assert str(caught.value) == message
 
 
-def test_lengths_that_numpy_cannot_read_are_refused_with_its_reason():
-    with pytest.raises(InvalidLengths) as refused:
+def test_lengths_that_numpy_cannot_read_are_rejected_with_its_reason():
+    with pytest.raises(InvalidLengths) as caught:
         quire.make_plan([1, [2, 3]], 8)
-    reason = refused.value.__cause__
+    reason = caught.value.__cause__
     assert isinstance(reason, ValueError)
     message = f"lengths of type list cannot be read as integers: {reason}; {READABLE}"
-    assert str(refused.value) == message
+    assert str(caught.value) == message
 
 
 def test_the_largest_sum_of_lengths_that_is_planned_is_exact():
@@ -108,7 +108,7 @@ def test_the_largest_sum_of_lengths_that_is_planned_is_exact():
     assert as_lengths(np.array([2**62], np.uint64)).tolist() == [2**62]
 
 
-def test_a_length_of_63_bits_is_refused_for_the_sum_alone():
+def test_a_length_of_63_bits_is_rejected_only_for_the_sum():
     with pytest.raises(InvalidLengths, match="sum to"):
         as_lengths(np.array([MOST], np.uint64))
 
@@ -138,5 +138,5 @@ def test_lengths_are_read_only_and_empty_ones_are_narrow():
 @pytest.mark.parametrize(
     ("largest", "expected"), [(0, np.int32), (2**31 - 1, np.int32), (2**31, np.int64)]
 )
-def test_plan_arrays_have_32_bits_where_those_hold_the_largest_value(largest, expected):
+def test_plan_arrays_have_32_bits_if_those_hold_the_largest_value(largest, expected):
     assert narrowest_signed(largest) is expected

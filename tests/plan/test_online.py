@@ -303,13 +303,13 @@ def test_lengths_too_similar_to_fill_a_row_are_not_searched(monkeypatch):
     assert searches
 
 
-def test_a_cap_that_is_reached_before_the_capacity_is_used_up():
+def test_a_cap_that_is_reached_before_a_row_is_full_is_used_up():
     lengths = np.random.default_rng(0).integers(1, 100, 3000).tolist()
     rows = feed(OnlinePacker(1000, 64, max_documents_per_row=6), lengths)
     assert {len(row) for row in rows} == {6}
 
 
-def test_a_cap_near_the_mean_is_met_by_few_large_documents():
+def test_a_cap_near_the_mean_is_reached_with_a_few_large_documents():
     lengths = np.random.default_rng(0).lognormal(6.345, 1.092, 6000).astype(int).clip(1, 4096)
     for buffer_size in (64, 1000):  # 4.4 fill a row on average
         packer = OnlinePacker(4096, buffer_size, max_documents_per_row=6)
@@ -324,7 +324,7 @@ def test_flush_leaves_at_most_one_row_half_empty():
     assert len(rows) <= -(-sum(lengths) // 100) + 1
 
 
-def test_a_capacity_of_a_billion_is_packed_in_bounded_memory():
+def test_rows_of_a_billion_tokens_are_packed_in_bounded_memory():
     lengths = np.random.default_rng(2).integers(10**8, 4 * 10**8, 200).tolist()
     assert fill_of(OnlinePacker(10**9, 64), lengths) > 0.98
 
@@ -378,7 +378,7 @@ def test_an_option_that_is_not_a_positive_integer_is_rejected(name, value):
         OnlinePacker(**options)
 
 
-def test_an_alignment_beyond_the_capacity_is_rejected():
+def test_an_alignment_longer_than_a_row_is_rejected():
     with pytest.raises(InvalidOption, match="align=16 is more than the 8 tokens of a row"):
         OnlinePacker(8, 2, align=16)
 

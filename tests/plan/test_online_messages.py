@@ -47,9 +47,9 @@ def whole(name: str, value: object) -> str:
     ],
 )
 def test_an_impossible_option_is_rejected(options, message):
-    with pytest.raises(InvalidOption) as refused:
+    with pytest.raises(InvalidOption) as caught:
         packer(**options)
-    assert str(refused.value) == message
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def test_an_impossible_option_is_rejected(options, message):
     ],
 )
 def test_a_length_that_no_row_can_hold_is_rejected(length, error, message):
-    with pytest.raises(error) as refused:
+    with pytest.raises(error) as caught:
         packer().add("x", length)
-    assert str(refused.value) == message
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(("max_length", "align"), [(9, 2), (10, 4)])
 def test_an_alignment_that_makes_a_document_too_long_is_named(max_length, align):
-    with pytest.raises(OversizedDocument) as refused:
+    with pytest.raises(OversizedDocument) as caught:
         packer(max_length=max_length, align=align).add("x", 9)
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"document 'x' has 9 tokens but a row holds 8 (of max_length {max_length} at "
         f"align={align}); split it before you add it, or raise max_length"
     )
@@ -89,9 +89,9 @@ def test_an_alignment_that_makes_a_document_too_long_is_named(max_length, align)
 def test_a_key_that_json_would_change_is_rejected():
     waiting = packer()
     waiting.add(("a", 1), 3)
-    with pytest.raises(InvalidOption) as refused:
+    with pytest.raises(InvalidOption) as caught:
         waiting.state_dict()
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "key ('a', 1) has type tuple but only int and str survive JSON unchanged; "
         "use such keys if you save states"
     )
@@ -131,9 +131,9 @@ def test_a_key_that_json_would_change_is_rejected():
     ],
 )
 def test_a_state_that_no_packer_returned_is_rejected(given, message):
-    with pytest.raises(InvalidOption) as refused:
+    with pytest.raises(InvalidOption) as caught:
         packer(align=2).load_state_dict(given)
-    assert str(refused.value) == message
+    assert str(caught.value) == message
 
 
 def test_the_largest_possible_options_and_lengths_are_accepted():

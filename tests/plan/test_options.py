@@ -81,10 +81,10 @@ def too_long_a_piece(least: int, most: int) -> str:
         ({"strategy": ["best_fit"]}, "strategy is ['best_fit'] but must be a string"),
     ],
 )
-def test_an_impossible_option_is_refused_with_its_remedy(options, message):
-    with pytest.raises(InvalidOption) as refused:
+def test_an_impossible_option_is_rejected_with_its_remedy(options, message):
+    with pytest.raises(InvalidOption) as caught:
         quire.make_plan([3], **{"max_length": 8, **options})
-    assert str(refused.value) == message
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_an_unknown_keyword_is_an_error():
         quire.make_plan([3], 8, min_lenght=2)
 
 
-def test_numpy_integers_are_integers():
+def test_numpy_integers_are_accepted():
     assert quire.make_plan([3], np.int64(8), stride=np.int32(2)).max_length == 8
 
 
@@ -147,14 +147,14 @@ NUMBERS = ["stride", "prefix", "min_length", "min_fragment", "min_tail", "max_do
 
 
 @pytest.mark.parametrize("name", [*NUMBERS, "align"])
-def test_a_number_that_no_array_counts_is_refused(name):
+def test_a_number_beyond_64_bits_is_rejected(name):
     assert getattr(PlanOptions(**{"max_length": 10**30, name: 2**63 - 1}), name) == 2**63 - 1
-    with pytest.raises(InvalidOption) as refused:
+    with pytest.raises(InvalidOption) as caught:
         PlanOptions(**{"max_length": 10**30, name: 2**63})
-    assert str(refused.value) == f"{name} is {2**63} but must be at most {2**63 - 1}"
+    assert str(caught.value) == f"{name} is {2**63} but must be at most {2**63 - 1}"
 
 
-def test_a_number_of_numpy_becomes_an_int():
+def test_a_numpy_integer_becomes_an_int():
     assert type(PlanOptions(max_length=np.int64(8)).max_length) is int
 
 

@@ -1,4 +1,4 @@
-"""A token in a row is emitted, even where the fragment that it first stood in was dropped."""
+"""A token in a row is emitted, even if the fragment that first held it was dropped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_a_fragment_repeats_of_an_unsupervised_one_is_emitted():
     st.sampled_from(["wrapped", "best_fit", "greedy"]),
     st.sampled_from(["split", "fill"]),
 )
-def test_short_rows_and_unsupervised_fragments_take_no_token_along(
+def test_short_rows_and_unsupervised_fragments_lose_no_repeated_tokens(
     lengths, max_length, stride, min_length, strategy, overlong
 ):
     options = PlanOptions(
@@ -54,7 +54,7 @@ def test_short_rows_and_unsupervised_fragments_take_no_token_along(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_rows_dropped_for_equal_ranks_take_no_token_along(seed):
+def test_rows_dropped_for_equal_ranks_lose_no_repeated_tokens(seed):
     lengths = np.random.default_rng(seed).integers(1, 40, 20)
     plan = make_plan(lengths, 8, strategy="wrapped", stride=2, shuffle=True, seed=seed)
     dealt = balance(plan, 4, 2)

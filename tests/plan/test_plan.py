@@ -104,14 +104,14 @@ ENDS = "row_offsets must run from 0 to the number of fragments; plan again"
         ),
     ],
 )
-def test_a_plan_that_contradicts_itself_is_refused(plan, changed, message):
+def test_a_plan_that_contradicts_itself_is_rejected(plan, changed, message):
     arrays = {
         name: value if isinstance(value, PlanOptions) else np.array(value, dtype=np.int64)
         for name, value in changed.items()
     }
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         rebuilt(plan, **arrays)
-    assert str(refused.value) == message
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_a_plan_that_contradicts_itself_is_refused(plan, changed, message):
         ([], "0 documents with 0 tokens"),
     ],
 )
-def test_other_lengths_are_refused(plan, other, found):
+def test_other_lengths_are_rejected(plan, other, found):
     plan.check_lengths(np.array(LENGTHS, np.int8))
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         plan.check_lengths(other)
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"the plan was made for 5 documents with 35 tokens, but these are {found} "
         "(or the same lengths in another order); plan again, or use the documents that were planned"
     )
@@ -139,7 +139,7 @@ def test_lengths_of_another_width_have_another_fingerprint(other):
         quire.make_plan([1, 1], 8).check_lengths(other)
 
 
-def test_a_fragment_beyond_its_document_is_refused():
+def test_a_fragment_beyond_its_document_is_rejected():
     plan = quire.make_plan([5, 3], 8)
     swapped = rebuilt(plan, documents=np.array([1, 0]))
     with pytest.raises(PlanError, match=r"^fragment 0: stop 5 is beyond its document; plan again$"):

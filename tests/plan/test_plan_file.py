@@ -28,7 +28,7 @@ def test_a_plan_becomes_an_arrow_table_of_rows(plan):
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, []])
-def test_a_saved_plan_comes_back_equal(tmp_path, lengths):
+def test_a_loaded_plan_equals_the_saved_one(tmp_path, lengths):
     plan = quire.make_plan(lengths, 8, "first_fit", overlong="fill", shuffle=True, seed=None)
     plan.save(tmp_path / "a.plan")
     loaded = quire.Plan.load(tmp_path / "a.plan", lengths)
@@ -41,7 +41,7 @@ def test_a_saved_plan_comes_back_equal(tmp_path, lengths):
 @pytest.mark.parametrize(
     ("most", "lists"), [(5, pa.large_list(pa.int32())), (6, pa.list_(pa.int32()))]
 )
-def test_lists_of_more_fragments_than_32_bits_count_are_large(
+def test_more_fragments_than_32_bits_can_count_make_large_lists(
     tmp_path, plan, monkeypatch, most, lists
 ):
     monkeypatch.setattr(plan_file, "_MOST_IN_LISTS", most)
@@ -63,13 +63,13 @@ def test_any_arrow_reader_opens_the_file(tmp_path, plan):
         assert pa.ipc.open_file(source).read_all().num_rows == plan.num_rows
 
 
-def test_a_file_for_other_lengths_is_refused(tmp_path, plan):
+def test_a_file_for_other_lengths_is_rejected(tmp_path, plan):
     plan.save(tmp_path / "a.plan")
     with pytest.raises(PlanError, match="plan again"):
         quire.Plan.load(tmp_path / "a.plan", [1, 2, 3])
 
 
-def test_every_flipped_byte_is_noticed_or_harmless(tmp_path, plan):
+def test_every_flipped_byte_is_detected_or_harmless(tmp_path, plan):
     path = tmp_path / "a.plan"
     plan.save(path)
     good = path.read_bytes()
@@ -80,7 +80,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(tmp_path, plan):
 
 
 @pytest.mark.parametrize("kept", [0, 10, 300])
-def test_a_truncated_file_is_refused(tmp_path, plan, kept):
+def test_a_truncated_file_is_rejected(tmp_path, plan, kept):
     path = tmp_path / "a.plan"
     plan.save(path)
     path.write_bytes(path.read_bytes()[:kept])
@@ -88,14 +88,14 @@ def test_a_truncated_file_is_refused(tmp_path, plan, kept):
         quire.Plan.load(path)
 
 
-def test_a_file_that_arrow_cannot_read_is_refused_with_its_reason(tmp_path):
+def test_a_file_that_arrow_cannot_read_is_rejected_with_its_reason(tmp_path):
     path = tmp_path / "a.plan"
     path.write_bytes(b"no Arrow file at all")
-    with pytest.raises(CorruptFile) as refused:
+    with pytest.raises(CorruptFile) as caught:
         quire.Plan.load(path)
-    reason = refused.value.__cause__
+    reason = caught.value.__cause__
     assert isinstance(reason, pa.ArrowException)
-    assert str(refused.value) == f"{path} is not a readable Arrow file: {reason}; save it again"
+    assert str(caught.value) == f"{path} is not a readable Arrow file: {reason}; save it again"
 
 
 def test_the_metadata_of_a_file_is_what_another_program_would_write(tmp_path, plan):

@@ -1,4 +1,4 @@
-"""A readable Arrow file that holds no plan, or another than it says, is refused."""
+"""A readable Arrow file that holds no plan, or another than it says, is caught."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def rewrite(path, change) -> None:
         ),
     ],
 )
-def test_tampered_metadata_is_refused(tmp_path, plan, change, message):
+def test_tampered_metadata_is_rejected(tmp_path, plan, change, message):
     path = tmp_path / "a.plan"
     plan.save(path)
     rewrite(path, change)
-    with pytest.raises(CorruptFile) as refused:
+    with pytest.raises(CorruptFile) as caught:
         quire.Plan.load(path)
-    assert str(refused.value) == f"{path} {message}"
+    assert str(caught.value) == f"{path} {message}"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_tampered_metadata_is_refused(tmp_path, plan, change, message):
         (lambda about: about.update(ledger=[]), "Ledger is a list but must be a mapping"),
     ],
 )
-def test_metadata_that_no_plan_has_is_refused_with_the_reason(tmp_path, plan, change, message):
+def test_metadata_that_no_plan_has_is_rejected_with_the_reason(tmp_path, plan, change, message):
     path = tmp_path / "a.plan"
     plan.save(path)
     rewrite(path, change)
@@ -137,13 +137,13 @@ LISTS = [[4], [4], [4], [0], [2, 1]]
         ),
     ],
 )
-def test_columns_that_are_no_plan_are_refused(tmp_path, plan, columns, message):
+def test_columns_that_are_not_a_plan_are_rejected(tmp_path, plan, columns, message):
     path = tmp_path / "a.plan"
     plan.save(path)
     write(path, pa.table(columns), read(path)[1])
-    with pytest.raises(CorruptFile) as refused:
+    with pytest.raises(CorruptFile) as caught:
         quire.Plan.load(path)
-    assert str(refused.value) == f"{path}{message}"
+    assert str(caught.value) == f"{path}{message}"
 
 
 @pytest.mark.parametrize("metadata", [None, {"quire.plan": "[]"}, {"quire.plan": "{"}])
@@ -151,9 +151,9 @@ def test_another_arrow_file_is_not_a_plan(tmp_path, metadata):
     path, table = tmp_path / "x", pa.table({"x": [1]}).replace_schema_metadata(metadata)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
         file.write_table(table)
-    with pytest.raises(CorruptFile) as refused:
+    with pytest.raises(CorruptFile) as caught:
         quire.Plan.load(path)
-    assert str(refused.value) == f"{path} is an Arrow file but not a plan written by quire"
+    assert str(caught.value) == f"{path} is an Arrow file but not a plan written by quire"
 
 
 def test_lists_of_64_bits_hold_the_same_plan(tmp_path, plan):
@@ -167,7 +167,7 @@ def test_lists_of_64_bits_hold_the_same_plan(tmp_path, plan):
     assert quire.Plan.load(tmp_path / "b.plan") == plan
 
 
-def test_lists_that_point_beyond_their_values_are_refused(tmp_path, plan):
+def test_lists_that_point_beyond_their_values_are_rejected(tmp_path, plan):
     plan.save(tmp_path / "a.plan")
     table, about = read(tmp_path / "a.plan")
     turned = pa.py_buffer(np.array([0, 1, 2, 4, 3, 6], np.int32).tobytes())

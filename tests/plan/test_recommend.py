@@ -30,7 +30,7 @@ def advice(*candidates: Candidate) -> tuple[str, list[str]]:
     return chosen.strategy, reasons
 
 
-def test_the_best_fit_is_taken_and_what_it_costs_is_said():
+def test_best_fit_is_chosen_and_its_cost_is_explained():
     assert advice(figures("first_fit"), figures("best_fit")) == (
         "best_fit",
         [

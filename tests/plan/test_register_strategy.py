@@ -49,36 +49,36 @@ MIND = "respect `max_length` and `options.max_documents_per_row`"
 )
 def test_a_registered_strategy_that_breaks_a_rule_is_named(registered, numbers, message):
     registered("broken", lambda sizes, max_length, options: numbers)
-    with pytest.raises(StrategyError) as refused:
+    with pytest.raises(StrategyError) as caught:
         quire.make_plan([3, 3, 3], 8, "broken")
-    assert str(refused.value) == f"strategy 'broken' {message}"
+    assert str(caught.value) == f"strategy 'broken' {message}"
 
 
 def test_a_registered_strategy_that_returns_no_flat_list_is_named_with_the_reason(registered):
     registered("broken", lambda sizes, max_length, options: [[0], [1, 2]])
-    with pytest.raises(StrategyError) as refused:
+    with pytest.raises(StrategyError) as caught:
         quire.make_plan([3, 3, 3], 8, "broken")
-    reason = refused.value.__cause__
+    reason = caught.value.__cause__
     assert isinstance(reason, ValueError)
-    assert str(refused.value) == f"strategy 'broken' did not return a flat list: {reason}"
+    assert str(caught.value) == f"strategy 'broken' did not return a flat list: {reason}"
 
 
-def test_a_registered_strategy_may_not_pass_the_cap(registered):
+def test_a_registered_strategy_may_not_exceed_the_cap(registered):
     registered("heap", lambda sizes, max_length, options: [5, 9, 9, 9])
-    with pytest.raises(StrategyError) as refused:
+    with pytest.raises(StrategyError) as caught:
         quire.make_plan([2, 1, 1, 1], 8, "heap", max_documents_per_row=2)
     message = f"strategy 'heap' put 3 fragments into a row that holds 2; {MIND}"
-    assert str(refused.value) == message
+    assert str(caught.value) == message
     assert quire.make_plan([2, 1, 1, 1], 8, "heap", max_documents_per_row=3).num_rows == 2
 
 
-def test_of_the_rows_of_a_registered_strategy_the_worst_is_told(registered):
+def test_the_fullest_invalid_row_of_a_registered_strategy_is_named(registered):
     registered("broken", lambda sizes, max_length, options: [0, 0, 1, 1, 2])
     with pytest.raises(StrategyError, match=r"^strategy 'broken' put 13 tokens into a row"):
         quire.make_plan([5, 4, 6, 7, 3], 8, "broken")
 
 
-def test_a_registered_strategy_sees_spaces_the_row_and_the_options(registered):
+def test_a_registered_strategy_receives_sizes_the_row_size_and_the_options(registered):
     seen = []
     registered("curious", lambda *given: seen.append(given) or [0, 1])
     plan = quire.make_plan([3, 6], 19, "curious", prefix=1, align=4)
@@ -103,7 +103,7 @@ def test_unsigned_row_numbers_are_row_numbers(registered):
     assert [[f.document for f in row] for row in plan] == [[1], [0, 2]]
 
 
-def test_a_registered_strategy_is_not_asked_about_nothing(registered):
+def test_a_registered_strategy_is_not_called_without_fragments(registered):
     asked = []
     registered("alone", lambda *given: asked.append(given))
     for lengths in ([], [0, 0]):
@@ -118,7 +118,7 @@ def test_a_registered_strategy_may_be_replaced(registered):
     assert quire.make_plan([3, 3], 8, "mine").num_rows == 2
 
 
-def test_the_table_says_which_strategies_keep_the_order(registered):
+def test_strategies_that_keep_the_order_are_known(registered):
     registered("mine", len)
     assert [name for name in strategy_names() if keeps_order(name)] == ["greedy", "wrapped"]
     with pytest.raises(InvalidOption, match=r"^unknown strategy 'gredy'; did you mean 'greedy'\?"):
@@ -149,6 +149,6 @@ def test_a_registered_strategy_may_sort_its_sizes_in_place(registered):
     ],
 )
 def test_what_is_no_strategy_cannot_be_registered(registered, name, function, message):
-    with pytest.raises(InvalidOption) as refused:
+    with pytest.raises(InvalidOption) as caught:
         registered(name, function)
-    assert str(refused.value) == message
+    assert str(caught.value) == message

@@ -15,8 +15,8 @@ from quire.plan.fragments import Rows
         ([], [], [0]),
         ([0], [0], [0, 1]),
         ([1, 0, 1], [1, 0, 2], [0, 1, 3]),
-        ([5, -3, 5, 0, -3], [1, 4, 3, 0, 2], [0, 2, 3, 5]),  # numbers left out are no rows
-        ([2, 1] * 20, [*range(1, 40, 2), *range(0, 40, 2)], [0, 20, 40]),  # in their order
+        ([5, -3, 5, 0, -3], [1, 4, 3, 0, 2], [0, 2, 3, 5]),  # unused numbers are skipped
+        ([2, 1] * 20, [*range(1, 40, 2), *range(0, 40, 2)], [0, 20, 40]),  # in order
     ],
 )
 def test_fragments_come_row_by_row_and_keep_their_order(numbers, fragments, offsets):

@@ -1,4 +1,4 @@
-"""Every parameter of make_plan is honoured by every strategy."""
+"""Every strategy respects every parameter of make_plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = [7, 3, 25, 4, 1, 0, 6, 2, 9, 5, 5, 3, 8, 2, 2, 6]
 BASE = {"max_length": 10}
 
 
-def places(plan: quire.Plan) -> np.ndarray:
+def spaces(plan: quire.Plan) -> np.ndarray:
     sizes = plan.options.spaces(plan.stops - plan.starts)
     return np.add.reduceat(sizes, plan.row_offsets[:-1])
 
@@ -33,7 +33,7 @@ PROBES = {
     "max_length": ({}, {"max_length": 12}, lambda p: p.row_lengths.max() <= 12),
     "overlong": ({}, {"overlong": "drop"}, lambda p: 2 not in p.documents),
     "stride": ({}, {"stride": 3}, lambda p: overlap_is(p, 3) and p.ledger.tokens.overlap > 0),
-    "prefix": ({}, {"prefix": 2}, lambda p: (places(p) <= 10).all() and p.ledger.tokens.special),
+    "prefix": ({}, {"prefix": 2}, lambda p: (spaces(p) <= 10).all() and p.ledger.tokens.special),
     "min_length": (
         {"max_documents_per_row": 1},
         {"min_length": 4},
@@ -49,7 +49,7 @@ PROBES = {
         {"max_documents_per_row": 2},
         lambda p: np.diff(p.row_offsets).max() <= 2,
     ),
-    "align": ({}, {"align": 4}, lambda p: (places(p) <= 8).all() and (places(p) % 4 == 0).all()),
+    "align": ({}, {"align": 4}, lambda p: (spaces(p) <= 8).all() and (spaces(p) % 4 == 0).all()),
     "shuffle": ({}, {"shuffle": True}, lambda p: p.num_rows > 1),
     "seed": ({"shuffle": True}, {"seed": 1}, lambda p: p.num_rows > 1),
 }
@@ -62,7 +62,7 @@ def test_every_parameter_has_a_probe():
 
 @pytest.mark.parametrize("parameter", sorted(PROBES))
 @pytest.mark.parametrize("strategy", BUILT_IN)
-def test_every_strategy_honours_every_parameter(strategy, parameter):
+def test_every_strategy_respects_every_parameter(strategy, parameter):
     around, change, holds = PROBES[parameter]
     around = {"lengths": LENGTHS, **BASE, **around}
     without = quire.make_plan(strategy=strategy, **around)
@@ -88,7 +88,7 @@ def test_the_options_of_make_plan_are_those_of_plan_options():
             assert parameter.default == declared[name].default
 
 
-def test_an_overlong_document_is_an_error_if_asked():
+def test_an_overlong_document_is_an_error_with_overlong_error():
     message = "document 1 has 11 tokens but a row holds 9; split it"
     with pytest.raises(OversizedDocument, match=message):
         quire.make_plan([3, 11], 10, prefix=1, overlong="error")
@@ -110,7 +110,7 @@ def test_every_document_dropped_makes_an_empty_plan():
 
 
 @pytest.mark.parametrize("strategy", BUILT_IN)
-def test_more_than_two_to_the_31_tokens_plan_right(strategy):
+def test_more_than_two_to_the_31_tokens_are_planned_correctly(strategy):
     lengths = [2**31 + 5, 2**30, 2**33]
     plan = quire.make_plan(lengths, 2**31, strategy)
     assert plan.ledger.tokens.emitted == sum(lengths)
@@ -119,5 +119,5 @@ def test_more_than_two_to_the_31_tokens_plan_right(strategy):
 
 
 @pytest.mark.parametrize("strategy", BUILT_IN)
-def test_a_capacity_beyond_all_tokens_costs_nothing(strategy):
+def test_a_row_longer_than_all_tokens_costs_nothing(strategy):
     assert quire.make_plan([5, 6, 7], 2**60, strategy).num_rows == 1

@@ -1,4 +1,4 @@
-"""Fragments that teach nothing stand nowhere, and are counted."""
+"""Unsupervised fragments are in no row, and are counted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_an_unsupervised_fragment_is_dropped_and_its_document_stays():
     assert plan.ledger.documents.emitted == 2
 
 
-def test_an_unsupervised_document_is_dropped_whole():
+def test_an_unsupervised_document_is_dropped_as_a_whole():
     plan = plan_documents([3, 2], PlanOptions(max_length=4), trained_at({1: {0}}))
     assert plan.ledger.documents.dropped["unsupervised"] == 1
     assert plan.ledger.tokens.dropped["unsupervised"] == 3
@@ -40,7 +40,7 @@ def test_an_unsupervised_document_is_dropped_whole():
 @pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "wrapped"])
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
-def test_every_row_teaches_and_every_token_is_counted(strategy, data):
+def test_every_row_is_supervised_and_every_token_is_counted(strategy, data):
     max_length = data.draw(st.integers(2, 12))
     lengths = data.draw(st.lists(st.integers(0, 30), max_size=10))
     trained = {

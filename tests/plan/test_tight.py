@@ -87,12 +87,12 @@ def test_rows_hold_their_documents_largest_first_and_equal_ones_in_input_order()
     assert [[f.document for f in row] for row in plan] == [[1, 0, 2], [4, 3, 5]]
 
 
-def test_two_sizes_beside_half_a_row_are_paired_small_with_large():
+def test_two_sizes_near_half_a_row_are_paired_small_with_large():
     lengths = [2047, 2049] * 500
     assert quire.make_plan(lengths, 4096, "tight").num_rows == 500
 
 
-def test_documents_that_share_no_row_each_get_one():
+def test_documents_too_long_to_share_a_row_get_one_each():
     assert quire.make_plan([2049] * 300 + [4096], 4096, "tight").num_rows == 301
 
 
@@ -107,7 +107,7 @@ def test_no_documents_need_no_rows():
     cap=st.one_of(st.none(), st.integers(1, 6), st.just(70)),
 )
 @settings(max_examples=150, deadline=None)
-def test_every_fragment_stands_once_in_no_more_rows_than_the_textbook(lengths, max_length, cap):
+def test_every_fragment_is_placed_once_in_no_more_rows_than_the_textbook(lengths, max_length, cap):
     sizes, counts = histogram(lengths)
     patterns = solve_patterns(sizes, counts, max_length, cap, budget=2_000_000)
     check(patterns, sizes, counts, max_length, cap)
@@ -155,7 +155,7 @@ def test_large_rows_are_measured_in_larger_units(max_length):
 
 
 @pytest.mark.parametrize("cap", [None, 2, 64])
-def test_the_bound_counts_places_and_not_units_in_large_rows(cap):
+def test_the_bound_counts_tokens_and_not_units_in_large_rows(cap):
     sizes = np.arange(65_536, 43_690, -20)  # all over a third of a row, none over a half
     counts = np.full(len(sizes), 2)
     assert pattern_bound(sizes, counts, 131_072, cap) == len(sizes)
@@ -183,7 +183,7 @@ def test_alignment_and_prefix_count_as_space():
     assert quire.make_plan(lengths, 31, "best_fit", align=4, prefix=2).num_rows == 3
 
 
-def test_counts_past_thirty_two_bits_are_exact():
+def test_counts_beyond_32_bits_are_exact():
     sizes, counts = np.array([3, 2]), np.array([2 * 10**10, 4 * 10**10])
     patterns = solve_patterns(sizes, counts, 7, None)
     check(patterns, sizes, counts, 7, None)
@@ -312,7 +312,7 @@ def test_classes_cover_all_large_sizes_and_leave_the_others_as_sand():
     assert given.sand == sizes[90:] @ counts[90:]
 
 
-def test_the_program_gives_places_to_smaller_fragments_but_not_to_larger_ones():
+def test_the_program_gives_room_to_smaller_fragments_but_not_to_larger_ones():
     column = np.array([[0.0, 2.0, 0.0]])
     smaller = solve_relaxed(column, np.array([0.0, 0.0, 6.0]), chain=3, max_pivots=100)
     assert smaller is not None
@@ -329,7 +329,7 @@ def test_the_program_counts_small_documents_as_rows_of_sand():
     assert problem.columns(np.array([[1, 1]])) == pytest.approx(np.array([[1, 1, 225 / 725]]))
 
 
-def test_runs_deal_every_fragment_of_the_decreasing_order_once():
+def test_runs_hold_every_fragment_of_the_decreasing_order_once():
     patterns = Patterns(contents=(((0, 1), (2, 2)), ((1, 2),), ((0, 2),)), rows=(2, 1, 1))
     assert np.array(patterns.runs()).reshape(-1, 4).tolist() == [
         [0, 2, 1, 0],

@@ -29,21 +29,21 @@ def wrapped(lengths: list[int], max_length: int, *positions: int) -> quire.Plan:
     return plan_documents(lengths, options, trained_at(*positions))
 
 
-def test_a_row_of_pieces_that_teach_nothing_is_no_row():
+def test_a_row_of_only_unsupervised_pieces_is_dropped():
     plan = wrapped([6, 6], 4, 0, 5)  # 0:4 | 4:6 and 0:2 | 2:6, of which the middle row goes
     assert rows(plan) == [[(0, 0, 4)], [(1, 2, 6)]]
     assert plan.ledger.tokens.dropped == {"unsupervised": 4}
     assert plan.ledger.tokens.emitted == 8
 
 
-def test_a_piece_that_teaches_nothing_leaves_its_row_to_the_others():
+def test_an_unsupervised_piece_is_removed_from_its_row():
     plan = wrapped([3, 3, 3], 5, 0, 0, 0)
     assert rows(plan) == [[(0, 0, 3), (1, 0, 2)], [(2, 0, 3)]]
     assert plan.ledger.tokens.dropped == {"unsupervised": 1}
     assert plan.ledger.documents.emitted == 3
 
 
-def test_documents_and_pieces_that_teach_nothing_are_counted_together():
+def test_unsupervised_documents_and_pieces_are_counted_together():
     plan = wrapped([3, 2, 3, 3], 5, 0, -1, 0, 0)
     assert rows(plan) == [[(0, 0, 3), (2, 0, 2)], [(3, 0, 3)]]
     assert plan.ledger.tokens.dropped == {"unsupervised": 3}
@@ -62,11 +62,11 @@ def test_where_every_piece_teaches_all_stay():
 @pytest.mark.parametrize(
     ("strategy", "overlong"), [("wrapped", "split"), ("wrapped", "fill"), ("greedy", "fill")]
 )
-def test_a_document_that_is_poured_is_cut_at_the_ends_of_rows_alone(strategy, overlong):
+def test_a_poured_document_is_cut_only_at_row_ends(strategy, overlong):
     plan = quire.make_plan([2, 9], 4, strategy, overlong=overlong)
     assert rows(plan) == [[(0, 0, 2), (1, 0, 2)], [(1, 2, 6)], [(1, 6, 9)]]
 
 
-def test_fill_closes_the_gaps_of_best_fits_own_rows():
+def test_fill_closes_the_gaps_in_the_rows_of_best_fit():
     plan = quire.make_plan([3, 5, 5, 3], 8, "best_fit", overlong="fill")
     assert [[document for document, _, _ in row] for row in rows(plan)] == [[1, 0], [2, 3]]

@@ -1,4 +1,4 @@
-"""Packing within several budgets as one would write it first, and by trying everything."""
+"""Packing within several budgets: plain reference implementations and exhaustive search."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _less(row: tuple[int, ...], document: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def first_fit_in_a_buffer(sizes: np.ndarray, budgets: Sequence[int], most_open: int) -> int:
-    """Rows by first-fit as documents come; where too many are open, the fullest leaves."""
+    """Rows by first-fit in input order; if too many are open, the fullest is closed."""
     open_rows: list[np.ndarray] = []
     num_rows = 0
     for size in sizes:

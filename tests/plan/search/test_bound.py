@@ -54,7 +54,7 @@ def test_the_table_is_as_good_as_trying_every_row(sizes, prices):
 
 @settings(max_examples=80, deadline=None)
 @given(KINDS, st.lists(st.integers(1, 100), min_size=4, max_size=4))
-def test_the_best_row_with_each_kind_holds_it_fits_and_cannot_be_bettered(sizes, prices):
+def test_the_best_row_with_each_kind_holds_it_fits_and_is_optimal(sizes, prices):
     budgets, worth = np.array([9, 7, 2]), np.array(prices[: len(sizes)])
     knapsack = Knapsack.solve(np.array(sizes), worth, budgets)
     numbers = knapsack.best_rows()
@@ -70,8 +70,8 @@ def test_the_best_row_with_each_kind_holds_it_fits_and_cannot_be_bettered(sizes,
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)).filter(any), min_size=1, max_size=7),
     st.lists(st.floats(0, 2), min_size=7, max_size=7),
 )
-def test_whatever_the_prices_what_they_prove_is_never_more_than_the_optimum(sizes, prices):
-    """Nonsense prices prove little, but never too much."""
+def test_no_prices_prove_more_than_the_optimum(sizes, prices):
+    """Poor prices prove little, but never too much."""
     kinds = Kinds.of(Vectors(sizes=np.array(sizes), budgets=np.array([9, 6])))
     proven = proven_rows(kinds, np.array(prices[: len(kinds.counts)]))
     assert proven <= fewest_rows(sizes, [9, 6], None)
@@ -116,19 +116,21 @@ def test_sizes_in_larger_units_are_rounded_down(monkeypatch):
         ([[6, 1], [1, 6], [5, 5]] * 4, [10, 10], None, 6),
     ],
 )
-def test_small_bounds_come_out_as_by_hand(sizes, budgets, max_items, bound):
+def test_small_bounds_equal_those_computed_by_hand(sizes, budgets, max_items, bound):
     assert vector_bound(sizes, budgets, max_items=max_items) == bound
 
 
 def test_the_program_proves_more_than_any_dimension_alone(monkeypatch):
-    """By tokens alone two documents of 5 fit together, by tiles alone too; never both at once."""
+    """Two documents fit together by tokens or by tiles, but never by both."""
     sizes = [[6, 5], [5, 6]] * 6
     assert vector_bound(sizes, [10, 10]) == 12
     _without_scipy(monkeypatch)
     assert vector_bound(sizes, [10, 10]) == 9
 
 
-def test_without_scipy_the_bound_is_of_single_dimensions_and_the_log_says_so(monkeypatch, caplog):
+def test_without_scipy_the_bound_is_of_single_dimensions_and_a_warning_is_logged(
+    monkeypatch, caplog
+):
     _without_scipy(monkeypatch)
     assert vector_bound([[6, 5], [5, 6]] * 6, [10, 10]) == 9
     assert [record.getMessage() for record in caplog.records] == [
@@ -180,7 +182,7 @@ def test_classes_hold_their_kinds_between_two_corners():
         assert (largest <= classes.budgets).all()
 
 
-def test_kinds_that_are_enough_are_classes_of_their_own():
+def test_few_kinds_are_classes_of_their_own():
     sizes = np.array([[3, 1], [2, 2], [3, 1], [4, 4]])
     classes = group_kinds(Kinds.of(Vectors(sizes=sizes, budgets=np.array([9, 9]))), 10, 1000)
     assert sorted(classes.class_of.tolist()) == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""Searches for patterns end where nothing is better, nothing is large, or no work is left."""
+"""Searches for patterns end when nothing is better, nothing is large, or no work is left."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_whole_rows_end_where_no_search_follows(monkeypatch):
 
 
 def test_a_search_ends_where_more_rounds_would_save_no_whole_row(monkeypatch):
-    """38 programs where it goes on for the last fraction of a row."""
+    """Without that rule it solves 38 programs for the last fraction of a row."""
     lengths = np.random.default_rng(5).lognormal(6.345, 1.092, 200).astype(int)
     sizes, counts = np.unique(np.clip(lengths, 1, 1023) + 1, return_counts=True)
     programs = []

@@ -52,7 +52,7 @@ def test_sizes_that_are_all_sand_need_no_program():
 
 
 def scripted(monkeypatch, attempts: list[tuple[int, list[Patterns]]]) -> list[int]:
-    """Makes the attempts cost and find what is written here; gives the numbers of those made."""
+    """Make the attempts cost and find what is given; return the numbers of those made."""
     made: list[int] = []
 
     def attempt(
@@ -107,7 +107,7 @@ def test_nothing_needs_no_pattern():
 
 
 class Places:
-    """Stands for `place`: remembers what it was asked, and the work that was left then."""
+    """Replaces `place`, and records its arguments and the work that was left."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -139,7 +139,7 @@ def attempted(monkeypatch, budget: int) -> tuple[list[Patterns], Places, Work]:
     return plans, places, work
 
 
-def test_every_rounding_is_placed_with_and_without_an_open_place(monkeypatch):
+def test_every_rounding_is_placed_with_and_without_an_open_document(monkeypatch):
     plans, places, work = attempted(monkeypatch, 10_000)
     assert len(plans) == 6
     assert places.asked == [  # fifty steps for each of two sizes
@@ -163,7 +163,7 @@ def test_the_program_has_rows_that_are_shorter_by_the_margin(monkeypatch):
     assert [(p.budgets.tolist(), p.sizes.tolist()) for p in problems] == [([5], [[3], [2]])]
 
 
-def test_a_search_that_finds_nothing_gives_no_plan():
+def test_a_search_that_finds_nothing_yields_no_plan():
     fragments = SizeCounts.of(SIZES, COUNTS, 7, None)
     assert list(one_budget._attempt(fragments, fragments.classes(2), 0.0, Work(0))) == []
 
@@ -197,7 +197,7 @@ def test_a_solution_that_is_not_nearly_whole_is_rounded_with_care(monkeypatch, w
 @pytest.mark.parametrize(
     ("found", "rows"), [(THREE, [[1, 4], [0, 2, 3], [5]]), (TWO, [[1, 0, 2], [4, 3, 5]])]
 )
-def test_of_two_plans_with_as_many_rows_best_fits_is_kept(monkeypatch, found, rows):
+def test_between_plans_with_equally_many_rows_best_fit_is_kept(monkeypatch, found, rows):
     asked = []
     monkeypatch.setattr(
         tight, "solve_patterns", lambda *given, **options: asked.append((given, options)) or found

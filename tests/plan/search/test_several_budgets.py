@@ -42,7 +42,7 @@ def check(row_of: np.ndarray, sizes, budgets, max_items: int | None = None) -> i
 
 @st.composite
 def problems(draw, most_documents=24, most_dimensions=4):
-    """Sizes, budgets and a cap; each document fits alone and takes up something."""
+    """Sizes, budgets and a cap; each document fits into a row and is not empty."""
     num_dimensions = draw(st.integers(1, most_dimensions))
     budgets = draw(st.lists(st.integers(1, 40), min_size=num_dimensions, max_size=num_dimensions))
     document = st.tuples(*(st.integers(0, budget) for budget in budgets)).filter(any)
@@ -63,7 +63,7 @@ def problems(draw, most_documents=24, most_dimensions=4):
         ([[8], [6], [4], [2]], [10], None, [0, 1, 1, 0]),
     ],
 )
-def test_small_cases_come_out_as_by_hand(effort, sizes, budgets, max_items, rows):
+def test_small_cases_equal_those_computed_by_hand(effort, sizes, budgets, max_items, rows):
     row_of = pack_vectors(sizes, budgets, max_items=max_items, effort=effort)
     assert row_of.tolist() == rows
 
@@ -75,14 +75,14 @@ def test_no_documents_need_no_rows(sizes, effort):
     assert vector_bound(sizes, [10, 4]) == 0
 
 
-def test_documents_of_no_size_in_the_one_dimension_that_matters_go_along():
+def test_documents_of_size_zero_in_the_dimension_that_matters_fit_anywhere():
     """Tokens are plenty; the text-only document takes no tile, which is all that counts."""
     assert pack_vectors([[5, 2], [5, 0], [5, 2]], [100, 2]).tolist() == [0, 0, 1]
 
 
 @settings(max_examples=60, deadline=None)
 @given(problems(), st.integers(0, 3), st.sampled_from(["fast", "full"]))
-def test_every_document_stands_in_one_row_within_all_budgets(problem, seed, effort):
+def test_every_document_is_in_one_row_within_all_budgets(problem, seed, effort):
     sizes, budgets, cap = problem
     row_of = pack_vectors(sizes, budgets, max_items=cap, seed=seed, effort=effort)
     num_rows = check(row_of, sizes, budgets, cap)
@@ -169,7 +169,7 @@ def test_the_module_loads_no_scipy():
     assert done.stdout.strip() == "False"
 
 
-def test_without_scipy_full_effort_is_best_fit_and_says_so(monkeypatch, caplog):
+def test_without_scipy_full_effort_is_best_fit_and_logs_a_warning(monkeypatch, caplog):
     sizes = np.random.default_rng(0).integers(1, 400, (100, 2))
     fast = pack_vectors(sizes, [1000, 1000], effort="fast").max()
     for name in [name for name in sys.modules if name.split(".")[0] == "scipy"]:
@@ -248,7 +248,7 @@ def test_more_rows_than_may_stay_open_lose_only_the_fullest(monkeypatch):
     assert num_rows > 90  # what an unlimited number of open rows would need
 
 
-def test_packing_some_rows_anew_never_needs_more_rows():
+def test_repacking_some_rows_never_needs_more_rows():
     sizes = np.random.default_rng(1).integers(1, 50, (120, 2))
     vectors = Vectors(sizes=sizes, budgets=np.array([100, 100]))
     apart = np.arange(120)
