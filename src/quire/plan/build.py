@@ -105,7 +105,8 @@ def _count_by_fate(
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Documents and tokens by the best fate of any fragment that holds them."""
     seen = np.zeros(num_documents, dtype=bool)
-    documents, tokens = {}, {}
+    documents: dict[str, int] = {}
+    tokens: dict[str, int] = {}
     for code, name in enumerate(FATES if fate is not None else FATES[:1]):
         which = slice(None) if fate is None else np.flatnonzero(fate == code)
         before = int(np.count_nonzero(seen))
