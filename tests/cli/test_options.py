@@ -51,9 +51,16 @@ def pack(path: str, *, options: dict[str, Any], last: int = 3) -> None:
 
 
 @app.command()
-@options_of(Shape, unset="as before")
+@options_of(Shape, only_given=True, unset="as before")
 def change(*, options: dict[str, Any]) -> None:
     """Change."""
+    seen.append(options)
+
+
+@app.command()
+@options_of(Shape, only_given=True)
+def open_(*, options: dict[str, Any]) -> None:
+    """Open."""
     seen.append(options)
 
 
@@ -127,3 +134,10 @@ def test_only_changes_are_passed_where_no_option_has_a_default():
     assert run("change", "--limit", "3", "--no-shuffle")[0] == 0
     assert seen == [{"limit": 3, "shuffle": False}]
     assert "as before" in run("change", "--help")[1]
+
+
+def test_the_defaults_of_the_class_are_shown_where_they_are_not_passed():
+    assert run("open-", "--index-only")[0] == 0
+    assert seen == [{"index_only": True}]
+    text = run("open-", "--help")[1]
+    assert all(default in text for default in ("split", "no limit", "2K", "0.5", "sometimes"))

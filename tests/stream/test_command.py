@@ -136,3 +136,21 @@ def test_an_interrupted_run_saves_its_state(config, tmp_path, number, code):
     assert saved["options"]["seed"] == 3
     with open_stream(config) as other, pytest.raises(InvalidState, match=r"data\.seed \(saved 3"):
         other.set_state(saved)
+
+
+def test_files_and_options_give_the_counts_of_the_same_config(config, tmp_path):
+    named = run("--config", config, "--batches", 3, "--stats")
+    given = run(
+        *(f"{tmp_path}/*.jsonl", "--tokenizer", "byte", "--max-length", 32, "--batch-size", 2),
+        *("--strategy", "online", "--shuffle-buffer-size", 8, "--no-add-bos"),
+        *("--batches", 3, "--stats"),
+    )
+    assert given.exit_code == 0
+    assert json.loads(given.stdout)["ledger"] == json.loads(named.stdout)["ledger"]
+
+
+def test_a_config_and_options_are_an_error(config):
+    result = run("--config", config, "--max-length", 8)
+    assert "there are --config and max_length; give one or the other" in str(result.exception)
+    result = run("a.jsonl", "--override", "data.seed=1")
+    assert "--override changes a config; add --config" in str(result.exception)

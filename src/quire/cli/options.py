@@ -34,12 +34,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Write the result as JSON."
 
 
 def options_of(
-    kind: type, *, leave_out: Collection[str] = (), unset: str | None = None
+    kind: type,
+    *,
+    leave_out: Collection[str] = (),
+    only_given: bool = False,
+    unset: str | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every field of a dataclass, in place of its ``options``.
 
-    The command receives them as a dict. With ``unset``, no option has a default: the dict holds
-    only those that were given, and ``--help`` shows this text as the default.
+    The command receives them as a dict. With ``only_given``, none is required and the dict holds
+    only those that were given; ``--help`` shows ``unset``, or the default of the class.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -47,7 +51,7 @@ def options_of(
             field.name: parameter
             for field in fields(kind)
             if field.name not in leave_out
-            for parameter in [_parameter(kind, field, unset)]
+            for parameter in [_parameter(kind, field, only_given, unset)]
         }
         signature = inspect.signature(command, eval_str=True)
         own = [*signature.parameters.values()]
@@ -56,7 +60,7 @@ def options_of(
         @functools.wraps(command)
         def run(**given: Any) -> None:  # noqa: ANN401 - values of any option
             values = {name: given.pop(name) for name in generated}
-            command(**given, options=dict(_given_values(kind, values, unset is None)))
+            command(**given, options=dict(_given_values(kind, values, not only_given)))
 
         parameters = [*own[:at], *generated.values(), *own[at + 1 :]]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -77,7 +81,9 @@ def _given_values(
             yield name, plain
 
 
-def _parameter(kind: type, field: Field[Any], unset: str | None) -> inspect.Parameter:
+def _parameter(
+    kind: type, field: Field[Any], only_given: bool, unset: str | None
+) -> inspect.Parameter:
     hint = _hints(kind)[field.name]
     inner = next(part for part in (*_members(hint), str) if part is not types.NoneType)
     annotation, option = _typed(inner, field.name)
@@ -85,11 +91,12 @@ def _parameter(kind: type, field: Field[Any], unset: str | None) -> inspect.Para
         option = {"names": [_flag(field.name)]}  # without a --no- form
     help_text, default_text = _help(kind, field.name)
     default = None if field.default is MISSING else field.default
-    if unset is not None:
-        default, default_text = None, unset
-    is_required = unset is None and field.default is MISSING
+    is_required = not only_given and field.default is MISSING
     if isinstance(default, int) and annotation is str:
         default = _size_text(default)
+    if only_given:
+        own = default_text if default in (None, (), False) else str(default)
+        default, default_text = None, unset or own
     if default is None and not is_required:
         annotation |= None
         option["show_default"] = default_text or False

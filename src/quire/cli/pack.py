@@ -102,7 +102,7 @@ def pack(
     print_result(result, as_json)
 
 
-@options_of(PackOptions, unset="as the corpus was packed")
+@options_of(PackOptions, only_given=True, unset="as the corpus was packed")
 def replan(
     path: Annotated[
         str, typer.Argument(help="A folder written by quire pack --index-only, or its URI.")

@@ -9,24 +9,36 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from quire.cli.options import TokenizerName, options_of
 from quire.cli.pack import warnings_as_lines
 from quire.config import load_options
-from quire.errors import OutputError
+from quire.errors import InvalidOption, OutputError
 from quire.stream import Stream, StreamConfig, load_state, open_stream, save_state
+from quire.stream.options import StreamOptions
 
 _LINES_EVERY_SECONDS = 5.0
 
 
+@options_of(StreamOptions, leave_out=("files", "sources", "names"), only_given=True)
 def stream(
-    config: Annotated[
-        Path, typer.Option(help="A YAML file with the sections data, train and model.")
-    ],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="Paths or globs of jsonl, parquet and text files (.gz, .zst)."),
+    ] = None,
     *,
+    tokenizer: TokenizerName = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A YAML file with the sections data, train and model, instead of files and the "
+            "options below."
+        ),
+    ] = None,
     override: Annotated[
         list[str] | None,
         typer.Option(help="name=value in place of the config's, such as data.seed=1."),
@@ -38,18 +50,27 @@ def stream(
         Path | None, typer.Option(help="Resume from this state if it exists, and save it there.")
     ] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Write statistics as JSON.")] = False,
+    options: dict[str, Any],
 ) -> None:
     """Stream packed batches, and show throughput and utilization.
 
     An interrupted run (SIGINT, SIGTERM) saves its state and exits with 130 or 143.
 
+    Example: quire stream "corpus/*.jsonl" --tokenizer byte --max-length 2048 --batch-size 8
+
     Example: quire stream --config stream.yaml --batches 100 --state state.json --stats
     """
-    with warnings_as_lines():
-        options = load_options(StreamConfig, config, override or [])
+    if files:
+        options["files"] = tuple(files)
+    if tokenizer is not None:
+        options["tokenizer"] = tokenizer
+    if config is not None:
+        options = _from_config(config, override or [], options)
+    elif override:
+        raise InvalidOption("--override changes a config; add --config, or use the options")
     if state is not None:
         _require_folder(state)
-    with _interrupts() as interrupted, open_stream(options) as opened:
+    with _interrupts() as interrupted, open_stream(**options) as opened:
         if state is not None and state.exists():
             opened.load_state_dict(load_state(state))
         try:
@@ -60,6 +81,15 @@ def stream(
         _report(opened, as_json=stats)
     if interrupted:
         raise typer.Exit(128 + interrupted[0])
+
+
+def _from_config(config: Path, overrides: list[str], others: dict[str, Any]) -> dict[str, Any]:
+    if others:
+        raise InvalidOption(
+            f"there are --config and {', '.join(others)}; give one or the other, or use --override"
+        )
+    with warnings_as_lines():
+        return {"config": load_options(StreamConfig, config, overrides)}
 
 
 def _require_folder(state: Path) -> None:

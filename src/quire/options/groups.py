@@ -145,9 +145,9 @@ def group_values(options: object, group: type) -> dict[str, Any]:
 def make_options(kind: Callable[..., Group], named: Mapping[str, Any]) -> Group:
     """The options with these values; an unknown or missing name is an error.
 
-    >>> make_options(PackOptions, {"max_lenght": 8})
+    >>> make_options(PackOptions, {"strategy": "greedy"})
     Traceback (most recent call last):
-    quire.errors.InvalidOption: unknown option 'max_lenght'; did you mean 'max_length'? known: ...
+    quire.errors.InvalidOption: max_length is missing; it has no default
     """
     known = inspect.signature(kind).parameters
     require_known(named, known)

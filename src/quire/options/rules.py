@@ -1,17 +1,11 @@
 """What the value of an option may be: rules that annotations carry, checked by `validate`.
 
->>> from dataclasses import dataclass
->>> @dataclass(frozen=True, kw_only=True)
-... class SplitOptions:
-...     max_length: Positive
-...     stride: Count = 0
-...     overlong: Literal["split", "drop"] = "split"
-...     def __post_init__(self) -> None:
-...         validate(self)
->>> SplitOptions(max_length=0)
+A field says what it takes, such as ``max_length: Positive`` or ``stride: Count = 0``:
+
+>>> rule_of(Positive)("max_length", 0)
 Traceback (most recent call last):
 quire.errors.InvalidOption: max_length is 0 but must be an integer >= 1
->>> SplitOptions(max_length=8, overlong="splitt")
+>>> rule_of(Literal["split", "drop"])("overlong", "splitt")
 Traceback (most recent call last):
 quire.errors.InvalidOption: overlong is 'splitt' but must be one of split, drop; did you mean split?
 """

@@ -27,7 +27,7 @@ class SourceFields:
     """Where documents come from: files, a text, or a dataset of the Hugging Face hub."""
 
     backend: Backend | None = None
-    """By default ``files`` or ``local_text`` if only that option is given, otherwise ``hf``."""
+    """What kind of source is read. None: as the other options suggest, otherwise hf."""
     files: tuple[str, ...] = ()
     """Paths or globs of jsonl, parquet and text files, also compressed (``.gz``, ``.zst``)."""
     local_text: str | None = None
@@ -35,7 +35,9 @@ class SourceFields:
     hf_dataset: str | None = None
     """The name of a dataset on the hub, or of a loader such as ``json``."""
     hf_name: str | None = None
+    """The configuration of the dataset."""
     hf_split: str = "train"
+    """The split of the dataset."""
     hf_data_files: tuple[str, ...] = ()
     """The files that a loader such as ``json`` or ``parquet`` reads."""
 
@@ -65,6 +67,7 @@ class StreamSource(SourceFields):
     """One source of documents."""
 
     text_column: str = "text"
+    """The column that holds the text."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """What error messages call an option, if not by its name here."""
 
@@ -86,9 +89,11 @@ class PipelineFields:
     """The options that keywords and chomp's config call by the same names."""
 
     shuffle: bool = True
+    """Shuffle documents."""
     shuffle_buffer_size: Positive = 10000
     """Documents that are shuffled together."""
     seed: Count = 0
+    """Seeds the order of documents."""
     repeat: bool = True
     """Start another epoch when the source ends."""
     max_retries: Count = 3
@@ -104,6 +109,7 @@ class PipelineFields:
     train_on_eos: bool = True
     """Include EOS in the targets."""
     emit_position_ids: bool = False
+    """Add ``position_ids`` to batches."""
     last_batch: Literal["pad", "drop"] = "pad"
     """What happens to the last, incomplete batch of a stream that does not repeat."""
     num_workers: Count = 0
@@ -114,7 +120,7 @@ class PipelineFields:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions(PipelineFields, StreamSource):
-    """The keywords of `open_stream`."""
+    """How documents are streamed and packed; the keywords of `open_stream`."""
 
     max_length: RowLength
     """Tokens in a row."""
@@ -125,7 +131,7 @@ class StreamOptions(PipelineFields, StreamSource):
     sources: tuple[MixtureSource, ...] = ()
     """A mixture, instead of a single source."""
     add_bos: bool | None = None
-    """Start every document with BOS; by default, if the tokenizer itself would."""
+    """Start every document with BOS. None: if the tokenizer itself would."""
     add_eos: bool = True
     """End every document with EOS."""
     truncate_to: Positive | None = None
@@ -133,6 +139,7 @@ class StreamOptions(PipelineFields, StreamSource):
     drop_longer_than: Positive | None = None
     """Drop documents with more tokens (BOS counted, EOS not) and count them as ``too_long``."""
     strategy: Literal["wrapped", "first_fit", "online"] = "wrapped"
+    """The packing strategy."""
     buffer_size: Positive = 128
     """Documents buffered by ``first_fit`` and ``online``."""
     max_documents_per_row: Positive | None = None
@@ -140,10 +147,13 @@ class StreamOptions(PipelineFields, StreamSource):
     prefetch: Count = 0
     """Batches made ahead in a thread."""
     vocab_size: Positive | None = None
-    """By default the tokenizer's, like the special ids below."""
+    """The size of the vocabulary. None: the tokenizer's."""
     pad_token_id: TokenId | None = None
+    """The id of PAD. None: the tokenizer's."""
     bos_token_id: TokenId | None = None
+    """The id of BOS. None: the tokenizer's."""
     eos_token_id: TokenId | None = None
+    """The id of EOS. None: the tokenizer's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
