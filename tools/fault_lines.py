@@ -1,4 +1,4 @@
-"""What can go wrong, by number, and what quire does then: the words of docs/reliability.md."""
+"""What can go wrong, by number, and how quire handles it, for docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Line:
-    """One fault and the behaviour that its tests hold."""
+    """One fault and the behaviour that its tests check."""
 
     fault: str
     behaviour: str
@@ -15,14 +15,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Chapter:
-    """Faults of one kind, numbered one behind the other."""
+    """Faults of one kind, numbered consecutively."""
 
     title: str
     first: int
     lines: tuple[Line, ...]
 
 
-_LEFT_OUT = "left out, counted and listed by position, within `max_bad_records`; else an error"
+_LEFT_OUT = "skipped, counted and listed by position, up to `max_bad_records`; then an error"
 
 CHAPTERS = (
     Chapter(
@@ -32,7 +32,7 @@ CHAPTERS = (
             Line("The last line of a jsonl file is cut off", f"{_LEFT_OUT}, with its byte offset"),
             Line("A line in the middle is not JSON", _LEFT_OUT),
             Line("Bytes that are not UTF-8", f"{_LEFT_OUT}; never replaced"),
-            Line("BOM, CRLF, U+2028 or NUL in a text", "lines end at `\\n` alone, content is kept"),
+            Line("BOM, CRLF, U+2028 or NUL in a text", "lines end only at `\\n`, content is kept"),
             Line("Half a surrogate pair", _LEFT_OUT),
             Line("The text is null, a number or missing", f'{_LEFT_OUT}; never `"None"`'),
             Line("A document without a token", "counted as `empty`"),

@@ -1,4 +1,4 @@
-"""The counts of docs/reliability.md: one line for each goal, then what every command wrote."""
+"""The counts of docs/reliability.md: one line per goal, then what each command wrote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Counts = dict[str, Any]
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be shown, and how the files of counts tell what was."""
+    """A goal, and how to read the result from the files of counts."""
 
     what: str
     goal: str
@@ -26,7 +26,7 @@ def _kills(counts: Counts) -> str:
     local = sum(each["kills_in_all"] for each in loops) + counts["soak"]["kills"]
     ray, store = sum(counts["ray_kills"]["kills"].values()), counts["store_kills"]["kills_in_all"]
     return (
-        f"{local:,} local (of them {counts['soak']['kills']:,} in the soak), {ray} Ray, {store} S3"
+        f"{local:,} local ({counts['soak']['kills']:,} of them in the soak), {ray} Ray, {store} S3"
     )
 
 
@@ -34,19 +34,19 @@ def _fuzz(counts: Counts) -> str:
     totals = counts["fuzz"]["totals"]
     fewest = min(each["executions"] for each in counts["fuzz"]["targets"].values())
     return (
-        f"{totals['executions']:,} of {len(counts['fuzz']['targets'])} targets (the rarest "
-        f"{fewest:,}), {totals['defects']} defects"
+        f"{totals['executions']:,} of {len(counts['fuzz']['targets'])} targets (at least "
+        f"{fewest:,} each), {totals['defects']} defects"
     )
 
 
 GOALS = (
     Goal(
-        "points of resuming, of them inexact",
+        "resume points tried; inexact ones",
         "100,000 and 0",
         lambda c: "{tried:,} and {inexact}".format(**c["resume_points"]["totals"]),
     ),
     Goal(
-        "file operations; faults at them; byte-equal afterwards",
+        "file operations; faults injected; byte-equal afterwards",
         "every operation, 5 faults, all",
         lambda c: (
             f"{c['disk']['operations_in_all']:,}; {c['disk']['faults_tried_in_all']:,}; "
@@ -55,7 +55,7 @@ GOALS = (
     ),
     Goal("random kills, every output byte-equal", "1,000", _kills),
     Goal(
-        "examples of the property with the fewest, and in all",
+        "examples per property, at least; in total",
         "10,000 of each",
         lambda c: (
             f"{c['properties']['fewest examples of a property']:,}, and "
@@ -64,7 +64,7 @@ GOALS = (
         ),
     ),
     Goal(
-        "lines of the list of faults; protections taken away; tests that noticed",
+        "faults in the list; protections removed; tests that failed as they must",
         "every line has a test",
         lambda c: (
             f"{c['controls']['fault_lines']}; {c['controls']['protections_removed']}; "
@@ -73,7 +73,7 @@ GOALS = (
     ),
     Goal("fuzz executions", "1,000,000 and 0 defects", _fuzz),
     Goal(
-        "elastic pairs, of them inexact",
+        "pairs of world sizes for resuming; inexact ones",
         "500 and 0",
         lambda c: "{tried:,} and {inexact}".format(**c["elastic"]["totals"]),
     ),
@@ -86,24 +86,24 @@ GOALS = (
         ),
     ),
     Goal(
-        "branches of the core; of them not taken by the quick tests",
+        "branches of the core; not taken by the quick tests",
         "all taken",
         lambda c: f"{c['branches']['branches']:,}; {c['branches']['branches not taken']}",
     ),
     Goal(
-        "`make test` on two cores: seconds, seconds of CPU, branches of those that all tests take",
+        "`make test` on two cores: seconds, CPU seconds, share of the branches that all tests take",
         "300, 600, 95 %",
         lambda c: (
             "{wall seconds:,}, {cpu seconds:,}, {percent of the branches that the whole takes} %"
         ).format(**c["suites"]["suites"]["test"]),
     ),
     Goal(
-        "mutants of the core that a test notices",
+        "mutants of the core that a test detects",
         "95 %",
         lambda c: (
-            f"{c['mutants']['noticed, percent']} % of {c['mutants']['mutants']:,}; of the "
-            f"survivors {c['mutants']['survivors explained']} are explained, "
-            f"{c['mutants']['survivors unexplained']} not"
+            f"{c['mutants']['noticed, percent']} % of {c['mutants']['mutants']:,}; "
+            f"{c['mutants']['survivors explained']} survivors are explained, "
+            f"{c['mutants']['survivors unexplained']} are not"
         ),
     ),
 )
