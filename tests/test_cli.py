@@ -53,7 +53,7 @@ def test_demo_packs_recounts_and_shows_rows_and_finds_them_again(corpus, tmp_pat
     packed = out / f"{corpus.name}-16"
     assert f"$ quire pack {out / corpus.name}.jsonl --out {packed}" in first.stdout
     assert f"{str(packed)!r} is complete" in first.stdout
-    assert "dropped as bad_record: 1 documents" in first.stdout
+    assert "dropped as bad_record: 1 document" in first.stdout
     assert "whole: 1 shard, 4 rows" in first.stdout
     assert re.search(r"row \d+: .* tokens, fragments: 2", first.stdout)
     assert "'a.txt', token 0" in first.stdout

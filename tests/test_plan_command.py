@@ -170,9 +170,9 @@ def test_plan_pack_verify_and_report_give_the_same_counts(tmp_path):
     plan = (corpus, *words, "--strategy", "best_fit")
     one = planned(tmp_path, *plan)["recommended"]
     drops = [
-        "bad_record: 1 documents, 0",
-        "empty: 1 documents, 0",
-        "row_too_short: 1 documents, 17",
+        "bad_record: 1 document, 0",
+        "empty: 1 document, 0",
+        "row_too_short: 1 document, 17",
     ]
     for shown in (
         run(tmp_path, *plan),
@@ -287,8 +287,8 @@ def test_documents_that_are_left_out_are_counted_with_their_tokens(tmp_path):
         6,
     )
     done = run(tmp_path, *options)
-    assert "dropped as too_long: 1 documents, 11 tokens" in done.stdout
-    assert "dropped as empty: 1 documents, 0 tokens" in done.stdout
+    assert "dropped as too_long: 1 document, 11 tokens" in done.stdout
+    assert "dropped as empty: 1 document, 0 tokens" in done.stdout
     said = json.loads(run(tmp_path, *options, "--json").stdout)
     assert said["tokens_dropped_before"] == {"too_long": 11}
 

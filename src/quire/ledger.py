@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from quire.errors import InvalidOption, QuireError, unknown_name
+from quire.printable import counted
 
 REASONS = frozenset(
     {
@@ -145,8 +146,8 @@ class Ledger:
         """
         documents, tokens = self.documents.dropped, self.tokens.dropped
         return [
-            f"dropped as {reason}: {documents.get(reason, 0):,} documents, "
-            f"{tokens.get(reason, 0):,} tokens"
+            f"dropped as {reason}: {counted(documents.get(reason, 0), 'document')}, "
+            f"{counted(tokens.get(reason, 0), 'token')}"
             for reason in sorted({*documents, *tokens})
         ]
 

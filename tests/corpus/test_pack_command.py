@@ -40,7 +40,7 @@ def test_the_command_writes_what_the_function_writes(tmp_path, corpus):
     )
     assert hashes(tmp_path / "one") == hashes(tmp_path / "two")
     assert "is complete" in done.stdout
-    assert "dropped as bad_record: 1 documents" in done.stdout
+    assert "dropped as bad_record: 1 document" in done.stdout
     assert "documents" in done.stderr
     assert "bad records" in done.stderr
     assert "\x1b[" not in done.stdout + done.stderr
