@@ -64,3 +64,16 @@ def test_pages_have_code_at_all():
 def test_links_between_pages_lead_somewhere(page):
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_architecture_page_names_modules_that_exist():
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    packages = {path.stem for path in (ROOT / "src/quire").iterdir()}
+    for name in re.findall(r"`([a-z_]+(?:\.[a-zA-Z_]+)+)`", text):
+        parts = name.split(".")
+        if parts[0] in packages and parts[-1] != "py":
+            source = ROOT / "src/quire" / Path(*parts)
+            holder = source if source.is_dir() else source.with_suffix(".py")
+            function = source.parent.with_suffix(".py")
+            is_function = function.exists() and parts[-1] in function.read_text(encoding="utf-8")
+            assert holder.exists() or is_function, name
