@@ -88,7 +88,7 @@ def test_tools_that_the_template_does_not_write_out_are_bad_records(tmp_path, ki
     tokenizer.chat_template = DEAF
     path = write(tmp_path, kind, RECORDS)
     options = {"max_length": 2048, "messages_column": "messages"}
-    with pytest.raises(InvalidDocument, match="has tools, which the chat template does not write"):
+    with pytest.raises(InvalidDocument, match="has tools, which the chat template does not render"):
         pack(path, tmp_path / "out", tokenizer, **options)
     result = pack(path, tmp_path / "fewer", tokenizer, max_bad_records=2, **options)
     assert result.ledger.documents.dropped == {"bad_record": 2}

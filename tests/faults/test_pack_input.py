@@ -209,7 +209,7 @@ def test_17_labels_of_another_length_are_quarantined(tmp_path):
     )
     bad = quarantined(tmp_path, data + good, pretokenized=True, tokenizer=None)
     assert [(b["record"], b["reason"]) for b in bad] == [
-        (1, "has 2 input_ids, 1 labels"),
+        (1, "has 2 input_ids but 1 labels"),
         (2, "has NoneType under 'labels', where a list is needed".replace("NoneType", "null")),
     ]
     assert contents(tmp_path / "out") == {0: [5, 6], 3: [5, 6]}

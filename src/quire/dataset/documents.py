@@ -95,7 +95,7 @@ def _from_tokens(columns: Columns, options: DatasetOptions) -> Documents:
     return documents_from_columns(
         _with_tokens_named(columns, wanted or [name], name),
         options.columns,
-        max_bad_records=options.max_bad_records,
+        bad=BadRecords(len(columns), options.max_bad_records),
         vocab_size=known,
     )
 

@@ -39,6 +39,8 @@ class BadRecords:
     def __init__(self, num_records: int, limit: int = 0) -> None:
         self._bad = np.zeros(num_records, dtype=bool)
         self._budget = BadRecordBudget(limit)
+        self.reasons: dict[int, str] = {}
+        """What is wrong with each dropped record."""
 
     @property
     def good(self) -> npt.NDArray[np.bool]:
@@ -50,6 +52,7 @@ class BadRecords:
         if not self._bad[record]:
             self._budget.spend(f"record {record} {problem}")
             self._bad[record] = True
+            self.reasons[record] = problem
 
     def ledger(self, lengths: npt.NDArray[np.int64] | None = None) -> Ledger:
         """What was dropped; ``lengths`` are the tokens of all records, if known."""

@@ -50,7 +50,7 @@ def documents_from_columns(
     table: pa.Table,
     columns: Sequence[str] | None = None,
     *,
-    max_bad_records: int = 0,
+    bad: BadRecords | None = None,
     vocab_size: int | None = None,
 ) -> Documents:
     """Every record with a token as a document, with its parallel columns.
@@ -58,7 +58,7 @@ def documents_from_columns(
     ``columns=None`` takes all list columns of numbers that have one value per token everywhere.
     """
     require_unpacked([field.name for field in table.schema if is_number_list(field.type)])
-    bad = BadRecords(table.num_rows, max_bad_records)
+    bad = bad or BadRecords(table.num_rows)
     tokens, lengths = _flat(table, TOKENS, bad)
     _require_vocabulary(tokens, lengths, vocab_size)
     flat = {TOKENS: tokens}

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from quire.corpus.inputs import find_inputs, read_span
 from quire.corpus.options import CorpusOptions
 from quire.dataset import pack_dataset
+from quire.formats.bad_records import BadRecords
 from quire.formats.format import Span
 from quire.formats.token_columns import documents_from_columns
 from quire.view.sources import open_rows
@@ -54,7 +55,7 @@ def _read_file(file: Path) -> str | None:
     columns = {"input_ids": "int32", "labels": "int64"}
     options = CorpusOptions(max_length=8, pretokenized=True)
     for batch in read_span(found, span, options, columns):
-        documents = documents_from_columns(batch.values, max_bad_records=9)
+        documents = documents_from_columns(batch.values, bad=BadRecords(len(batch.values), 9))
         assert documents.lengths.sum() >= 0
         bad += len(batch.records) - len(documents.lengths)
     return "bad record" if bad else None
