@@ -1,7 +1,7 @@
-"""Records in one form: columns by name, whatever they came as.
+"""Records in one form: columns by name, for datasets, Arrow tables and lists of dicts.
 
-Arrow stays Arrow. Dicts stay Python values until a column is asked for as Arrow: a conversation
-that went through Arrow would come back with every key that any other conversation has.
+Arrow stays Arrow. Dicts stay Python values until a column is needed as Arrow: a conversation that
+went through Arrow would come back with every key that any other conversation has.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def as_columns(records: Records) -> Columns:
 
 
 def _of_dataset(dataset: datasets.Dataset) -> ArrowColumns:
-    """The columns of a dataset; of one that was shuffled or selected from, in its order.
+    """The columns of a dataset, in the order of its indices if it was shuffled or selected from.
 
-    Its own way to do that slices the table once for every row.
+    `datasets` itself would slice the table once per row.
     """
     table, indices = dataset.data.table, dataset._indices
     if indices is None:
@@ -70,7 +70,7 @@ def _of_dataset(dataset: datasets.Dataset) -> ArrowColumns:
 
 
 def is_hf_dataset(records: object) -> bool:
-    """Whether this is a `datasets.Dataset`; asked by name, so that nothing is imported for it."""
+    """Whether this is a `datasets.Dataset`, by name, so that nothing is imported for it."""
     names = {f"{kind.__module__}.{kind.__name__}" for kind in type(records).__mro__}
     return "datasets.arrow_dataset.Dataset" in names
 
@@ -83,7 +83,7 @@ class ArrowColumns:
             require_sound(table)
         except pa.ArrowException as error:
             raise InvalidDocument(
-                f"the table is damaged: {error}; load or make it again"
+                f"the table is damaged: {error}; load or create it again"
             ) from error
         self.names = list(table.column_names)
         self._table = table
@@ -102,7 +102,7 @@ class ArrowColumns:
 
 
 _FEW = 8
-"""Of fewer rows than one in so many, only those are copied, not the chunks that they are in."""
+"""If fewer than one row in this many is taken, only those rows are copied, not whole chunks."""
 
 
 class TakenColumns(ArrowColumns):
@@ -129,7 +129,7 @@ class TakenColumns(ArrowColumns):
 
 
 class DictColumns:
-    """The columns of a list of dicts; a key that is not there is None."""
+    """The columns of a list of dicts; a missing key is None."""
 
     def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
         for number, record in enumerate(records):
@@ -155,7 +155,7 @@ class DictColumns:
         wrong = bisect.bisect_left(counts, True, key=lambda n: _arrow_error(values[:n]) is not None)
         raise InvalidDocument(
             f"record {wrong} has a {name} of type {type(values[wrong]).__name__}, which does not "
-            f"fit those before it: {error}; mend it, or leave the column out with columns="
+            f"fit those before it: {error}; fix it, or leave the column out with columns="
         )
 
     def values(self, name: str, first: int = 0, stop: int | None = None) -> list[Any]:
@@ -182,6 +182,6 @@ def _arrow_error(values: list[Any]) -> Exception | None:
 
 
 def require_name(columns: Columns, name: str) -> None:
-    """Raise unless there is such a column; where there are no records, there is every column."""
+    """Raise unless there is such a column; a dataset without records has every column."""
     if name not in columns.names and (columns.names or len(columns)):
         raise unknown_name("column", name, columns.names)
