@@ -149,7 +149,7 @@ _OF_INPUT = (
         f"{_FOUND}a_column_whose_name_is_no_text_is_a_typed_error",
     ),
     Protection(
-        20, "view/opening.py",
+        20, "view/sources.py",
         'except _DAMAGE as error:\n        raise CorruptFile(f"{path} is damaged',
         f'{_NEVER} as error:\n        raise CorruptFile(f"{{path}} is damaged',
         f"{_FOUND}a_damaged_page_is_a_typed_error_where_rows_are_looked_at",
@@ -391,7 +391,7 @@ _OF_HOSTILE = (
         "test_55_a_tokenizer_that_needs_code_of_its_own_is_refused_and_nothing_is_run",
     ),
     Protection(
-        55, "text/chat_template.py", "except (OSError, ValueError, TypeError, KeyError)",
+        55, "text/chat/template.py", "except (OSError, ValueError, TypeError, KeyError)",
         _NEVER,
         "faults/test_hostile.py::"
         "test_a_folder_that_is_no_tokenizer_is_a_typed_error_for_conversations_too",
