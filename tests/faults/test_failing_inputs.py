@@ -42,7 +42,8 @@ def test_39_an_input_that_fails_is_an_error_and_the_run_can_go_on(tmp_path, monk
 
     monkeypatch.setattr(Path, "open", open_path)
     with pytest.raises(
-        SourceError, match=rf"b\.{kind} cannot be read: Input/output error; what is"
+        SourceError,
+        match=rf"b\.{kind} cannot be read: Input/output error; committed shards",
     ):
         pack(inputs, tmp_path / "out", partition_size=400)
     monkeypatch.undo()

@@ -88,7 +88,7 @@ def test_55_a_tokenizer_that_needs_code_of_its_own_is_refused_and_nothing_is_run
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]
     path = jsonl(tmp_path / "a.jsonl", [{"messages": turns} if messages else "a"])
     options = {"messages_column": "messages"} if messages else {}
-    with pytest.raises(InvalidOption, match="code of its own"):
+    with pytest.raises(InvalidOption, match="requires custom code"):
         pack(path, tmp_path / "out", str(with_code), **options)
     assert not (tmp_path / "it was run").exists()
 
@@ -116,6 +116,6 @@ def test_55_a_stream_s_tokenizer_that_needs_code_of_its_own_is_refused(tmp_path,
         "train": {"seq_len": 4, "batch_size": 1},
     }
     (tmp_path / "stream.json").write_text(json.dumps(plain))
-    with pytest.raises(QuireError, match="code of its own"):
+    with pytest.raises(QuireError, match="requires custom code"):
         open_stream(load_options(StreamConfig, tmp_path / "stream.json", []))
     assert not (tmp_path / "it was run").exists()

@@ -11,7 +11,7 @@ from importlib import import_module
 from tests.fuzz.target import Target
 
 SHARES = {
-    "states": {"stream_state": 8, "stream_state_file": 180, "dealt_state": 6, "loader_state": 180,
+    "states": {"stream_state": 8, "stream_state_file": 180, "batches_state": 6, "loader_state": 180,
                "online_state": 180},
     "visions": {"vision_state": 10, "vision_images": 10},
     "outputs": {"manifest": 4, "manifest_verified": 2, "index": 2, "index_verified": 1, "shard": 1,

@@ -129,8 +129,8 @@ def test_the_collator_does_not_keep_the_model():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"windows": 4}, "leaves them to the model; use attention='sdpa' or 'eager'"),
-        ({"windows": 4, "attention": "varlen"}, "attention='varlen' leaves them to the model"),
+        ({"windows": 4}, "leaves the mask to the model; use attention='sdpa' or 'eager'"),
+        ({"windows": 4, "attention": "varlen"}, "attention='varlen' leaves the mask to the model"),
         ({"mask_dtype": "bfloat"}, "unknown mask_dtype 'bfloat'; did you mean 'bfloat16'"),
         ({"mask_dtype": "float16", "return_tensors": "np"}, "use return_tensors='pt'"),
         ({"model": "llama"}, "model is a str, but the proof needs a torch module"),
