@@ -18,7 +18,7 @@ def whole(name: str, value: object, least: int) -> str:
 def no_room(prefix: int, align: int) -> str:
     return (
         f"a row of max_length=8 has no room for a token after BOS (prefix={prefix}, "
-        f"align={align}); raise max_length or leave BOS out (add_bos=False)"
+        f"align={align}); raise max_length or leave BOS out (add_bos=False, --no-add-bos)"
     )
 
 

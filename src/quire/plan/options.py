@@ -29,7 +29,7 @@ class PlanOptions(PackOptions):
             raise InvalidOption(
                 f"a row of max_length={self.max_length} has no room for a token after BOS "
                 f"(prefix={self.prefix}, align={self.align}); raise max_length or leave BOS out "
-                "(add_bos=False)"
+                "(add_bos=False, --no-add-bos)"
             )
         most = self.max_fragment - self.stride
         if self.overlong == "fill" and 2 * self.min_fragment > most + 1 > 1:
