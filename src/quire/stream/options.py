@@ -64,7 +64,7 @@ class SourceFields:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamSource(SourceFields):
-    """One source of documents."""
+    """What a document is: the column of a source that holds its text."""
 
     text_column: str = "text"
     """The column that holds the text."""
@@ -86,7 +86,7 @@ class MixtureSource(StreamSource):
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineFields:
-    """The options that keywords and chomp's config call by the same names."""
+    """Order, retries, labels and workers: names that keywords and chomp's config share."""
 
     shuffle: bool = True
     """Shuffle documents."""
@@ -120,7 +120,7 @@ class PipelineFields:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions(PipelineFields, StreamSource):
-    """How documents are streamed and packed; the keywords of `open_stream`."""
+    """How documents become batches: the keywords of `open_stream`."""
 
     max_length: RowLength
     """Tokens in a row."""
