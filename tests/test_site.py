@@ -24,4 +24,4 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     for name in ("pack", "plan", "inspect", "verify", "verify-model", "report", "stream", "demo"):
         assert f"quire {name}</code>" in commands
     planning = (tmp_path / "site/reference/planning.html").read_text(encoding="utf-8")
-    assert "The plan that puts documents of these lengths" in planning
+    assert "The plan that packs documents of these lengths" in planning

@@ -106,8 +106,8 @@ import quire.cli.stream as command
 
 opened = command.open_stream
 
-def open_stream(options):
-    stream = opened(options)
+def open_stream(**options):
+    stream = opened(**options)
     print("open", flush=True)
     return stream
 

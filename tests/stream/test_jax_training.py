@@ -107,7 +107,7 @@ def test_arrays_are_laid_out_as_a_sharding_says():
     assert np.array_equal(arrays["labels"], made.labels)
     too_many_axes = NamedSharding(mesh, PartitionSpec(None, None, None, "rows"))
     with pytest.raises(
-        InvalidOption, match=r"input_ids of shape \(2, 2, 8\).*shard the axis of rows"
+        InvalidOption, match=r"input_ids of shape \(2, 2, 8\).*shard the second axis"
     ):
         device_arrays(made, too_many_axes)
 
