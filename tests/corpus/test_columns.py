@@ -251,6 +251,13 @@ def test_text_needs_a_tokenizer(tmp_path, write, record):
         pack(corpus, tmp_path / "out", None)
 
 
+@pytest.mark.parametrize("option", ["truncate_to", "drop_longer_than"])
+def test_text_needs_a_tokenizer_whatever_the_options_for_text(tmp_path, option):
+    corpus = jsonl(tmp_path / "a.jsonl", [{"text": "a"}])
+    with pytest.raises(InvalidOption, match="text needs a tokenizer"):
+        pack(corpus, tmp_path / "out", None, **{option: 5})
+
+
 def test_a_tokenizer_for_a_table_of_tokens_is_an_error_that_names_pretokenized(tmp_path):
     corpus = parquet(tmp_path / "a.parquet", [{"input_ids": [5, 6]}])
     with pytest.raises(

@@ -60,7 +60,9 @@ def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
         return False
     if any(file.format.is_plain_text for file in files):
         return False
-    asked = replace(options, pretokenized=True, truncate_at=None, drop_longer_than=None)
+    asked = replace(
+        options, pretokenized=True, truncate_at=None, truncate_to=None, drop_longer_than=None
+    )
     schemas = _schemas(files, asked)
     if any(options.text_column in schema.names for schema in schemas.values()):
         return False
