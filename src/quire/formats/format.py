@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -82,7 +83,7 @@ class Record(NamedTuple):
     """Its first byte in the text."""
 
 
-class Format:
+class Format(ABC):
     """How one kind of file is read; a subclass defines at least ``name`` and `read`."""
 
     name: str
@@ -96,9 +97,9 @@ class Format:
     is_plain_text = False
     """Whether files have no fields: neither messages nor tokens."""
 
+    @abstractmethod
     def read(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Batch]:
         """The records of a span; the batches depend only on the file and the fields."""
-        raise NotImplementedError
 
     def spans(self, file: InputFile, fields: Fields, limit: int) -> Iterator[Span]:
         """Spans of about ``limit`` bytes of text that cover the file; by default one."""

@@ -67,8 +67,13 @@ def read_records(
             for row in _rows(batch):
                 yield number, None if row is None or _has_long_text(row, most_bytes) else row
                 number += 1
-    else:
+    elif kind.partition(".")[0] == "jsonl":
         yield from _json_records(path, kind, keys, most_bytes)
+    else:
+        raise InvalidOption(
+            f"{path} was packed as {kind!r}, which quire verify --inputs cannot read; verify the "
+            "output without --inputs"
+        )
 
 
 def _match(name: str, candidates: Sequence[tuple[AnyPath, str]]) -> tuple[AnyPath, str] | None:
