@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
+from quire.cli.app import app
 from tests.commands import run
 from tests.terminal import shown_in_terminal
 
@@ -122,12 +124,27 @@ def test_a_process_prints_and_ends_as_in_this_one():
 
 def test_every_command_explains_itself_with_an_example():
     listing = run("--help").stdout
-    commands = re.findall(r"^│ ([a-z][a-z-]*)  ", listing, flags=re.MULTILINE)
+    commands = re.findall(r"^  ([a-z][a-z-]*)  ", listing, flags=re.MULTILINE)
     assert {"demo", "verify-model"} <= set(commands)
     for command in commands:
         shown = run(command, "--help")
         assert shown.returncode == 0
         assert f"Example: quire {command}" in shown.stdout
+
+
+def test_help_pages_show_every_option_in_full_in_a_terminal_of_80_columns():
+    commands = typer.main.get_command(app).commands
+    for name, command in commands.items():
+        page = run(name, "--help", COLUMNS="80").stdout
+        options = [option for one in command.params for option in one.opts if option[0] == "-"]
+        assert all(option in page for option in options), name
+        assert max(map(len, page.splitlines())) <= 80, name
+
+
+def test_the_list_of_commands_is_not_cut_in_a_terminal_of_80_columns():
+    page = run("--help", COLUMNS="80").stdout
+    assert "Prove that a model keeps packed documents apart." in page
+    assert "..." not in page.replace("[ARGS]...", "")
 
 
 def test_control_characters_in_an_error_are_escaped(tmp_path):

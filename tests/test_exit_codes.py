@@ -15,7 +15,7 @@ import quire
 from quire.cli import app
 from tests.commands import run
 
-COMMANDS = re.findall(r"^│ ([a-z][a-z-]*)  ", run("--help").stdout, flags=re.MULTILINE)
+COMMANDS = re.findall(r"^  ([a-z][a-z-]*)  ", run("--help").stdout, flags=re.MULTILINE)
 MISUSES = {
     "demo": ["--corpus", "nowhere"],
     "inspect": ["nowhere"],

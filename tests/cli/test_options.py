@@ -141,3 +141,4 @@ def test_the_defaults_of_the_class_are_shown_where_they_are_not_passed():
     assert seen == [{"index_only": True}]
     text = run("open-", "--help")[1]
     assert all(default in text for default in ("split", "no limit", "2K", "0.5", "sometimes"))
+    assert "(0)" in text  # of the option --hidden, which is no flag

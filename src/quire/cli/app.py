@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from typer.core import TyperGroup
+from rich.text import Text
+from typer.core import TyperCommand, TyperGroup
 
 import quire
+from quire.cli.console import say
 from quire.cli.demo import demo
 from quire.cli.inspect_rows import inspect
 from quire.cli.pack import pack, replan
@@ -44,6 +45,21 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
 
 
+class _Command(TyperCommand):
+    """A command whose ``--help`` lists its options by group."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            group = getattr(parameter, "rich_help_panel", None) or kind
+            if record := parameter.get_help_record(ctx):
+                groups.setdefault(group, []).append(record)
+        for group, records in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(records)
+
+
 @contextmanager
 def _endings() -> Iterator[None]:
     try:
@@ -66,7 +82,8 @@ app = typer.Typer(
     epilog=_EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # its tables cut the names of long options in 80 columns
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
@@ -86,15 +103,10 @@ def _main(
     del debug  # `main` finds it anywhere in the arguments, before anything is parsed
 
 
-app.command()(demo)
-app.command()(inspect)
-app.command()(pack)
-app.command()(plan)
-app.command()(replan)
-app.command()(report)
-app.command()(stream)
-app.command(context_settings={"allow_extra_args": True})(verify)  # it suggests the right command
-app.command()(verify_model)
+for _command in (demo, inspect, pack, plan, replan, report, stream, verify, verify_model):
+    # verify itself says what to write instead of a second argument.
+    _settings = {"allow_extra_args": _command is verify}
+    app.command(cls=_Command, context_settings=_settings)(_command)
 
 
 def main() -> None:
@@ -123,6 +135,4 @@ def main() -> None:
 
 
 def _print_error(text: str) -> None:
-    console = Console(stderr=True)
-    console.print("[bold red]error[/]", end=" ")
-    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+    say(Text.assemble(("error", "bold red"), " ", printable(text)), to_stderr=True)

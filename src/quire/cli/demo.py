@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from quire.cli.console import say
 from quire.errors import InvalidOption, MissingDependency
 from quire.files import whole_file
 from quire.plan import Plan, make_plan, strategy_names
 
-console = Console()
 _ROWS_SHOWN, _DOCUMENTS_SHOWN, _TEXT_SHOWN = 3, 4, 48
 _PATIENCE = 2.0
 """Seconds for one plan; a strategy that takes longer is not tried under its other policies."""
@@ -37,10 +37,11 @@ def demo(
     pattern: Annotated[str, typer.Option(help="Which files of the folder to pack.")] = "*.py",
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("quire-demo"),
 ) -> None:
-    """Plan the Python standard library's own sources with every strategy, then pack them.
+    """Plan and pack the sources of the Python standard library.
 
-    Each file is a document and each byte a token. The output is verified, and a few rows are shown;
-    every step prints the command that does the same. A second run finds the output complete.
+    Each file is a document and each byte a token. All strategies are compared, the files are packed
+    with best_fit, the output is verified, and a few rows are shown. Every step prints the command
+    that does the same. A second run finds the output complete.
 
     Example: quire demo --max-length 8192
     """
@@ -48,11 +49,11 @@ def demo(
     files = _files(folder, pattern)
     lengths = np.array([path.stat().st_size for path in files])
     shown = escape(str(corpus)) if corpus else "the Python standard library"
-    console.print(_headline(lengths, shown), soft_wrap=True)
+    say(_headline(lengths, shown), markup=True)
     table, notes = _comparison(lengths, max_length)
-    console.print(table)
+    Console().print(table)
     for note in notes:
-        console.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
+        say(note, "dim")
     _Demo(out, _name(corpus), max_length).run(folder, files)
 
 
@@ -159,9 +160,9 @@ class _Demo:
                 self._files.append(name)
                 self._num_unreadable += text is None
                 lines.write(json.dumps({"text": text, "file": name}) + "\n")
-        _say(f"\n{self._corpus} holds the files, one per line")
+        say(f"\n{self._corpus} holds the files, one per line")
         if self._num_unreadable:
-            _say(f"{self._num_unreadable} are not valid UTF-8: they will be left out and listed")
+            say(f"{self._num_unreadable} are not valid UTF-8: they will be left out and listed")
 
     def pack(self) -> None:
         """Pack the corpus, unless it is packed already."""
@@ -169,9 +170,7 @@ class _Demo:
         from quire.cli.progress import PackProgress
         from quire.corpus import pack_corpus
 
-        options = f"--tokenizer byte --max-length {self._max_length} --resume"
-        bad = f" --max-bad-records {self._num_unreadable}" if self._num_unreadable else ""
-        _say_command(f"pack {_quoted(self._corpus)} --out {_quoted(self._out)} {options}{bad}")
+        self._say_pack(self._out, "--resume")
         with PackProgress(self._max_length) as display:
             result = pack_corpus(
                 [self._corpus],
@@ -211,14 +210,14 @@ class _Demo:
         for number in shown:
             row = {name: values.tolist() for name, values in rows[number].items()}
             starts = row["document_starts"]
-            _say(f"row {number}: {len(row['input_ids']):,} tokens, fragments: {len(starts)}")
+            say(f"row {number}: {len(row['input_ids']):,} tokens, fragments: {len(starts)}")
             sources = zip(starts, row["document_ids"], row["document_offsets"], strict=True)
             for start, document, offset in list(sources)[:_DOCUMENTS_SHOWN]:
                 text = decode(row["input_ids"][start : start + 2 * _TEXT_SHOWN])[:_TEXT_SHOWN]
                 place = f"{self._files[document]!r}, token {offset:,}"
-                _say(f"  at {start:>6,}  {place:<48} {text!r}")
+                say(f"  at {start:>6,}  {place:<48} {text!r}")
             if len(starts) > _DOCUMENTS_SHOWN:
-                _say(f"  and {len(starts) - _DOCUMENTS_SHOWN} more")
+                say(f"  and {len(starts) - _DOCUMENTS_SHOWN} more")
 
     def report(self) -> None:
         """Write the report page."""
@@ -229,20 +228,24 @@ class _Demo:
 
     def print_paths(self) -> None:
         """Print where the files are, and what to try next."""
-        _say("")
-        _say(f"shards     {self._out / 'data'}: datasets, polars and pyarrow open it as it is")
-        _say(f"manifest   {self._out / 'manifest.json'}: options, checksums and the ledger")
-        _say(f"report     {self._page}: open it in a browser")
+        say("")
+        say(f"shards     {self._out / 'data'}: datasets, polars and pyarrow open it as it is")
+        say(f"manifest   {self._out / 'manifest.json'}: options, checksums and the ledger")
+        say(f"report     {self._page}: open it in a browser")
         if self._num_unreadable:
-            _say(f"left out   {self._out / 'bad_records.jsonl'}: where and why")
+            say(f"left out   {self._out / 'bad_records.jsonl'}: where and why")
+        say("try next:")
         inputs = f"--inputs {_quoted(self._corpus)} --tokenizer byte"
-        _say("try next:")
         _say_command(f"verify {_quoted(self._out)} {inputs}")
-        other = _quoted(self._out.with_name(f"{self._out.name}-index"))
-        more = f"--tokenizer byte --max-length {self._max_length} --index-only"
-        bad = f" --max-bad-records {self._num_unreadable}" if self._num_unreadable else ""
-        _say_command(f"pack {_quoted(self._corpus)} --out {other} {more}{bad}")
-        _say_command(f"replan {other} --max-length {2 * self._max_length}")
+        other = self._out.with_name(f"{self._out.name}-index")
+        self._say_pack(other, "--index-only")
+        _say_command(f"replan {_quoted(other)} --max-length {2 * self._max_length}")
+
+    def _say_pack(self, out: Path, more: str) -> None:
+        options = f"--tokenizer byte --max-length {self._max_length} {more}"
+        if self._num_unreadable:
+            options += f" --max-bad-records {self._num_unreadable}"
+        _say_command(f"pack {_quoted(self._corpus)} --out {_quoted(out)} {options}")
 
 
 def _text(file: Path) -> str | None:
@@ -256,9 +259,5 @@ def _quoted(path: Path) -> str:
     return shlex.quote(str(path))
 
 
-def _say(line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
 def _say_command(line: str, prompt: str = "$ quire ") -> None:
-    console.print(prompt + line, style="bold cyan", markup=False, highlight=False, soft_wrap=True)
+    say(prompt + line, "bold cyan")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
+from quire.cli.console import say
 from quire.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def inspect(
         bool, typer.Option("--histogram", help="Show histograms of the lengths instead.")
     ] = False,
 ) -> None:
-    """Show packed rows: every document in its own color, with its start and length.
+    """Show packed rows, every document in its own color.
 
     --histogram counts all rows, or the first --examples of a stream or a jsonl file.
 
@@ -67,12 +67,11 @@ def inspect(
         variables=_variables(var or []),
         cache_dir=cache_dir,
     )
-    console = Console()
     if histogram:
-        _histogram(rows, console, examples if rows.num_rows is None else None)
+        _histogram(rows, examples if rows.num_rows is None else None)
         return
     options = DisplayOptions(tokenized=tokenized, positions=positions, most=None if full else 400)
-    _show(rows, console, start, examples, options)
+    _show(rows, start, examples, options)
 
 
 def _variables(given: list[str]) -> dict[str, object]:
@@ -89,7 +88,7 @@ def _variables(given: list[str]) -> dict[str, object]:
         raise InvalidOption(f"a value of --var is not YAML: {error}") from error
 
 
-def _show(rows: Rows, console: Console, start: int, examples: int, options: DisplayOptions) -> None:
+def _show(rows: Rows, start: int, examples: int, options: DisplayOptions) -> None:
     from quire.view import show_row
 
     shown = without = 0
@@ -97,22 +96,21 @@ def _show(rows: Rows, console: Console, start: int, examples: int, options: Disp
         shown += 1
         without += not row.has_starts
         for line in show_row(row, rows.decode, options):
-            console.print(line, soft_wrap=True)
+            say(line)
     total = "" if rows.num_rows is None else f" of {rows.num_rows:,}"
     noun = "row" if rows.num_rows in (None, 1) and shown == 1 else "rows"
-    console.print(f"{shown:,}{total} {noun} of this {rows.kind}", style="dim", highlight=False)
+    say(f"{shown:,}{total} {noun} of this {rows.kind}", "dim")
     if rows.decode is None and not options.tokenized and shown:
-        console.print("these are token ids; name the --tokenizer to see text", style="dim")
+        say("these are token ids; name the --tokenizer to see text", "dim")
     if without:
-        console.print(
+        say(
             "the rows have no document_starts, so boundaries are not shown: pack again, or let the "
             "collator find boundaries from tokens (packed_sequences=True)",
-            style="yellow",
-            soft_wrap=True,
+            "yellow",
         )
 
 
-def _histogram(rows: Rows, console: Console, most: int | None) -> None:
+def _histogram(rows: Rows, most: int | None) -> None:
     from quire.progress import progress_bar
     from quire.view import histogram_lines
 
@@ -124,4 +122,4 @@ def _histogram(rows: Rows, console: Console, most: int | None) -> None:
             fragments += row.lengths.tolist()
             advance(1)
     for line in histogram_lines(fragments, lengths, rows.max_length):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(line)

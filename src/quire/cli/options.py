@@ -95,8 +95,8 @@ def _parameter(
     if isinstance(default, int) and annotation is str:
         default = _size_text(default)
     if only_given:
-        own = default_text if default in (None, (), False) else str(default)
-        default, default_text = None, unset or own
+        default_text = unset or default_text or _default_text(field.name, default)
+        default = None
     if default is None and not is_required:
         annotation |= None
         option["show_default"] = default_text or False
@@ -112,6 +112,13 @@ def _parameter(
         annotation=Annotated[annotation, info],
         default=inspect.Parameter.empty if is_required else default,
     )
+
+
+def _default_text(name: str, default: object) -> str | None:
+    """What ``--help`` shows of a default that the class fills in: for a flag, its name."""
+    if default in (None, ()) or default is False:
+        return None
+    return _flag(name)[2:] if default is True else str(default)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any annotation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +11,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from quire.cli.console import say, warnings_as_lines
 from quire.cli.options import AsJson, Inputs, MaxBadRecords, TokenizerName, options_of
 from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidOption
@@ -72,14 +71,14 @@ def pack(
         typer.Option(help="Memory that Ray reserves for each task: 2G, …", rich_help_panel=_ENGINE),
     ] = None,
 ) -> None:
-    """Pack a corpus into rows: parquet shards and a manifest, with the same bytes on every run.
+    """Pack a corpus into rows: parquet shards and a manifest.
+
+    The shards are in OUT/data, which datasets, polars and pyarrow open as it is; OUT/manifest.json
+    describes them, and quire verify checks them. The same inputs and options give the same bytes.
 
     Exit code 0: the output is complete. 2: an error. 130, 143: interrupted; --resume continues.
 
-    The shards are in OUT/data, which datasets, polars and pyarrow open as it is; OUT/manifest.json
-    describes them, and quire verify checks them.
-
-    Example: quire pack corpus/*.jsonl --out packed --tokenizer byte --max-length 4096
+    Example: quire pack corpus/ --out packed --tokenizer byte --max-length 4096
     """
     from quire.cli.progress import PackProgress
     from quire.corpus import pack_corpus
@@ -114,7 +113,7 @@ def replan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add another plan of rows to a corpus that was packed with --index-only.
+    """Add another plan to a corpus packed with --index-only.
 
     No text is read and no token is moved. Options that are not given stay as the corpus was packed.
     Open the rows with quire.PackedDataset(PATH, plan=NAME). An existing plan is left as it is, so
@@ -185,18 +184,7 @@ def _say_stopped(out: AnyPath, remedy: str) -> None:
     there = f"what is committed stays in {str(out)!r}: {remedy}"
     if isinstance(out, Path) and not out.exists():
         there = "nothing was committed yet: run the same command again"
-    Console(stderr=True).print(f"stopped; {there}", markup=False, soft_wrap=True)
-
-
-@contextmanager
-def warnings_as_lines() -> Iterator[None]:
-    """Print the warnings of the block when it ends, one per line."""
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        yield
-    for warning in seen:
-        text = str(warning.message).encode("unicode_escape").decode()
-        Console(stderr=True).print(f"warning {text}", markup=False, soft_wrap=True)
+    say(f"stopped; {there}", to_stderr=True)
 
 
 def print_result(result: PackResult, as_json: bool) -> None:
@@ -216,16 +204,12 @@ def print_result(result: PackResult, as_json: bool) -> None:
         }
         typer.echo(json.dumps(summary, sort_keys=True))
         return
-    console = Console()
     state = "was already complete" if result.was_complete else "is complete"
     plan = "" if result.plan is None else f", plan {result.plan!r}"
-    line = f"{str(result.path)!r}{plan} {state}"
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print(
+    say(f"{str(result.path)!r}{plan} {state}")
+    say(
         f"  {counted(ledger.documents.emitted, 'document')} in {counted(result.num_rows, 'row')}, "
-        f"{counted(len(result.manifest['shards']), 'shard')}, {result.utilization:.3%} full",
-        highlight=False,
-        soft_wrap=True,
+        f"{counted(len(result.manifest['shards']), 'shard')}, {result.utilization:.3%} full"
     )
     for line in ledger.drop_lines():
-        console.print(f"  {line}", highlight=False, soft_wrap=True)
+        say(f"  {line}")

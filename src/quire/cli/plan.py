@@ -80,7 +80,7 @@ def plan(
         typer.Option(help="Bytes of text packed together: 64M, 1G.", rich_help_panel=_ESTIMATE),
     ] = None,
 ) -> None:
-    """Compare strategies and row lengths before packing: rows, fill, cuts, losses, cost.
+    """Compare strategies and row lengths before packing.
 
     The corpus is tokenized once; its lengths are kept in the user's cache folder ($QUIRE_CACHE, or
     quire in $XDG_CACHE_HOME), and nothing else is written. Rows are counted as if the whole corpus
@@ -92,7 +92,7 @@ def plan(
 
     Example: quire plan corpus/ --tokenizer byte --max-length 2048,4096,8192
 
-    Example: quire plan corpus/ --tokenizer byte --estimate --tokens 1000000000000 --workers 64,512
+    Example: quire plan corpus/ --tokenizer byte --estimate --tokens 1000000000
     """
     lengths_asked = _numbers(
         "--max-length", max_length or ("4096" if estimate else "2048,4096,8192")
@@ -189,18 +189,18 @@ def _counted(
     cache_dir: Path | None,
     budget: int,
 ) -> CorpusLengths:
+    from quire.cli.progress import PackProgress
     from quire.corpus.lengths import corpus_lengths
-    from quire.progress import ByteProgress
 
-    with ByteProgress("counting tokens") as progress:
+    with PackProgress() as display:
         return corpus_lengths(
             inputs,
             tokenizer,
             options,
             cache_dir=cache_dir,
             max_bad_records=budget,
-            on_start=progress.start,
-            on_progress=lambda done: progress.advance(done.num_bytes),
+            on_start=display.start_bytes,
+            on_progress=display.advance,
         )
 
 

@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from quire.cli.console import say
+
 if TYPE_CHECKING:
     from quire.corpus.estimate import Estimate, Sample
     from quire.corpus.lengths import CorpusLengths
@@ -51,35 +53,35 @@ def print_table(
     """Show the table, and below it what to take and why."""
     import numpy as np
 
-    # A narrow terminal wraps the table's lines; cut to its width, they would lose figures.
-    console = Console(width=max(120, Console().width))
     lengths = corpus.lengths
     kept = ", lengths kept from before" if corpus.was_cached else ""
-    console.print(
+    say(
         f"[bold]{len(lengths):,}[/] documents, [bold]{int(lengths.sum()):,}[/] tokens, "
         f"median {int(np.median(lengths)):,}, longest {int(lengths.max()):,}{kept}",
-        highlight=False,
-        soft_wrap=True,
+        markup=True,
     )
-    console.print(_comparison(found, chosen))
-    console.print(
+    _print_whole(_comparison(found, chosen))
+    say(
         "full: content over places; gap: rows over the proven fewest; cut, truncated: documents; "
         "lost: tokens, beside those of documents that no plan sees; attends: how many tokens a "
         "token attends to, on average; "
         f"steps: of {batch_size} rows.",
-        style="dim",
-        soft_wrap=True,
+        "dim",
     )
-    console.print(
+    say(
         f"[bold green]take[/] --max-length {chosen.max_length} --strategy {chosen.strategy} "
         f"--overlong {chosen.overlong}",
-        highlight=False,
-        soft_wrap=True,
+        markup=True,
     )
     ledger = corpus.ledger + chosen.ledger
     packs = f"{ledger.documents.emitted:,} documents in {chosen.rows:,} rows"
     for line in [packs, *ledger.drop_lines(), *reasons]:
-        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+        say(f"  {line}")
+
+
+def _print_whole(table: Table) -> None:
+    """Print a table; a narrow terminal wraps its lines rather than losing figures."""
+    Console(width=max(120, Console().width)).print(table)
 
 
 def _comparison(found: Sequence[Candidate], chosen: Candidate) -> Table:
@@ -139,26 +141,25 @@ def print_estimate(
 
 
 def _print_estimates(sample: Sample, found: Sequence[Estimate], options: CorpusOptions) -> None:
-    console = Console(width=max(120, Console().width))
     whole = found[0]
-    for line in (
+    say(
         f"sample: {sample.documents:,} documents, {sample.tokens:,} tokens, "
-        f"{_size(sample.num_bytes)} of text, {sample.tokens / sample.seconds:,.0f} tokens/s",
+        f"{_size(sample.num_bytes)} of text, {sample.tokens / sample.seconds:,.0f} tokens/s"
+    )
+    say(
         f"the whole: {whole.documents:,} documents, {whole.tokens:,} tokens, "
-        f"{_size(whole.num_bytes)} of text",
-    ):
-        console.print(line, highlight=False, soft_wrap=True)
-    console.print(_estimates(found))
-    console.print(
+        f"{_size(whole.num_bytes)} of text"
+    )
+    _print_whole(_estimates(found))
+    say(
         f"rows of {options.max_length:,} by {options.strategy}; memory: the peak of one worker at "
         f"a partition of {_size(whole.partition_bytes)}; time: the sample "
         "was packed by one worker with one thread on this machine, and workers are taken not to "
         "slow each other down; the manifest and a cluster's start come on top.",
-        style="dim",
-        soft_wrap=True,
+        "dim",
     )
     for line in _warnings(found):
-        console.print(line, highlight=False, soft_wrap=True)
+        say(line)
 
 
 def _warnings(found: Sequence[Estimate]) -> Iterator[str]:

@@ -1,14 +1,15 @@
-"""Progress of packing: a live line on a terminal, otherwise a line every few seconds."""
+"""Progress of reading a corpus: a live line on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from quire.cli.console import say
 
 if TYPE_CHECKING:
     from quire.corpus.job import Progress as Step
@@ -20,7 +21,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 class PackProgress:
     """Documents, tokens per second, utilization so far, bad records, time left; on stderr."""
 
-    def __init__(self, max_length: int | None) -> None:
+    def __init__(self, max_length: int | None = None) -> None:
         self._max_length = max_length
         self._documents = self._tokens = self._bad = self._bytes = 0
         self._rows = self._content = 0
@@ -32,23 +33,22 @@ class PackProgress:
     def __enter__(self) -> PackProgress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
         elif self._bytes:
-            self._say(f"{self._figures()}")
+            _say(self._figures())
 
     def start(self, start: Start) -> None:
         """Start the display; say how many partitions were resumed."""
-        self._total = max(1, start.num_bytes)
-        self._started = self._spoken = time.monotonic()  # a cluster may take long to start
         if start.resumed:
-            self._say(f"resuming: {start.resumed} of {start.partitions} partitions are done")
+            _say(f"resuming: {start.resumed} of {start.partitions} partitions are done")
+        self.start_bytes(start.num_bytes)
+
+    def start_bytes(self, num_bytes: int) -> None:
+        """Start the display of so many bytes."""
+        self._total = max(1, num_bytes)
+        self._started = self._spoken = time.monotonic()  # a cluster may take long to start
         if sys.stderr.isatty():
             columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
             self._live = Progress(*columns, console=Console(stderr=True), transient=True)
@@ -69,7 +69,7 @@ class PackProgress:
             self._live.update(self._task, completed=self._bytes, description=self._figures())
         elif time.monotonic() - self._spoken > _SECONDS_BETWEEN_LINES:
             self._spoken = time.monotonic()
-            self._say(f"{self._figures()}, {self._time_left()}")
+            _say(f"{self._figures()}, {self._time_left()}")
 
     def _figures(self) -> str:
         seconds = max(1e-3, time.monotonic() - self._started)
@@ -85,5 +85,6 @@ class PackProgress:
         seconds = (time.monotonic() - self._started) * (1 - done) / max(done, 1e-9)
         return f"about {seconds:,.0f} s left"
 
-    def _say(self, line: str) -> None:
-        Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+
+def _say(line: str) -> None:
+    say(line, to_stderr=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from quire.cli.console import say
 from quire.printable import counted
 
 
@@ -36,10 +36,11 @@ def report(
     ranks: Annotated[int, typer.Option(min=1, help="Ranks to balance the cost across.")] = 8,
     rows_per_rank: Annotated[int, typer.Option(min=1, help="Rows per rank and step.")] = 1,
 ) -> None:
-    """Write one self-contained HTML page: ledger, fill, lengths, costs, sources and rows.
+    """Write an HTML page about a packed dataset.
 
-    The page loads nothing from a network. It shows the text of a few documents; --samples 0 leaves
-    them out.
+    It shows the ledger, how full rows are, lengths, attention cost, sources and rows. The page
+    loads nothing from a network. It contains the text of a few documents; --samples 0 leaves them
+    out.
 
     Example: quire report packed -o report.html
     """
@@ -61,12 +62,10 @@ def report(
             path, out, tokenizer=tokenizer, options=options, plan=plan, on_shard=advance
         )
     headline = figures["headline"]
-    console = Console()
-    console.print(
+    say(
         f"[bold]{counted(headline['rows'], 'row')}[/], "
         f"[bold]{headline['utilization']:.3%}[/] full, "
         f"{counted(headline['documents'], 'document')}, {headline['dropped_documents']:,} dropped",
-        highlight=False,
-        soft_wrap=True,
+        markup=True,
     )
-    console.print(f"report: {out}", markup=False, highlight=False, soft_wrap=True)
+    say(f"report: {out}")

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from quire.cli.console import say, warnings_as_lines
 from quire.cli.options import TokenizerName, options_of
-from quire.cli.pack import warnings_as_lines
 from quire.config import load_options
 from quire.errors import InvalidOption, OutputError
 from quire.stream import Stream, StreamConfig, load_state, open_stream, save_state
@@ -28,7 +28,7 @@ _LINES_EVERY_SECONDS = 5.0
 def stream(
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Paths or globs of jsonl, parquet and text files (.gz, .zst)."),
+        typer.Argument(help="Files, folders or globs of jsonl (.gz, .zst), parquet and text."),
     ] = None,
     *,
     tokenizer: TokenizerName = None,
@@ -52,13 +52,13 @@ def stream(
     stats: Annotated[bool, typer.Option("--stats", help="Write statistics as JSON.")] = False,
     options: dict[str, Any],
 ) -> None:
-    """Stream packed batches, and show throughput and utilization.
+    """Stream packed batches; show throughput and utilization.
 
     An interrupted run (SIGINT, SIGTERM) saves its state and exits with 130 or 143.
 
-    Example: quire stream "corpus/*.jsonl" --tokenizer byte --max-length 2048 --batch-size 8
+    Example: quire stream docs/ --tokenizer byte --max-length 512 --batch-size 8
 
-    Example: quire stream --config stream.yaml --batches 100 --state state.json --stats
+    Example: quire stream --config stream.yaml --batches 100 --state state.json
     """
     if files:
         options["files"] = tuple(files)
@@ -114,7 +114,7 @@ def _run(opened: Stream, batches: int | None, interrupted: list[int]) -> None:
                 told = time.monotonic()
                 status.update(_line(opened))
                 if not console.is_terminal:
-                    console.print(_line(opened), highlight=False)
+                    say(_line(opened), to_stderr=True)
 
 
 def _line(opened: Stream) -> str:

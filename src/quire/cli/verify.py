@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
+from quire.cli.console import say
 from quire.errors import InvalidOption
 from quire.ledger import Ledger
 from quire.printable import counted
@@ -23,16 +23,19 @@ def verify(
     inputs: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also read this input again (a file, a folder or a quoted glob) and find every "
-            "token of it in the output; may be repeated."
+            help="An input of the dataset (a file, a folder or a quoted glob) to compare it with; "
+            "may be repeated."
         ),
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="The tokenizer that packed them, for --inputs.")
+        str | None, typer.Option(help="The tokenizer that packed it, for --inputs.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
-    """Recount a packed dataset from its own files: checksums, boundaries, totals, every token.
+    """Check a packed dataset against its manifest and inputs.
+
+    Checksums, boundaries and totals are recounted from the files. With --inputs, the inputs are
+    read again, and every token of them is compared.
 
     Exit code 0: whole. 1: not whole. 2: the check could not be made.
 
@@ -65,20 +68,18 @@ def _unexpected_argument(others: list[str], inputs: list[str]) -> InvalidOption:
 
 def print_report(report: OutputReport) -> None:
     """Print what is wrong, and what was counted."""
-    console = Console()
     for problem in report.problems:
-        shown = problem.encode("unicode_escape").decode()
-        console.print(f"[bold red]wrong[/] {escape(shown)}", highlight=False, soft_wrap=True)
-    verdict = "[bold green]whole[/]" if report.ok else "[bold red]not whole[/]"
-    console.print(
-        f"{verdict}: {counted(report.shards, 'shard')}, "
-        + (f"{counted(report.plans, 'plan')}, " if report.plans else "")
-        + f"{counted(report.rows, 'row')}, {counted(report.tokens, 'token')}, "
-        + counted(report.documents, "document")
-        + ("" if report.compared is None else f", {report.compared:,} compared with the inputs"),
-        highlight=False,
-        soft_wrap=True,
-    )
+        say(Text.assemble(("wrong", "bold red"), " ", problem.encode("unicode_escape").decode()))
+    counts = [
+        counted(report.shards, "shard"),
+        *([counted(report.plans, "plan")] if report.plans else []),
+        counted(report.rows, "row"),
+        counted(report.tokens, "token"),
+        counted(report.documents, "document"),
+        *([] if report.compared is None else [f"{report.compared:,} compared with the inputs"]),
+    ]
+    verdict = ("whole", "bold green") if report.ok else ("not whole", "bold red")
+    say(Text.assemble(verdict, ": ", ", ".join(counts)))
     if report.ok:
         for line in Ledger.from_dict(report.ledger).drop_lines():
-            console.print(f"  {line}", highlight=False, soft_wrap=True)
+            say(f"  {line}")

@@ -45,12 +45,12 @@ def verify_model(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random tokens.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
-    """Prove that a transformers model does not mix packed documents, for the call that you make.
+    """Prove that a model keeps packed documents apart.
 
     Exit code 0: isolated. 1: not isolated, or not proven. 2: the check could not be made.
 
-    The model is checked in training mode. The weights must be trained or random: no leak can be
-    seen in a model whose head is all zeros.
+    The model is one of transformers, checked in training mode for the call that you make. Its
+    weights must be trained or random: no leak can be seen in a model whose head is all zeros.
 
     Example: quire verify-model ./my-model --with-attention-mask
     """
