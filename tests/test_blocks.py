@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from quire.blocks import block_tokenize_fn
-from quire.compat.blocks import _warn_of_drops
+from quire.blocks import _warn_of_drops, block_tokenize_fn
 from quire.errors import InvalidDocument, InvalidOption, StrategyError
 from tests.text.literal_packing import PLAIN, pack
 from tests.text.literal_tokenizer import LiteralTokenizer, text_of
@@ -19,7 +18,7 @@ FOUR = ["10 11 12", "20 21 22 23", "30 31 32 33 34", "40 41 42 43 44 45"]
 
 @pytest.fixture(autouse=True)
 def _warned_already(monkeypatch):
-    monkeypatch.setattr("quire.compat.blocks._warn_of_drops", lambda *_: None)
+    monkeypatch.setattr("quire.blocks._warn_of_drops", lambda *_: None)
 
 
 def numbers(first: int, count: int) -> str:
@@ -331,8 +330,8 @@ def warned_of():
         return str(seen[0].message) if seen else ""
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quire.compat.blocks._warn_of_drops", _warn_of_drops)
-        patch.setattr("quire.compat.blocks._warned", set())
+        patch.setattr("quire.blocks._warn_of_drops", _warn_of_drops)
+        patch.setattr("quire.blocks._warned", set())
         yield call
 
 

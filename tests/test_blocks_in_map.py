@@ -125,7 +125,7 @@ def test_every_kind_of_tokenizer_goes_through_map(name):
 
 
 def test_a_batch_of_empty_documents_leaves_no_row_and_the_others_stay(monkeypatch):
-    monkeypatch.setattr("quire.compat.blocks._warn_of_drops", lambda *_: None)
+    monkeypatch.setattr("quire.blocks._warn_of_drops", lambda *_: None)
     texts = ["", "", "number", "", ""]
     dataset = Dataset.from_dict({"text": texts})
     rows = dataset.map(function(), batched=True, batch_size=2, remove_columns=["text"])

@@ -13,7 +13,7 @@ from tests.text.row_rules import Marks, assert_overlaps, document_ids, read_rows
 
 @pytest.fixture(autouse=True)
 def _warned_already(monkeypatch):
-    monkeypatch.setattr("quire.compat.blocks._warn_of_drops", lambda *_: None)
+    monkeypatch.setattr("quire.blocks._warn_of_drops", lambda *_: None)
 
 
 SPECIALS = [(None, None), (1, None), (None, 2), (1, 2), (1, 1)]

@@ -98,7 +98,7 @@ def test_a_data_loader_gives_batches_of_packed_rows():
 
 @pytest.fixture(autouse=True)
 def _warned_already(monkeypatch):
-    monkeypatch.setattr("quire.compat.blocks._warn_of_drops", lambda *_: None)
+    monkeypatch.setattr("quire.blocks._warn_of_drops", lambda *_: None)
 
 
 def pack(texts: list[str], bos: int | None = 1, eos: int | None = 2, **options):

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import quire
+from quire.blocks import BlockOptions, pack_texts
 from quire.collate import DataCollatorForCausalLM, PaddingFreeCollator, VisionPaddingFreeCollator
 from quire.compat.bins import pack_sequences_optimized
-from quire.compat.blocks import BlockOptions, pack_texts
 from quire.stream import open_stream
 from quire.vision import PackedVLDataset
 
