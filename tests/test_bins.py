@@ -57,7 +57,7 @@ def test_an_empty_bin_has_no_starts():
     assert (row.get_ids(), row.get_document_starts(), row.remaining()) == ([], [], 5)
 
 
-def test_what_a_bin_gives_away_is_a_copy():
+def test_a_bin_returns_copies():
     row = Bin(5)
     row.add_document(document([5, 6]))
     row.get_ids().append(7)
@@ -75,12 +75,12 @@ def test_a_document_that_does_not_fit_is_refused_and_the_bin_stays_as_it_was():
 
 
 @pytest.mark.parametrize("count", [0, -1, 3])
-def test_a_part_has_at_least_one_token_and_at_most_all(count):
+def test_an_added_part_has_at_least_one_token_and_at_most_all(count):
     with pytest.raises(InvalidOption, match=f"tokens_to_add is {count} but document 0 has 2 tok"):
         Bin(8).add_document(document([8, 9]), tokens_to_add=count)
 
 
-def test_a_bin_has_places():
+def test_a_bin_has_a_positive_max_length():
     with pytest.raises(InvalidOption, match="max_length is 0 but must be an integer >= 1"):
         Bin(0)
 
@@ -107,7 +107,7 @@ def test_a_document_of_12_tokens_is_split_into_5_5_and_2():
     assert [(piece.length, piece.original_index) for piece in pieces] == [(5, 7), (5, 7), (2, 7)]
 
 
-def test_an_overlap_of_2_makes_no_fragment_of_overlap_alone():
+def test_an_overlap_of_2_makes_no_fragment_of_only_overlap():
     pieces = split_document_optimally(document(range(8)), max_length=5, stride=2)
     assert [list(piece.input_ids) for piece in pieces] == [[*range(5)], [*range(3, 8)]]
 
@@ -118,7 +118,7 @@ def test_every_fragment_opens_with_bos_and_none_with_two():
         assert [list(piece.input_ids) for piece in pieces] == [[1, 10, 11, 12], [1, 13, 14]]
 
 
-def test_a_document_that_fits_is_its_own_only_fragment_and_an_empty_one_has_none():
+def test_a_document_that_fits_is_one_fragment_and_an_empty_one_has_none():
     pieces = split_document_optimally(document([5, 6]), max_length=5)
     assert [list(piece.input_ids) for piece in pieces] == [[5, 6]]
     assert split_document_optimally(document([]), max_length=5) == []
@@ -140,12 +140,12 @@ def test_best_fit_is_the_default_and_keeps_equal_lengths_in_input_order():
     assert starts == [[0, 3, 6]]
 
 
-def test_cut_documents_and_short_rows_leave():
+def test_documents_are_truncated_and_short_rows_dropped():
     rows, starts = pack([range(10, 22), [30]], max_length=5, min_len=2, overflow=False)
     assert rows == [[10, 11, 12, 13, 14]] and starts == [[0]]
 
 
-def test_rows_are_shuffled_by_seed_alone():
+def test_the_order_of_shuffled_rows_depends_only_on_the_seed():
     lists = [range(10 * n, 10 * n + 6) for n in range(1, 40)]
     plain, shuffled = pack(lists)[0], pack(lists, shuffle_output=True)[0]
     assert plain != shuffled and sorted(plain) == sorted(shuffled)
@@ -159,7 +159,7 @@ def test_an_unknown_strategy_is_an_error_with_the_nearest_name():
         pack([[10]], strategy="firstfit")
 
 
-def test_nothing_is_packed_into_nothing():
+def test_no_documents_give_no_rows():
     assert pack([]) == ([], [])
     assert pack([[], []]) == ([], [])
 

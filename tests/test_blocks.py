@@ -132,26 +132,26 @@ def test_without_packing_a_row_is_one_fragment():
 # Specials
 
 
-def test_specials_turn_themselves_off_where_the_tokenizer_has_none():
+def test_no_special_token_is_added_if_the_tokenizer_has_none():
     assert pack(["10"], PLAIN).input_ids == [[10]]
     assert pack(["10"], LiteralTokenizer(bos_token_id=None)).input_ids == [[10, 2]]
     assert pack(["10"], LiteralTokenizer(eos_token_id=None)).input_ids == [[1, 10]]
     assert pack(["10"], LiteralTokenizer(), add_bos=False, add_eos=False).input_ids == [[10]]
 
 
-def test_eos_takes_a_content_token_along():
+def test_the_fragment_of_eos_has_a_token_of_content():
     rows = pack([numbers(10, 5)], LiteralTokenizer(bos_token_id=None), max_length=5)
     assert rows.input_ids == [[10, 11, 12, 13], [14, 2]]
     rows = pack(["10 11", "20 21"], LiteralTokenizer(bos_token_id=None), max_length=5, packed=True)
     assert rows.input_ids == [[10, 11, 2, 20], [21, 2]], "a place stays free for it"
 
 
-def test_eos_may_stand_with_overlap_alone_where_there_is_no_room_for_more():
+def test_eos_may_follow_only_overlap_if_there_is_no_room_for_more():
     rows = pack([numbers(10, 3)], LiteralTokenizer(), max_length=4, stride=2)
     assert rows.input_ids == [[1, 10, 11, 12], [1, 11, 12, 2]]
 
 
-def test_a_text_that_brings_its_bos_opens_with_one():
+def test_a_text_that_contains_its_bos_starts_with_only_one():
     rows = pack(["1 10", "20"], LiteralTokenizer(), packed=True, max_length=10)
     assert rows.input_ids == [[1, 10, 2, 1, 20, 2]]
 
@@ -163,18 +163,18 @@ def test_a_text_that_brings_its_bos_opens_with_one():
         (2, "in a row that holds 1 after BOS; raise max_length"),
     ],
 )
-def test_errors_speak_of_the_options_that_were_given(max_length, message):
+def test_errors_name_the_options_that_were_given(max_length, message):
     with pytest.raises(ValueError, match=message):
         pack(["10 11 12"], LiteralTokenizer(), max_length=max_length)
 
 
-def test_a_literal_eos_inside_a_document_is_no_boundary():
+def test_a_literal_eos_inside_a_document_is_not_a_boundary():
     rows = pack(["10 2 11 2 12"], LiteralTokenizer(), packed=True, max_length=20)
     assert rows.input_ids == [[1, 10, 2, 11, 2, 12, 2]]
     assert rows.document_starts == [[0]]
 
 
-def test_a_document_without_a_token_leaves_no_bos_behind():
+def test_an_empty_document_leaves_no_bos():
     rows = pack(["", "10", ""], LiteralTokenizer(), packed=True, max_length=8)
     assert rows.input_ids == [[1, 10, 2]]
     assert rows.ledger.documents.dropped == {"empty": 2}
@@ -187,7 +187,7 @@ def test_a_document_without_a_token_leaves_no_bos_behind():
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "best_fit", "first_fit"])
-def test_the_fragment_from_token_s_repeats_what_stands_before_s(strategy):
+def test_a_fragment_repeats_the_tokens_before_its_start(strategy):
     rows = pack(
         [numbers(10, 9)],
         LiteralTokenizer(),
@@ -257,7 +257,7 @@ def test_min_len_applies_to_fragments_where_a_row_is_one():
     assert rows.ledger.tokens.dropped == {"row_too_short": 6}
 
 
-def test_longer_documents_than_max_len_are_dropped_whole():
+def test_documents_longer_than_max_len_are_dropped_whole():
     rows = pack(FOUR, LiteralTokenizer(), max_length=8, packed=True, max_len=5)
     assert rows.input_ids == [[1, 10, 11, 12, 2, 1, 20, 21], [1, 22, 23, 2]]
     assert rows.ledger.documents.dropped == {"too_long": 2}
@@ -335,7 +335,7 @@ def warned_of():
         yield call
 
 
-def test_a_reason_is_warned_of_once(warned_of):
+def test_each_reason_causes_one_warning(warned_of):
     said = warned_of("", "10 11 12", overflow=False)
     assert "dropped empty: 1 documents, 0 tokens, truncated: 0 documents, 1 tokens in" in said
     assert "for the same reason are not warned of" in said
@@ -350,14 +350,14 @@ def test_one_reason_does_not_silence_another(warned_of):
     assert warned_of("", "10 11 12", "10", max_len=2) == ""
 
 
-def test_a_batch_that_loses_everything_is_warned_of_though_its_reason_was(warned_of):
+def test_a_batch_that_loses_everything_causes_a_warning_even_if_its_reason_did_before(warned_of):
     assert warned_of("", "10").startswith("block_tokenize_fn dropped empty: 1")
     said = warned_of("", "")
     assert said.startswith("block_tokenize_fn returned no row: empty: 2 documents, 0 tokens in")
     assert warned_of("", "") == ""
 
 
-def test_nothing_is_warned_of_where_nothing_is_dropped(warned_of):
+def test_there_is_no_warning_if_nothing_is_dropped(warned_of):
     assert warned_of(*FOUR, max_length=4) == ""
     assert warned_of() == ""
 
@@ -369,7 +369,7 @@ def test_nothing_is_warned_of_where_nothing_is_dropped(warned_of):
     ("wrong", "kind"),
     [(None, "NoneType"), (5, "int"), (2.5, "float"), (b"x", "bytes"), (["x"], "list")],
 )
-def test_a_text_that_is_none_is_named_by_its_number(wrong, kind):
+def test_a_document_that_is_not_a_text_is_named_by_its_number(wrong, kind):
     with pytest.raises(InvalidDocument, match=f"document 1 is {kind} but must be a string"):
         pack(["10", wrong])
 
@@ -425,7 +425,7 @@ def test_an_unknown_keyword_is_an_error():
         ({"truncate_at": "["}, r"truncate_at is '\[', which is not a regular expression"),
     ],
 )
-def test_options_out_of_range_are_typed_errors_in_the_callers_own_words(options, message):
+def test_options_out_of_range_are_typed_errors_with_the_caller_s_names(options, message):
     with pytest.raises(InvalidOption, match=message):
         block_tokenize_fn({"text": ["10"]}, PLAIN, "text", **options)
 

@@ -51,7 +51,7 @@ def test_a_partial_gives_the_rows_of_a_direct_call(dataset):
     assert columns(rows) == call()
 
 
-def test_a_lambda_gives_them_too(dataset):
+def test_a_lambda_gives_the_rows_of_a_direct_call(dataset):
     rows = dataset.map(
         lambda features: block_tokenize_fn(features, "byte", "text", **OPTIONS),
         batched=True,
@@ -60,7 +60,7 @@ def test_a_lambda_gives_them_too(dataset):
     assert columns(rows) == call()
 
 
-def test_fn_kwargs_give_them_too(dataset):
+def test_fn_kwargs_give_the_rows_of_a_direct_call(dataset):
     rows = dataset.map(
         block_tokenize_fn,
         batched=True,
@@ -70,7 +70,7 @@ def test_fn_kwargs_give_them_too(dataset):
     assert columns(rows) == call()
 
 
-def test_every_map_batch_is_packed_alone(dataset):
+def test_every_map_batch_is_packed_separately(dataset):
     rows = dataset.map(function(), batched=True, batch_size=15, remove_columns=dataset.column_names)
     assert columns(rows) == joined(*(call(texts=TEXTS[at : at + 15]) for at in (0, 15, 30)))
 
@@ -90,7 +90,7 @@ def test_two_processes_give_the_rows_of_two_calls(dataset, make):
     assert columns(rows) == joined(call(tokenizer, TEXTS[:20]), call(tokenizer, TEXTS[20:]))
 
 
-def test_an_iterable_dataset_gives_them_as_it_goes(dataset):
+def test_an_iterable_dataset_gives_the_same_rows(dataset):
     stream = dataset.to_iterable_dataset(num_shards=1)
     rows = stream.map(function(), batched=True, batch_size=15, remove_columns=["text", "number"])
     expected = joined(*(call(texts=TEXTS[at : at + 15]) for at in (0, 15, 30)))
@@ -102,7 +102,7 @@ def test_an_iterable_dataset_gives_them_as_it_goes(dataset):
 
 
 @pytest.mark.parametrize("form", ["numpy", "pandas"])
-def test_a_formatted_dataset_gives_them_too(dataset, form):
+def test_a_formatted_dataset_gives_the_same_rows(dataset, form):
     rows = dataset.with_format(form).map(
         function(), batched=True, remove_columns=dataset.column_names
     )
@@ -110,7 +110,7 @@ def test_a_formatted_dataset_gives_them_too(dataset, form):
 
 
 @pytest.mark.parametrize("name", ["path", "fast", "slow", "literal"])
-def test_every_kind_of_tokenizer_goes_through_map(name):
+def test_every_kind_of_tokenizer_works_in_map(name):
     make = {
         "path": lambda: folder_of("small-gpt2"),
         "fast": lambda: load("small-gpt2"),

@@ -72,7 +72,7 @@ def test_fragments_padded_inside_a_row_keep_their_true_lengths_beside_the_padded
     assert padded_cu_seqlens([0, 3], length=8, multiple=4).tolist() == [0, 4, 12]
 
 
-def test_the_dtypes_are_those_that_models_and_kernels_take():
+def test_the_dtypes_are_those_that_models_and_kernels_expect():
     assert position_ids([0], 3).dtype == np.int64
     for form in (cu_seqlens, segment_ids, seq_idx):
         assert form([0], 3).dtype == np.int32
@@ -133,7 +133,7 @@ def test_all_forms_of_a_batch_equal_the_naive_ones(lengths_of_rows, multiple):
 
 
 @given(rows, st.integers(0, 5))
-def test_every_form_leads_back_to_the_starts(lengths, padding):
+def test_every_form_can_be_converted_back_to_starts(lengths, padding):
     starts = starts_from_lengths(lengths)
     length = sum(lengths)
     width = length + padding
@@ -148,7 +148,7 @@ def test_every_form_leads_back_to_the_starts(lengths, padding):
 
 
 @given(rows)
-def test_tokens_lead_to_the_starts_when_each_document_ends_or_starts_with_one(lengths):
+def test_starts_are_found_from_tokens_when_each_document_ends_or_starts_with_one(lengths):
     starts = starts_from_lengths(lengths)
     tokens = np.full(sum(lengths), 7)
     tokens[np.cumsum(lengths) - 1] = 2
@@ -225,7 +225,7 @@ def test_starts_of_any_integer_type_are_the_same():
         assert position_ids(np.array([0, 2], dtype=dtype), 4).tolist() == [0, 1, 0, 1]
 
 
-def test_the_caller_s_starts_stay_as_they_were():
+def test_the_caller_s_starts_are_not_changed():
     starts = np.array([0, 3])
     Boundaries.of_rows([starts], [5], width=9, multiple=2).position_ids()
     assert starts.tolist() == [0, 3]
@@ -266,7 +266,7 @@ def test_a_multiple_below_one_is_refused(multiple):
         padded_cu_seqlens([0], 3, multiple)
 
 
-def test_a_multiple_of_numpy_is_one():
+def test_a_multiple_may_be_a_numpy_integer():
     assert padded_cu_seqlens([0], 3, np.int32(4)).tolist() == padded_cu_seqlens([0], 3, 4).tolist()
 
 
@@ -275,7 +275,7 @@ def test_bounds_beyond_32_bits_are_refused_rather_than_wrapped():
         cu_seqlens([0, 5], length=2**31)
 
 
-def test_boundaries_need_numpy_alone():
+def test_boundaries_need_only_numpy():
     program = (
         "import sys, quire.boundaries; "
         "print(sorted({'torch', 'transformers', 'datasets', 'jax'} & set(sys.modules)))"

@@ -135,7 +135,7 @@ class Broken:
         raise RuntimeError("on a device")
 
 
-def test_what_no_array_can_be_made_of_is_refused_with_the_reason():
+def test_values_that_cannot_be_an_array_are_refused_with_the_reason():
     with pytest.raises(InvalidBoundaries) as raised:
         check_starts(Broken(), 3)
     assert str(raised.value) == "row 0: document_starts cannot be read as integers: on a device"
@@ -162,7 +162,7 @@ def test_sequence_numbers_begin_with_zero(values):
 # What lies just inside
 
 
-def test_as_many_places_as_32_bits_can_count_are_taken():
+def test_as_many_places_as_32_bits_can_count_are_accepted():
     assert cu_seqlens([0, 5], length=2**31 - 1).tolist() == [0, 5, 2**31 - 1]
 
 
@@ -184,7 +184,7 @@ def test_the_segments_of_a_batch_are_counted_in_64_bit_integers():
     assert (batch.shape, batch.size, batch.lengths.tolist()) == ((2, 4), 8, [2, 2, 3, 1])
 
 
-def test_the_boundaries_of_tokens_know_rows_and_numbers():
+def test_boundaries_found_from_tokens_have_rows_and_numbers():
     tokens = np.array([[5, 2, 6], [2, 7, 2]])
     after = Boundaries.of_tokens(tokens, 2)
     assert after.shape == (2, 3)
@@ -205,5 +205,5 @@ def test_the_boundaries_of_tokens_know_rows_and_numbers():
         ([[0, 4]], [7], 4, True),
     ],
 )
-def test_a_batch_is_dense_when_padding_stands_at_right_ends_alone(starts, lengths, multiple, dense):
+def test_a_batch_is_dense_when_padding_is_only_at_right_ends(starts, lengths, multiple, dense):
     assert Boundaries.of_rows(starts, lengths, multiple=multiple).is_dense is dense

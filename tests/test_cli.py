@@ -71,7 +71,7 @@ def test_demo_packs_recounts_and_shows_rows_and_finds_them_again(corpus, tmp_pat
 
 
 @pytest.mark.slow
-def test_demo_needs_the_base_install_alone(corpus, tmp_path_factory):
+def test_demo_needs_only_the_base_install(corpus, tmp_path_factory):
     extras = ["torch", "transformers", "datasets", "jax", "ray", "scipy", "jinja2", "PIL", "polars"]
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({extras!r})); "
@@ -155,7 +155,7 @@ def test_control_characters_in_an_error_are_escaped(tmp_path):
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_debug_shows_the_traceback_wherever_it_stands(tmp_path, place):
+def test_debug_shows_the_traceback_wherever_it_is_given(tmp_path, place):
     words = ["verify", str(tmp_path), "--json"]
     words.insert(place, "--debug")
     done = run(*words)

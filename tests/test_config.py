@@ -142,7 +142,7 @@ def test_a_value_that_yaml_itself_cannot_read_is_refused(tmp_path, value):
 
 
 @pytest.mark.parametrize("name", ["mode", "seed", "name", "files"])
-def test_nested_anchors_do_not_make_an_endless_message(tmp_path, name):
+def test_nested_anchors_do_not_give_an_endless_message(tmp_path, name):
     """Fault 51: ten lines of YAML that would be 9**9 strings when they are written out."""
     levels = "".join(f", &l{n + 1} [{', '.join([f'*l{n}'] * 9)}]" for n in range(9))
     file = tmp_path / "config.yaml"
@@ -242,7 +242,7 @@ def test_an_empty_config_file_has_only_defaults(tmp_path):
     assert "train.seq_len is missing" in refusal(file)
 
 
-def test_overrides_lie_over_the_config_and_leave_it_as_it_was():
+def test_overrides_replace_values_and_leave_the_config_unchanged():
     plain = {"train": {"seq_len": 8}, "data": {"seed": 1}}
     config = load_options(Config, plain, ["data.seed=5", "data.name=x", "train.seq_len=16"])
     assert (config.data.seed, config.data.name, config.train.seq_len) == (5, "x", 16)

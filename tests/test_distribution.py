@@ -35,7 +35,7 @@ def test_the_project_has_the_name_that_messages_advise_to_install():
     assert list(project["scripts"]) == ["quire"]
 
 
-def test_no_text_advises_to_install_the_stranger_s_package():
+def test_no_text_advises_to_install_the_unrelated_package():
     folders = [ROOT / "src", ROOT / "docs", ROOT / "examples"]
     files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
     texts = [file for file in files if file.suffix in (".py", ".md", ".html", ".yaml")]

@@ -51,17 +51,17 @@ def test_the_code_of_a_page_runs(page, tmp_path):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_command_hides_in_a_block_that_is_not_run(page):
+def test_no_command_is_in_a_block_that_is_not_run(page):
     for block in UNMARKED.findall(page.read_text(encoding="utf-8")):
         assert not re.search(r"^(\$ )?(quire|python|pip) ", block, flags=re.MULTILINE), block
 
 
-def test_pages_have_code_at_all():
+def test_pages_have_code():
     assert blocks(ROOT / "README.md")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page):
+def test_links_between_pages_have_targets(page):
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 

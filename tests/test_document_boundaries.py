@@ -39,7 +39,7 @@ def test_tokens_give_positions_where_old_data_has_no_starts():
     assert get_pos_ids_for_packed_sequence(x, 2, eos=False).tolist() == [[0, 1, 0, 1, 2, 0]]
 
 
-def test_found_from_tokens_alone_every_padding_token_would_be_a_document():
+def test_if_found_only_from_tokens_every_padding_token_would_be_a_document():
     """The trap that explicit boundaries close: PAD has the id of EOS."""
     padded = torch.tensor([[5, 6, 2, 2, 2, 2]])
     assert get_pos_ids_for_packed_sequence(padded, 2).tolist() == [[0, 1, 2, 0, 0, 0]]
@@ -64,7 +64,7 @@ def test_found_from_tokens_alone_every_padding_token_would_be_a_document():
         (False, False, False),
     ],
 )
-def test_position_ids_are_there_when_they_should_be(packed_sequences, has_starts, has_positions):
+def test_position_ids_are_returned_when_they_should_be(packed_sequences, has_starts, has_positions):
     row = ROW if has_starts else {"input_ids": ROW["input_ids"]}
     collator = DataCollatorForCausalLM(PAD_IS_EOS, packed_sequences=packed_sequences)
     batch = collator([row])
@@ -142,7 +142,7 @@ def test_a_continuation_is_a_fragment_with_a_start_of_its_own():
     assert batch["labels"].tolist() == [[-100, 12, 13, 14], [-100, -100, 22, -100]]
 
 
-def test_stored_starts_and_not_tokens_say_where_documents_are():
+def test_stored_starts_take_precedence_over_tokens():
     """Texts that hold EOS inside, under a tokenizer whose PAD is that EOS."""
     rows = pack(["11 2 12 2", "21 2 22"], None, 2, packed=True, max_length=12)
     assert rows["input_ids"] == [[11, 2, 12, 2, 2, 21, 2, 22, 2]]

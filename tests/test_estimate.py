@@ -43,7 +43,7 @@ def run(*arguments: object) -> CompletedProcess[str]:
     return commands.run("plan", *arguments, "--tokenizer=byte")
 
 
-def test_the_whole_is_the_corpus_of_the_sample() -> None:
+def test_the_estimate_is_for_the_corpus_of_the_sample() -> None:
     whole = estimate(SAMPLE, partition_size=500 * STEP, workers=3)
     assert whole.num_bytes == 4_000 * STEP
     assert (whole.documents, whole.tokens, whole.rows) == (40, 1_000, 20)
@@ -52,7 +52,7 @@ def test_the_whole_is_the_corpus_of_the_sample() -> None:
     assert whole.memory_per_worker == 7_000 * STEP  # what was seen, though a partition is smaller
 
 
-def test_the_whole_is_so_many_tokens_or_documents() -> None:
+def test_the_estimate_is_for_the_given_tokens_or_documents() -> None:
     by_tokens = estimate(SAMPLE, partition_size=2_000 * STEP, workers=1, tokens=2_500)
     assert by_tokens == estimate(SAMPLE, partition_size=2_000 * STEP, workers=1, documents=100)
     assert (by_tokens.rows, by_tokens.partitions) == (50, 5)
@@ -61,13 +61,13 @@ def test_the_whole_is_so_many_tokens_or_documents() -> None:
     assert by_tokens.hours * 3600 == pytest.approx(20.0)
 
 
-def test_samples_that_hardly_differ_tell_nothing_of_memory() -> None:
+def test_samples_of_nearly_equal_size_give_no_estimate_of_memory() -> None:
     alike = replace(SAMPLE, warm_bytes=SAMPLE.num_bytes - STEP + 1)
     assert estimate(alike, partition_size=2_000 * STEP, workers=1).memory_per_worker is None
     assert estimate(alike, partition_size=STEP, workers=1).memory_per_worker is not None
 
 
-def test_workers_without_a_partition_save_no_time_and_hold_no_memory() -> None:
+def test_workers_without_a_partition_save_no_time_and_take_no_memory() -> None:
     few = estimate(SAMPLE, partition_size=2_000 * STEP, workers=2)
     many = estimate(SAMPLE, partition_size=2_000 * STEP, workers=200)
     assert many.hours == few.hours
@@ -88,7 +88,7 @@ def test_a_size_that_makes_no_sense_is_refused(size: dict[str, int], message: st
         estimate(SAMPLE, workers=1, **{"partition_size": 2_000 * STEP, **size})
 
 
-def test_a_sample_of_everything_tells_what_packing_then_gives(corpus: Path, tmp_path: Path) -> None:
+def test_a_sample_of_everything_gives_the_figures_of_packing(corpus: Path, tmp_path: Path) -> None:
     packed = quire.pack_corpus([corpus], tmp_path / "packed", "byte", max_length=256)
     sample = pack_sample([corpus], "byte", CorpusOptions(max_length=256), size=1 << 20)
     assert sample.rows == packed.num_rows
@@ -100,7 +100,7 @@ def test_a_sample_of_everything_tells_what_packing_then_gives(corpus: Path, tmp_
     assert sample.warm_bytes < sample.num_bytes
 
 
-def test_a_part_of_the_corpus_stands_for_the_whole(corpus: Path, tmp_path: Path) -> None:
+def test_a_part_of_the_corpus_is_representative(corpus: Path, tmp_path: Path) -> None:
     packed = quire.pack_corpus([corpus], tmp_path / "packed", "byte", max_length=256)
     options = CorpusOptions(max_length=256, partition_size=20_000)
     sample = pack_sample([corpus], "byte", options, size=20_000)
@@ -118,7 +118,7 @@ def test_a_corpus_of_any_number_of_sample_sizes_is_estimated(tmp_path: Path) -> 
     assert sample.total_bytes == large.stat().st_size
 
 
-def test_of_a_compressed_file_no_more_is_read_than_the_sample(tmp_path: Path, corpus: Path) -> None:
+def test_a_compressed_file_is_read_only_as_far_as_the_sample(tmp_path: Path, corpus: Path) -> None:
     packed = tmp_path / "corpus.jsonl.gz"
     packed.write_bytes(gzip.compress(corpus.read_bytes(), compresslevel=0))
     sample = pack_sample([packed], "byte", CorpusOptions(max_length=64), size=10_000)

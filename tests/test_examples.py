@@ -48,7 +48,7 @@ def test_the_pytorch_loop_is_isolated_and_learns(run):
 
 
 @pytest.mark.parametrize("name", ["transformers_trainer.py", "trl_sft.py"])
-def test_a_trainer_s_own_batch_is_isolated_and_it_learns(run, name):
+def test_the_batch_of_a_trainer_is_isolated_and_it_learns(run, name):
     output = run(name)
     assert "documents in the first batch: isolated" in output
     logged = losses(output)[:-1]
@@ -80,7 +80,7 @@ def digest(output: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["jax_training.py", "stream_pytorch.py"])
-def test_a_run_that_is_left_and_resumed_in_a_new_process_trains_the_same_bits(run, name, tmp_path):
+def test_a_run_that_is_resumed_in_a_new_process_trains_the_same_bits(run, name, tmp_path):
     whole = run(name, "--steps", "6")
     left = run(name, "--steps", "6", "--stop-after", "3", "--folder", str(tmp_path))
     done = subprocess.run(
@@ -124,7 +124,7 @@ def test_a_corpus_is_packed_on_a_ray_cluster_and_every_document_is_there():
     assert re.search(r"\d\d+ documents read again: all there", done.stdout)
 
 
-def test_an_example_runs_as_a_script_of_its_own():
+def test_an_example_runs_as_a_script():
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "pytorch_loop.py")],
         capture_output=True,

@@ -56,7 +56,7 @@ def test_no_command_and_an_unknown_one_are_2():
     assert run().returncode == 2
 
 
-def test_verify_says_1_for_what_is_not_whole_and_2_for_what_it_cannot_check(packed, tmp_path):
+def test_verify_exits_with_1_for_damage_and_2_for_what_it_cannot_check(packed, tmp_path):
     assert run("verify", packed).returncode == 0
     (shard,) = packed.glob("data/*.parquet")
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
@@ -79,7 +79,7 @@ def raising(error: BaseException):
         (EOFError("Compressed file ended"), 2, "error a file ends too early: Compressed file"),
     ],
 )
-def test_whatever_a_command_raises_is_not_1(monkeypatch, packed, error, code, shown):
+def test_no_error_of_a_command_exits_with_1(monkeypatch, packed, error, code, shown):
     monkeypatch.setattr("quire.view.open_rows", raising(error))
     done = run("inspect", packed)
     assert done.returncode == code
@@ -95,7 +95,7 @@ def test_the_help_says_what_exit_codes_mean():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["inspect"], ["--help"]])
-def test_a_reader_that_goes_away_is_141_and_nothing_is_said(packed, words):
+def test_a_closed_output_pipe_is_141_and_prints_nothing(packed, words):
     more = [packed] if words == ["inspect"] else []
     reading, writing = os.pipe()
     os.close(reading)

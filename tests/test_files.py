@@ -43,7 +43,7 @@ def test_37_a_file_appears_whole_or_not_at_all(tmp_path):
     assert (tmp_path / "a").read_text() == "old"
 
 
-def test_37_a_file_is_synced_before_it_takes_its_name_and_its_folder_behind(tmp_path, monkeypatch):
+def test_37_a_file_is_synced_before_it_is_renamed_and_its_folder_after(tmp_path, monkeypatch):
     """Fault 37: else the name is there after a crash, and the content is not."""
     done = []
     real_sync, real_replace = os.fsync, os.replace
@@ -97,7 +97,7 @@ def names(folder) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_37_what_the_dead_left_of_this_path_alone_is_swept(crowded):
+def test_37_only_leftovers_of_dead_writers_of_this_path_are_removed(crowded):
     """Fault 37."""
     before = descriptors()
     with leftovers_swept(str(crowded / "a[1].json")):
@@ -105,7 +105,7 @@ def test_37_what_the_dead_left_of_this_path_alone_is_swept(crowded):
     assert descriptors() == before
 
 
-def test_44_what_the_living_write_is_left_alone(crowded):
+def test_44_files_of_running_writers_are_kept(crowded):
     """Fault 44: whoever is in such a block holds a lock, which others may share."""
     with leftovers_swept(crowded / "a[1].json"):
         (crowded / LEFT).write_text("half")
@@ -120,7 +120,7 @@ def test_44_what_the_living_write_is_left_alone(crowded):
         assert names(crowded) == OTHERS
 
 
-def test_where_no_folder_can_be_locked_what_is_left_stays(crowded, monkeypatch):
+def test_leftovers_are_kept_where_no_folder_can_be_locked(crowded, monkeypatch):
     def fail(descriptor, operation):
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -129,7 +129,7 @@ def test_where_no_folder_can_be_locked_what_is_left_stays(crowded, monkeypatch):
         assert names(crowded) == sorted([LEFT, *OTHERS])
 
 
-def test_an_error_in_the_block_comes_through_and_the_lock_is_given_back(crowded):
+def test_an_error_in_the_block_is_raised_and_the_lock_is_released(crowded):
     before = descriptors()
     with pytest.raises(ValueError, match="broken"), leftovers_swept(crowded / "a[1].json"):
         raise ValueError("broken")

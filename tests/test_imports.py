@@ -28,6 +28,6 @@ def test_importing_quire_imports_numpy_at_most():
     assert set(packages) <= {"numpy", "quire"}
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_exists():
     missing = run("import quire; print([n for n in quire.__all__ if not hasattr(quire, n)])")
     assert missing.strip() == "[]"

@@ -15,7 +15,7 @@ from quire.labels import AVERAGINGS, LabelOptions, causal_labels, loss_weights, 
 # Literal cases
 
 
-def test_the_first_token_of_every_fragment_and_padding_are_no_targets():
+def test_the_first_token_of_every_fragment_and_padding_are_not_targets():
     labels = causal_labels([[10, 11, 2, 20, 2, 0, 0]], [[1, 1, 1, 2, 2, 0, 0]])
     assert labels.tolist() == [[-100, 11, 2, -100, 2, -100, -100]]
 
@@ -27,7 +27,7 @@ def test_the_window_of_the_streaming_contract_has_its_golden_labels():
     assert labels.tolist() == [10, 11, 12, 13, 14, 2, -100, 20]
 
 
-def test_padding_with_the_eos_id_is_masked_and_the_real_eos_is_learnt():
+def test_padding_with_the_eos_id_is_masked_and_the_real_eos_is_learned():
     labels = causal_labels([5, 2, 6, 2, 2, 2], [1, 1, 2, 2, 0, 0])
     assert labels.tolist() == [-100, 2, -100, 2, -100, -100]
 
@@ -51,20 +51,20 @@ def test_padding_is_never_a_target_whatever_the_flags():
     assert labels.tolist() == [5, 6, -100, -100]
 
 
-def test_eos_is_not_learnt_when_that_is_asked_for():
+def test_eos_is_not_learned_with_train_on_eos_false():
     options = LabelOptions(train_on_eos=False, eos_token_id=2)
     assert causal_labels([5, 2, 6, 2], [1, 1, 2, 2], options).tolist() == [-100] * 4
     assert causal_labels([5, 7, 2, 7], [1, 1, 1, 1], options).tolist() == [-100, 7, -100, 7]
 
 
-def test_only_tokens_of_the_loss_mask_are_learnt_and_never_the_first_of_a_fragment():
+def test_only_tokens_of_the_loss_mask_are_learned_and_never_the_first_of_a_fragment():
     labels = causal_labels([5, 6, 7, 8], [1, 1, 2, 2], loss_mask=[0, 1, 1, 1])
     assert labels.tolist() == [-100, 6, -100, 8]
     flags = np.array([True, False, True, True])
     assert causal_labels([5, 6, 7, 8], [1, 1, 2, 2], loss_mask=flags).tolist() == [*[-100] * 3, 8]
 
 
-def test_labels_made_before_keep_their_ignored_places_and_another_ignore_index_works():
+def test_existing_labels_keep_their_ignored_places_and_another_ignore_index_works():
     assert causal_labels([-100, -100, 7, 8], [1, 1, 1, 1]).tolist() == [-100, -100, 7, 8]
     options = LabelOptions(ignore_index=-1)
     assert causal_labels([4, 5, 6], [1, 1, 0], options).tolist() == [-1, 5, -1]
@@ -102,14 +102,14 @@ def test_fragments_may_be_numbered_in_any_integer_type(dtype):
     assert causal_labels(labels, segments).tolist() == [[-100, -100, 7], [-100, 7, -100]]
 
 
-def test_another_ignore_index_is_no_target_of_a_weight_and_fragments_of_rows_are_apart():
+def test_another_ignore_index_has_no_weight_and_rows_have_separate_fragments():
     labels = [[[-1, 7], [7, 7]], [[7, -100], [-1, -1]]]
     segments = [[[1, 1], [1, 1]], [[1, 1], [1, 1]]]
     weights = loss_weights(labels, segments, averaging="document", ignore_index=-1)
     assert weights.tolist() == [[[0, 1], [0.5, 0.5]], [[0.5, 0.5], [0, 0]]]
 
 
-def test_the_caller_s_arrays_stay_as_they_were():
+def test_the_caller_s_arrays_are_not_changed():
     tokens, segments = np.array([5, 6, 7]), np.array([1, 2, 0])
     causal_labels(tokens, segments, shift=True)
     loss_weights(tokens, segments)
@@ -142,7 +142,7 @@ def test_labels_equal_the_naive_ones(documents, padding, mask_boundary, train_on
 
 
 @given(st.lists(fragments, min_size=1, max_size=4), st.sampled_from(["document", "sqrt", "token"]))
-def test_the_weights_of_a_fragment_depend_on_its_own_targets_alone(rows, averaging):
+def test_the_weights_of_a_fragment_depend_only_on_its_own_targets(rows, averaging):
     width = max(sum(map(len, row)) for row in rows)
     labels = np.full((len(rows), width), 7)
     segments = np.zeros((len(rows), width), dtype=np.int32)
@@ -253,7 +253,7 @@ def test_a_tokenizer_without_eos_cannot_be_told_not_to_train_on_it():
 
 
 @pytest.mark.parametrize("ignore_index", [None, True, -100.0])
-def test_an_ignore_index_that_no_label_can_be_is_refused(ignore_index):
+def test_an_ignore_index_that_is_not_an_integer_is_refused(ignore_index):
     with pytest.raises(InvalidOption) as raised:
         LabelOptions(ignore_index=ignore_index)
     assert str(raised.value) == (f"ignore_index is {ignore_index!r} but must be an integer")
@@ -264,7 +264,7 @@ def test_options_that_are_flags_are_true_or_false():
         LabelOptions(mask_boundary_loss="no")
 
 
-def test_labels_need_numpy_alone():
+def test_labels_need_only_numpy():
     program = (
         "import sys, quire.labels; "
         "print(sorted({'torch', 'transformers', 'datasets', 'jax'} & set(sys.modules)))"
@@ -273,7 +273,7 @@ def test_labels_need_numpy_alone():
     assert result.stdout.strip() == b"[]"
 
 
-def test_an_ignore_index_of_numpy_is_an_integer():
+def test_an_ignore_index_may_be_a_numpy_integer():
     options = LabelOptions(ignore_index=np.int8(-100))
     assert (options.ignore_index, type(options.ignore_index)) == (-100, int)
     for wrong in (True, 1.0, "1", np.bool_(True)):

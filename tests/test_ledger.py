@@ -34,7 +34,7 @@ def test_a_ledger_survives_json_and_pickling(ledger):
     assert pickle.loads(pickle.dumps(ledger)) == ledger  # noqa: S301 (our own bytes)
 
 
-def test_a_token_that_is_nowhere_is_noticed():
+def test_a_token_that_is_not_counted_is_noticed():
     balanced = Ledger(tokens=TokenTally(input=5, emitted=2, pending=1, dropped={"truncated": 2}))
     assert balanced.check() is balanced
     lost = Ledger(tokens=TokenTally(input=5, emitted=2, dropped={"truncated": 2}))
@@ -88,7 +88,7 @@ def test_a_ledger_is_one_line_of_json_with_sorted_keys():
     assert list(ledger.documents.dropped) == ["empty", "too_long"]
 
 
-def test_what_a_ledger_leaves_out_is_zero():
+def test_counts_that_a_ledger_leaves_out_are_zero():
     assert Ledger.from_dict({}) == Ledger()
     assert Ledger.from_dict({"tokens": {"input": 1}}) == Ledger(tokens=TokenTally(input=1))
     assert Ledger.from_dict({"documents": {"input": 1}}) == Ledger(documents=Tally(input=1))
@@ -109,7 +109,7 @@ def test_what_a_ledger_leaves_out_is_zero():
         ),
     ],
 )
-def test_an_imbalance_is_told_in_full(ledger, message):
+def test_the_error_of_an_imbalance_has_all_counts(ledger, message):
     with pytest.raises(LedgerImbalance) as raised:
         ledger.check()
     assert str(raised.value) == message
@@ -163,7 +163,7 @@ def test_a_ledger_is_read_strictly(plain, message):
     assert str(raised.value) == message
 
 
-def test_what_is_not_json_is_no_ledger():
+def test_a_ledger_that_is_not_json_is_refused():
     with pytest.raises(json.JSONDecodeError) as said:
         json.loads("{")
     with pytest.raises(InvalidOption) as raised:
@@ -181,7 +181,7 @@ def test_a_running_ledger_continues_from_a_ledger_and_from_its_own_state(ledger)
     assert restored.ledger(pending) == ledger
 
 
-def test_a_copy_of_a_running_ledger_counts_for_itself():
+def test_a_copy_of_a_running_ledger_is_independent():
     running = RunningLedger()
     running.add("input", documents=1, tokens=3)
     other = running.copy()

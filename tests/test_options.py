@@ -31,7 +31,7 @@ class Sizes:
         validate(self)
 
 
-def test_numbers_become_plain_whatever_kind_was_given():
+def test_numbers_of_every_kind_become_plain():
     sizes = Sizes(rows=np.int64(3), limit=np.uint8(4), ratio=np.float32(0.5), delay=2, size="2K")
     assert sizes == Sizes(rows=3, limit=4, ratio=0.5, delay=2.0, size=2048)
     kinds = [type(value) for value in (sizes.rows, sizes.limit, sizes.ratio, sizes.delay)]

@@ -64,7 +64,7 @@ def test_the_corpus_has_documents_of_all_lengths():
 
 
 @pytest.mark.parametrize("overflow", [True, False])
-def test_greedy_alone_keeps_the_order_of_documents(overflow):
+def test_only_greedy_keeps_the_order_of_documents(overflow):
     assert keeps_order(packed("greedy", overflow))
     assert not keeps_order(packed("first_fit", overflow))
     assert not keeps_order(packed("best_fit", overflow))

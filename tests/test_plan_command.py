@@ -102,7 +102,7 @@ def test_every_figure_is_that_of_the_packed_parquet(corpus, figures, strategy, o
     assert -(-tokens // 128) <= said["bound"] <= len(rows)
 
 
-def test_the_table_and_the_advice_are_printed_whole_in_a_pipe(corpus, tmp_path):
+def test_the_table_and_the_advice_are_printed_in_full_in_a_pipe(corpus, tmp_path):
     done = run(tmp_path, corpus, "--tokenizer", "byte", "--max-length", "64,128")
     assert done.returncode == 0, done.stderr
     assert "128 split" in done.stdout
@@ -119,7 +119,7 @@ def planned(cache: Path, *arguments: object) -> dict:
     return json.loads(done.stdout)
 
 
-def test_tight_is_offered_with_what_it_could_save_and_tried_only_where_asked_for(tmp_path):
+def test_tight_is_suggested_with_its_saving_and_tried_only_on_request(tmp_path):
     lengths = [3, 3, 2, 2, 2, 2]  # of 7: best-fit needs three rows, tight two
     lines = [json.dumps({"input_ids": [1] * length}) for length in lengths]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
@@ -275,7 +275,7 @@ def test_a_narrow_terminal_loses_no_figure(corpus, tmp_path, monkeypatch):
     assert "…" not in done.stdout
 
 
-def test_documents_that_are_left_out_are_counted_with_their_tokens(tmp_path):
+def test_dropped_documents_are_counted_with_their_tokens(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n{"text": "abcdefghij"}\n{"text": ""}\n')
     options = (
         tmp_path / "a.jsonl",
@@ -301,14 +301,14 @@ def test_the_second_call_reads_the_lengths_that_the_first_one_kept(corpus, tmp_p
     assert first.stdout == again.stdout.replace(", lengths kept from before", "")
 
 
-def test_other_options_or_inputs_are_counted_anew(corpus, tmp_path):
+def test_other_options_or_inputs_are_counted_again(corpus, tmp_path):
     run(tmp_path, corpus, "--tokenizer", "byte", "--strategy", "greedy")
     other = run(tmp_path, corpus, "--tokenizer", "byte", "--strategy", "greedy", "--no-add-eos")
     fewer = run(tmp_path, corpus / "0.jsonl", "--tokenizer", "byte", "--strategy", "greedy")
     assert "kept from before" not in other.stdout + fewer.stdout
 
 
-def test_a_broken_cache_is_counted_anew(corpus, tmp_path):
+def test_a_broken_cache_is_replaced(corpus, tmp_path):
     first = run(tmp_path, corpus, "--tokenizer", "byte", "--strategy", "greedy")
     (kept,) = (tmp_path / "lengths").iterdir()
     kept.write_bytes(kept.read_bytes()[:100])

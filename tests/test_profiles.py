@@ -92,7 +92,7 @@ def test_the_profile_says_how_many_examples_there_are(tmp_path, profile, least):
     assert not any(each["failures"] or each["all there are"] for each in told.values())
 
 
-def test_ten_thousand_is_the_number_of_the_night():
+def test_the_nightly_profile_runs_ten_thousand_examples():
     from tests.conftest import NIGHTLY
 
     assert NIGHTLY == 10_000

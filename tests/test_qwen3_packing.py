@@ -63,7 +63,7 @@ def test_rows_are_the_documents_end_to_end_with_the_specials_that_there_are(toke
     assert rows["document_starts"] == [[0, ends[0], ends[0] + ends[1]]]
 
 
-def test_a_missing_bos_turns_itself_off_and_leaves_no_hole(qwen3):
+def test_no_bos_is_added_if_the_tokenizer_has_none(qwen3):
     rows = pack(TEXTS, load(qwen3), add_bos=True)
     assert rows == pack(TEXTS, load(qwen3), add_bos=False)
     assert None not in rows["input_ids"][0]
@@ -106,7 +106,7 @@ def test_a_conversation_is_cut_only_where_a_row_ends(qwen3):
     assert [token for row in rows["input_ids"] for token in row] == [*ids, shipped.eos_token_id]
 
 
-def test_a_literal_end_of_text_in_a_document_is_no_boundary(tokenizer):
+def test_a_literal_end_of_text_in_a_document_is_not_a_boundary(tokenizer):
     text = "before <|endoftext|> after"
     rows = pack([text, "next"], tokenizer)
     first = encoded(tokenizer, text)
@@ -115,7 +115,7 @@ def test_a_literal_end_of_text_in_a_document_is_no_boundary(tokenizer):
 
 
 @pytest.mark.parametrize("name", parameters("gpt2"))
-def test_gpt2_opens_no_document_with_two_end_of_texts(name):
+def test_gpt2_starts_no_document_with_two_end_of_texts(name):
     gpt2 = load(name)
     rows = pack(["<|endoftext|>Hello", "Hello"], gpt2)
     hello = encoded(gpt2, "Hello")
@@ -141,7 +141,7 @@ def test_nothing_of_a_corpus_is_lost(tokenizer):
 # Collation
 
 
-def test_positions_restart_with_documents_alone_and_never_on_padding(tokenizer):
+def test_positions_restart_only_at_documents_and_never_on_padding(tokenizer):
     conversations = [conversation(), conversation(3)]
     rows = pack([*conversations, "Ende."], tokenizer, max_length=80)
     features = as_features(rows)
@@ -154,7 +154,7 @@ def test_positions_restart_with_documents_alone_and_never_on_padding(tokenizer):
         assert resets == expected
 
 
-def test_the_real_eos_is_learnt_where_it_is_also_the_padding(qwen3):
+def test_the_real_eos_is_learned_where_it_is_also_the_padding(qwen3):
     base = load(f"{qwen3}-base")
     features = as_features(pack(TEXTS, base, max_length=14))
     batch = DataCollatorForCausalLM(base)(features)
@@ -188,7 +188,7 @@ def model_of(vocab_size: int) -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(config).eval()
 
 
-def test_packed_documents_do_not_see_each_other(tokenizer):
+def test_packed_documents_do_not_attend_to_each_other(tokenizer):
     texts = [conversation(2), "Folded.", "Bound."]
     features = as_features(pack(texts, tokenizer, max_length=64))
     assert any(len(feature["document_starts"]) > 1 for feature in features)
@@ -198,7 +198,7 @@ def test_packed_documents_do_not_see_each_other(tokenizer):
     assert not report.skipped
 
 
-def test_with_the_starts_forgotten_they_do(qwen3):
+def test_without_starts_packed_documents_attend_to_each_other(qwen3):
     """The control: the same row without its boundaries leaks, and the check says so."""
     tokenizer = load(qwen3)
     (feature,) = as_features(pack(["Folded.", "Bound."], tokenizer))

@@ -13,12 +13,12 @@ from tools.reliability import DEFECTS, PAGE, ROOT, page
 FAULTS = ROOT.parent / "shared" / "FAULTS.md"
 
 
-def test_every_fault_has_a_test_that_carries_its_number():
+def test_every_fault_has_a_test_with_its_number():
     found = find_tests(ROOT / "tests")
     assert [number for number in numbered() if not found.get(number)] == []
 
 
-def test_the_lines_are_those_of_the_list_of_faults():
+def test_the_rows_are_those_of_the_list_of_faults():
     """The list is beside the project, not in every clone."""
     last = max(numbered())
     if FAULTS.exists():
@@ -27,7 +27,7 @@ def test_the_lines_are_those_of_the_list_of_faults():
     assert sorted(numbered()) == list(range(1, last + 1))
 
 
-def test_the_page_names_tests_that_are_there():
+def test_the_page_names_tests_that_exist():
     """New tests may be missing there until it is written again; none that is gone may stay."""
     sentences = {
         test.partition("::")[2].removeprefix("test_").replace("_", " ")
@@ -49,7 +49,7 @@ def test_the_page_has_a_row_for_every_fault_and_every_file_of_counts():
         assert f"### {file.stem[0].upper()}" in text
 
 
-def test_every_defect_that_was_closed_names_a_test_that_is_there():
+def test_every_closed_defect_names_a_test_that_exists():
     defects = json.loads(DEFECTS.read_text())
     assert len(defects) > 50
     for defect in defects:

@@ -88,12 +88,12 @@ def test_the_one_program_that_is_started_is_this_python_on_a_fixed_text():
 
 
 @pytest.mark.parametrize("source", DANGERS.values())
-def test_what_is_banned_is_found(source):
+def test_banned_calls_are_found(source):
     assert problems(source) or "yaml.load" in source  # that one is ruff's
 
 
 @pytest.mark.parametrize("code", DANGERS)
-def test_the_linter_knows_each_danger(code, tmp_path):
+def test_the_linter_bans_every_dangerous_call(code, tmp_path):
     file = tmp_path / "danger.py"
     file.write_text(DANGERS[code])
     done = subprocess.run(
@@ -104,7 +104,7 @@ def test_the_linter_knows_each_danger(code, tmp_path):
     assert f" {code} " in done.stdout
 
 
-def test_no_file_tells_the_linter_to_look_away_from_these():
+def test_no_file_suppresses_these_rules():
     """But the one reader of YAML, whose loader is a SafeLoader with fewer powers."""
     silenced = [
         (file.name, code)
@@ -152,7 +152,7 @@ def test_every_package_has_the_version_that_is_pinned():
     assert differing == {}
 
 
-def test_every_package_that_the_project_asks_for_is_pinned():
+def test_every_package_that_the_project_requires_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"].values()
     asked = [*project["dependencies"], *(one for extra in extras for one in extra)]

@@ -21,14 +21,14 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "step"]), values))
-def test_what_was_sealed_opens_after_a_journey_through_bytes(body):
+def test_a_sealed_state_can_be_read_back_from_bytes(body):
     state = SEAL.opened(json.loads(json.dumps(SEAL.sealed(body))))
     assert SEAL.unsealed(state) == body
     assert (state["format"], state["version"]) == ("quire.test", 3)
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b"]), values, min_size=1), values)
-def test_any_other_value_breaks_the_seal(body, other):
+def test_any_changed_value_breaks_the_seal(body, other):
     state = SEAL.sealed(body)
     name = min(body)
     if json.dumps(body[name], sort_keys=True) == json.dumps(other, sort_keys=True):
@@ -58,19 +58,19 @@ def test_any_other_value_breaks_the_seal(body, other):
         ),
     ],
 )
-def test_a_state_that_is_none_says_why(changes, message):
+def test_an_invalid_state_is_refused_with_the_reason(changes, message):
     with pytest.raises(InvalidState) as raised:
         SEAL.opened({**SEAL.sealed({"step": 1}), **changes})
     assert str(raised.value) == message
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2, "a": 3}])
-def test_numbers_that_json_has_not_and_keys_that_cannot_be_sorted_are_no_state(value):
+def test_values_and_keys_that_json_cannot_hold_are_refused(value):
     with pytest.raises(InvalidState, match=r"^the state is not JSON: "):
         SEAL.sealed({"step": value})
 
 
-def test_a_state_nested_too_deep_is_none():
+def test_a_state_nested_too_deeply_is_refused():
     deep: list = []
     for _ in range(100_000):
         deep = [deep]
@@ -79,7 +79,7 @@ def test_a_state_nested_too_deep_is_none():
 
 
 @pytest.mark.parametrize("state", [{}, {"step": 1}, {"Format": "quire.test"}])
-def test_a_dict_without_a_format_is_no_state(state):
+def test_a_dict_without_a_format_is_not_a_state(state):
     with pytest.raises(InvalidState) as raised:
         SEAL.opened(state)
     assert str(raised.value) == (
@@ -87,7 +87,7 @@ def test_a_dict_without_a_format_is_no_state(state):
     )
 
 
-def test_what_is_no_dict_is_no_state():
+def test_a_value_that_is_not_a_dict_is_not_a_state():
     with pytest.raises(InvalidState) as raised:
         SEAL.opened([])
     assert str(raised.value) == "this is not a state of a test: a state is a dict, not a list"
@@ -99,7 +99,7 @@ def test_a_state_without_a_checksum_is_damaged():
         SEAL.opened(state)
 
 
-def test_every_version_opens_in_the_form_of_today():
+def test_every_version_is_read_in_the_current_form():
     seal = Seal(
         format="quire.test",
         owner="a test",
@@ -122,7 +122,7 @@ def test_a_version_from_before_the_seal_needs_none_and_keeps_the_checksum_that_i
         seal.opened({"version": 2, "step": 3})
 
 
-def test_a_seal_around_a_body_is_literal():
+def test_the_seal_of_a_body_has_a_known_value():
     assert SEAL.sealed({"step": 3}) == {
         "format": "quire.test",
         "version": 3,
@@ -132,13 +132,13 @@ def test_a_seal_around_a_body_is_literal():
     assert SEAL.unsealed(SEAL.sealed({"step": 3})) == {"step": 3}
 
 
-def test_the_text_that_is_summed_is_the_same_for_any_order_of_keys():
+def test_the_checksum_does_not_depend_on_the_order_of_keys():
     assert canonical({"b": [1, 2], "a": "é\n"}) == '{"a":"\\u00e9\\n","b":[1,2]}'
     assert checksum({"b": 1, "a": 2}) == checksum({"a": 2, "b": 1})
     assert checksum({"a": 1}) == hashlib.sha256(b'{"a":1}').hexdigest()
 
 
-def test_a_wrong_checksum_is_named_beside_the_right_one():
+def test_the_error_names_the_wrong_and_the_right_checksum():
     state = SEAL.sealed({"step": 3}) | {"checksum": "0123"}
     whole = checksum({name: state[name] for name in state if name != "checksum"})
     with pytest.raises(InvalidState) as raised:

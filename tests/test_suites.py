@@ -52,7 +52,7 @@ def test_a_crash_loses_the_result_of_no_other_test(tmp_path, signal):
     assert counts_of(told) == {"tests": 10, "skipped": 0, "failed": 1}
 
 
-def test_of_many_cases_one_in_so_many_is_quick():
+def test_one_in_so_many_cases_is_quick():
     quick, *slow = few([("a", 1), ("b", 2), ("c", 3)], one_in=3)
     assert quick == ("a", 1)
     assert [(case.values, case.marks[0].name) for case in slow] == [
@@ -62,7 +62,7 @@ def test_of_many_cases_one_in_so_many_is_quick():
     assert few([5, 6], one_in=2)[1].values == (6,)
 
 
-def test_what_is_listed_as_slow_is_there():
+def test_every_test_listed_as_slow_exists():
     from tests.conftest import SLOW, is_slow
 
     assert [path for path in SLOW if not (ROOT / "tests" / path).exists()] == []

@@ -41,7 +41,7 @@ TALKS = [
 
 
 @pytest.mark.parametrize("name", QWEN3)
-def test_qwen3_has_no_bos_and_its_eos_closes_a_turn(name):
+def test_qwen3_has_no_bos_and_its_eos_ends_a_turn(name):
     shipped, base = load(name), load(f"{name}-base")
     assert shipped.bos_token is None
     assert (shipped.eos_token, shipped.pad_token) == ("<|im_end|>", "<|endoftext|>")
@@ -58,7 +58,7 @@ def test_gpt2_has_bos_and_eos_in_one_and_no_pad(name):
 
 
 @pytest.mark.parametrize("name", [*QWEN3, *GPT2])
-def test_any_text_is_read_back(name):
+def test_any_text_can_be_decoded(name):
     text = "Ünïcode 書 🎉\n\n\ttabs  <|endoftext|> it's 1234."
     tokenizer = load(name)
     ids = tokenizer(text)["input_ids"]
@@ -74,7 +74,7 @@ def test_qwen3_composes_characters_and_splits_digits(name):
 
 
 @pytest.mark.parametrize("name", QWEN3)
-def test_markup_of_tools_and_thoughts_is_one_token_each_and_no_special_token(name):
+def test_markup_of_tools_and_thoughts_is_one_token_each_but_not_special(name):
     tokenizer = load(name)
     markup = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>"]
     ids = tokenizer("".join(markup))["input_ids"]

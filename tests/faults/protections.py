@@ -261,7 +261,7 @@ _OF_PROCESSES = (
     ),
     Protection(
         37, "files.py", "            left.unlink()\n", "            pass\n",
-        "faults/test_saved_states.py::test_37_what_a_killed_save_left_is_taken_away_by_the_next",
+        "faults/test_saved_states.py::test_37_leftovers_of_a_killed_save_are_removed_by_the_next",
     ),
     Protection(
         38, "corpus/commits.py", "return sha256_of(out / commit.file) == commit.sha256",
@@ -358,7 +358,7 @@ _OF_HOSTILE = (
         54, "vision/samples.py", "if patches is not None and rows is not None and rows != patches:",
         "if False:",
         "faults/test_hostile.py::"
-        "test_54_a_grid_of_endless_patches_is_an_error_and_quarantined_within_a_budget",
+        "test_54_a_huge_grid_of_patches_is_an_error_and_quarantined_within_a_budget",
     ),
     Protection(
         54, "vision/source.py",
@@ -388,13 +388,13 @@ _OF_HOSTILE = (
     Protection(
         55, "text/tokenizer_file.py", 'if "auto_map" in config:', "if False:",
         "faults/test_hostile.py::"
-        "test_55_a_tokenizer_that_needs_code_of_its_own_is_refused_and_nothing_is_run",
+        "test_55_a_tokenizer_that_needs_its_own_code_is_refused_and_nothing_is_run",
     ),
     Protection(
         55, "text/chat/template.py", "except (OSError, ValueError, TypeError, KeyError)",
         _NEVER,
         "faults/test_hostile.py::"
-        "test_a_folder_that_is_no_tokenizer_is_a_typed_error_for_conversations_too",
+        "test_a_folder_without_a_tokenizer_is_a_typed_error_for_conversations_too",
     ),
     Protection(
         56, "cli/app.py", "console.print(printable(text),", "console.print(text,",

@@ -57,7 +57,7 @@ def test_a_test_that_does_not_notice_is_reported(copy, without, complaint):
     assert complaint in copy.without(dataclasses.replace(QUICK, without=without)).complaint
 
 
-def test_a_test_that_fails_as_things_stand_is_no_control(copy, monkeypatch):
+def test_a_test_that_already_fails_is_not_a_control(copy, monkeypatch):
     monkeypatch.setattr(copy, "failing", set)
     found = control([QUICK], copy)
     assert not found.noticed
@@ -66,7 +66,7 @@ def test_a_test_that_fails_as_things_stand_is_no_control(copy, monkeypatch):
     ]
 
 
-def test_what_fails_as_things_stand_is_told_by_name(copy):
+def test_a_test_that_already_fails_is_named(copy):
     with copy.changed(QUICK):
         assert copy.failing([QUICK.test, NEIGHBOUR]) == {QUICK.test}
 

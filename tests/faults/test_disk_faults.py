@@ -118,7 +118,7 @@ CALLS = {
 }  # fmt: skip
 
 
-def test_no_file_operation_goes_past_the_layer(tmp_path):
+def test_no_file_operation_bypasses_the_layer(tmp_path):
     """The kernel's own list of calls is that of the layer's journal, kind by kind."""
     trace, disks = tmp_path / "trace", tmp_path / "disks"
     disks.mkdir()
@@ -157,7 +157,7 @@ def _of_the_kernel(trace: str, disks: str) -> Counter[str]:
     return found
 
 
-def test_a_power_failure_takes_what_was_not_synced(tmp_path):
+def test_a_power_failure_loses_what_was_not_synced(tmp_path):
     """The model itself: literal cases."""
     disk, journal = tmp_path / "disk", tmp_path / "journal"
     for folder in (disk, journal):

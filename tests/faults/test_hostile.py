@@ -26,7 +26,7 @@ def bomb(number: int) -> dict:
     return sample(number, 3, pixel_values=pixels, image_grid_thw=HUGE)
 
 
-def test_54_a_grid_of_endless_patches_is_an_error_and_quarantined_within_a_budget():
+def test_54_a_huge_grid_of_patches_is_an_error_and_quarantined_within_a_budget():
     """Fault 54: what a grid says is compared with the pixels that are there, never made."""
     items = [sample(0, 3), bomb(1), sample(2, 3)]
     options = {"packing_length": 20, "packing_drop_last": False, "packing_max_patches": 100}
@@ -40,7 +40,7 @@ def test_54_a_grid_of_endless_patches_is_an_error_and_quarantined_within_a_budge
 
 @pytest.mark.parametrize("side", [1 << 20, 1 << 32])
 @pytest.mark.parametrize("pixels", [0, 4])
-def test_54_a_grid_of_endless_patches_is_refused_by_the_collator_in_little_memory(side, pixels):
+def test_54_a_huge_grid_of_patches_is_refused_by_the_collator_in_little_memory(side, pixels):
     """Fault 54: in a process that may not have their memory, also where 64 bits count 0 of them."""
     script = f"""
         import resource
@@ -81,7 +81,7 @@ def with_code(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("messages", [False, True])
-def test_55_a_tokenizer_that_needs_code_of_its_own_is_refused_and_nothing_is_run(
+def test_55_a_tokenizer_that_needs_its_own_code_is_refused_and_nothing_is_run(
     tmp_path, with_code, messages
 ):
     """Fault 55: as text and as conversations, which another loader serves."""
@@ -93,7 +93,7 @@ def test_55_a_tokenizer_that_needs_code_of_its_own_is_refused_and_nothing_is_run
     assert not (tmp_path / "it was run").exists()
 
 
-def test_a_folder_that_is_no_tokenizer_is_a_typed_error_for_conversations_too(tmp_path):
+def test_a_folder_without_a_tokenizer_is_a_typed_error_for_conversations_too(tmp_path):
     """Beside fault 55: what transformers makes of it is its own business."""
     (tmp_path / "tokenizer").mkdir()
     (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
@@ -102,7 +102,7 @@ def test_a_folder_that_is_no_tokenizer_is_a_typed_error_for_conversations_too(tm
         pack(path, tmp_path / "out", str(tmp_path / "tokenizer"), messages_column="messages")
 
 
-def test_55_a_stream_s_tokenizer_that_needs_code_of_its_own_is_refused(tmp_path, with_code):
+def test_55_a_stream_s_tokenizer_that_needs_its_own_code_is_refused(tmp_path, with_code):
     """Fault 55."""
     from quire.config import load_options
     from quire.stream import StreamConfig, open_stream

@@ -56,7 +56,7 @@ def test_01_a_truncated_last_line_is_quarantined_with_its_byte_offset(tmp_path):
     assert "secret" not in json.dumps(bad)
 
 
-def test_01_a_last_line_without_line_end_is_no_fault(tmp_path):
+def test_01_a_last_line_without_line_end_is_accepted(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(GOOD + GOOD.strip())
     pack(tmp_path / "a.jsonl", tmp_path / "out")
     assert len(contents(tmp_path / "out")) == 2
@@ -101,7 +101,9 @@ def test_05_half_a_surrogate_pair_is_quarantined(tmp_path):
         (b'["text"]\n', "is a JSON array"),
     ],
 )
-def test_06_text_that_is_none_is_quarantined_and_never_the_word_none(tmp_path, value, reason):
+def test_06_text_that_is_not_a_string_is_quarantined_and_never_the_word_none(
+    tmp_path, value, reason
+):
     assert reason in only_bad(tmp_path, value)["reason"]
 
 
@@ -133,7 +135,7 @@ def test_09_a_document_of_one_token_is_kept(tmp_path):
 
 @pytest.mark.parametrize("length", [15, 16, 17, 32, 33, 48])
 @pytest.mark.parametrize("overlong", ["split", "truncate", "drop", "error", "fill"])
-def test_10_lengths_about_the_row_are_exact_by_policy(tmp_path, length, overlong):
+def test_10_lengths_near_the_row_length_are_exact_by_policy(tmp_path, length, overlong):
     path = jsonl(tmp_path / "a.jsonl", ["x" * length])
     options = {"add_bos": False, "add_eos": False, "overlong": overlong, "max_length": 16}
     if overlong == "error" and length > 16:
@@ -254,7 +256,7 @@ def test_20_a_truncated_arrow_or_gz_file_is_an_error(tmp_path):
             pack(path, tmp_path.parent / f"out-{path.name}", max_bad_records=99)
 
 
-def test_21_sliced_chunked_and_null_bearing_tables_pack_right(tmp_path):
+def test_21_sliced_chunked_and_null_bearing_tables_are_packed_correctly(tmp_path):
     lists = pa.array([[1], [5, 6], None, [7], [], [8, 9, 10]])
     behind_null = pa.ListArray.from_arrays(
         pa.array([0, 2, 4, 5]), pa.array([5, 6, 98, 99, 7]), mask=pa.array([False, True, False])
@@ -366,7 +368,7 @@ def test_25_an_empty_first_file_takes_no_labels_away(tmp_path):
 
 
 @pytest.mark.parametrize("max_length", [2**k + d for k in (3, 6, 13) for d in (-1, 0, 1)])
-def test_26_capacities_about_a_power_of_two_pack_alike(tmp_path, max_length):
+def test_26_row_lengths_near_a_power_of_two_pack_alike(tmp_path, max_length):
     lengths = np.random.default_rng(0).integers(1, 3 * max_length, 40)
     path = jsonl(tmp_path / "a.jsonl", ["x" * int(n) for n in lengths])
     result = pack(path, tmp_path / "out", max_length=max_length, add_bos=False, overlong="fill")
@@ -374,14 +376,14 @@ def test_26_capacities_about_a_power_of_two_pack_alike(tmp_path, max_length):
     assert result.num_rows <= -(-result.ledger.tokens.emitted // max_length) + 1
 
 
-def test_50_pickles_are_no_input(tmp_path):
+def test_50_pickles_are_refused_as_input(tmp_path):
     (tmp_path / "a.pkl").write_bytes(b"\x80\x04.")
     with pytest.raises(InvalidOption, match=r"a\.pkl has a suffix of no known format"):
         pack(tmp_path / "a.pkl", tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst", "parquet"])
-def test_53_a_file_that_expands_without_end_is_an_error(tmp_path, kind, monkeypatch):
+def test_53_a_decompression_bomb_is_an_error(tmp_path, kind, monkeypatch):
     monkeypatch.setattr("quire.formats.compression.ALWAYS_ALLOWED", 1 << 20)
     line = b'{"text": "' + b"a" * 1000 + b'"}\n'
     path = tmp_path / f"a.jsonl.{kind}"

@@ -64,7 +64,7 @@ def _until(true, process, seconds: float = 60) -> bool:
     return False
 
 
-def test_38_a_shard_that_stands_is_adopted_by_its_hash_and_not_made_again(
+def test_38_an_existing_shard_is_adopted_by_its_hash_and_not_written_again(
     tmp_path, corpus, undisturbed
 ):
     out = tmp_path / "out"
@@ -76,7 +76,7 @@ def test_38_a_shard_that_stands_is_adopted_by_its_hash_and_not_made_again(
     assert {path: path.stat().st_ino for path in stands} == stands
 
 
-def test_38_a_shard_with_other_bytes_than_were_committed_is_made_again(
+def test_38_a_shard_with_other_bytes_than_were_committed_is_written_again(
     tmp_path, corpus, undisturbed
 ):
     out = tmp_path / "out"
@@ -88,7 +88,7 @@ def test_38_a_shard_with_other_bytes_than_were_committed_is_made_again(
     assert hashes(out) == undisturbed
 
 
-def test_38_a_compressed_file_is_continued_behind_its_committed_pieces(tmp_path, corpus):
+def test_38_a_compressed_file_is_continued_after_its_committed_parts(tmp_path, corpus):
     """One reader cuts it while it reads; what is committed is read again, but not encoded."""
     packed = tmp_path / "corpus.jsonl.gz"
     packed.write_bytes(gzip.compress(corpus.read_bytes()))
@@ -207,7 +207,7 @@ def test_40_a_lock_that_cannot_be_made_is_an_error(tmp_path, corpus, monkeypatch
         pack(corpus, tmp_path / "out")
 
 
-def test_41_what_stopped_workers_were_writing_is_taken_away(tmp_path, corpus):
+def test_41_unfinished_files_of_stopped_workers_are_removed(tmp_path, corpus):
     def leave_and_stop(progress):
         if progress.commit is None:
             return  # without a shard, all would be taken away
@@ -331,7 +331,7 @@ class OnceDeadlyTokenizer(DeadlyTokenizer):
         return {"input_ids": [[5] * len(text) for text in texts]}
 
 
-def test_42_a_partition_whose_worker_dies_in_it_is_done_by_another(tmp_path):
+def test_42_a_partition_whose_worker_dies_is_packed_by_another(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [*texts(60), "deadly"])
     tokenizer = OnceDeadlyTokenizer("deadly", tmp_path / "mark")
     pack(path, tmp_path / "out", tokenizer, workers=2, partition_size=SIZE)

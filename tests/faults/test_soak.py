@@ -25,7 +25,7 @@ def test_37_32_45_a_round_of_the_soak_loses_nothing(tmp_path):
     assert found["tokens"] > 100_000
 
 
-def test_a_stream_that_goes_on_one_batch_too_late_is_noticed(tmp_path, monkeypatch):
+def test_a_stream_that_continues_one_batch_too_late_is_noticed(tmp_path, monkeypatch):
     real = Stream.set_state
 
     def too_late(self, state):

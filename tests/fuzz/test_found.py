@@ -38,7 +38,7 @@ def stream(**data):
 
 
 @pytest.mark.parametrize("repeat", [True, False])
-def test_a_state_that_says_too_early_that_the_stream_is_over_is_refused(repeat):
+def test_a_state_that_ends_the_stream_too_early_is_refused(repeat):
     """Fault 28: taken at its word, it ended the epoch without an error."""
     with stream(repeat=repeat, shuffle=False, batch_size=1) as one:
         next(one)
@@ -49,7 +49,7 @@ def test_a_state_that_says_too_early_that_the_stream_is_over_is_refused(repeat):
         assert take(one, 1), "the stream goes on where it stood"
 
 
-def test_a_state_behind_the_last_batch_is_still_taken():
+def test_a_state_after_the_last_batch_is_accepted():
     with stream(repeat=False) as one:
         take(one)
         state = json.loads(json.dumps(one.get_state()))
@@ -60,7 +60,7 @@ def test_a_state_behind_the_last_batch_is_still_taken():
 
 
 @pytest.mark.parametrize("state", [None, 5, "state", b"state"])
-def test_what_is_no_state_does_not_begin_a_loader_anew(state):
+def test_an_invalid_state_does_not_restart_a_loader(state):
     from quire.stream.torch_adapter import TorchBatches
 
     batches = TorchBatches(config(), source=ListSource(SHARDS), tokenizer=Numbers())
@@ -69,7 +69,7 @@ def test_what_is_no_state_does_not_begin_a_loader_anew(state):
 
 
 @pytest.mark.parametrize("state", [None, 5, "state"])
-def test_what_is_no_state_is_refused_where_batches_are_dealt(state):
+def test_an_invalid_state_is_refused_by_worker_batches(state):
     from quire.stream.workers import WorkerBatches
 
     with pytest.raises(InvalidState, match="must be a dict"):
@@ -101,7 +101,7 @@ def hostile_lists() -> pa.Array:
     return pa.Array.from_buffers(pa.list_(pa.int32()), 2, [None, offsets], children=[values])
 
 
-def test_an_arrow_file_whose_offsets_lie_is_a_typed_error_and_does_not_end_the_process(tmp_path):
+def test_an_arrow_file_with_wrong_offsets_is_a_typed_error_and_does_not_crash_the_process(tmp_path):
     """Fault 20: Arrow itself aborts, so that a child must read it."""
     file = tmp_path / "a.arrow"
     offsets = pa.array([0, 100_000, 3], pa.int32()).buffers()[1]
@@ -115,12 +115,12 @@ def test_an_arrow_file_whose_offsets_lie_is_a_typed_error_and_does_not_end_the_p
     assert done.stdout.count("CorruptFile") == 2, done.stdout + done.stderr[-500:]
 
 
-def test_a_table_whose_offsets_lie_is_refused():
+def test_a_table_with_wrong_offsets_is_refused():
     with pytest.raises(InvalidDocument, match="the table is damaged"):
         pack_dataset(pa.table({"input_ids": hostile_lists()}), max_length=4)
 
 
-def test_text_that_is_no_utf_8_is_still_the_fault_of_its_record(tmp_path):
+def test_text_that_is_not_utf_8_makes_only_its_record_bad(tmp_path):
     """Fault 3: the offsets are looked at, and the text is left to its reader."""
     offsets = pa.array([0, 2, 4], pa.int32()).buffers()[1]
     text = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"ab\xff\xfe")])
@@ -134,7 +134,7 @@ def write_arrow(table, file):
 
 
 @pytest.mark.parametrize(("kind", "write"), [("parquet", pq.write_table), ("arrow", write_arrow)])
-def test_a_column_whose_name_is_no_text_is_a_typed_error(tmp_path, kind, write):
+def test_a_column_whose_name_is_not_utf_8_is_a_typed_error(tmp_path, kind, write):
     """Fault 20: of as many bytes, so that nothing else is wrong with the file."""
     file = tmp_path / f"a.{kind}"
     write(pa.table({"quite_a_name": [1]}), file)
@@ -144,7 +144,7 @@ def test_a_column_whose_name_is_no_text_is_a_typed_error(tmp_path, kind, write):
         found.format.schema(found)
 
 
-def test_a_damaged_page_is_a_typed_error_where_rows_are_looked_at(tmp_path):
+def test_a_damaged_page_is_a_typed_error_when_rows_are_shown(tmp_path):
     """Fault 20."""
     file = tmp_path / "a.parquet"
     rows = pa.table({"input_ids": [[5, 6, 7, 8]], "document_starts": [[0, 2]]})
@@ -168,21 +168,21 @@ def tokenizer_file(tmp_path, **model):
     return tmp_path
 
 
-def test_a_panic_of_the_tokenizer_s_own_code_is_a_typed_error(tmp_path):
+def test_a_panic_inside_the_tokenizer_is_a_typed_error(tmp_path):
     """It is no Exception, and passed through every ``except`` there was."""
     folder = tokenizer_file(tmp_path, continuing_subword_prefix="longer than any token")
     with pytest.raises(CorruptFile, match=r"is not a tokenizer.*fetch its tokenizer.json again"):
         load_tokenizer_file(folder)
 
 
-def test_a_tokenizer_that_does_not_know_its_own_unknown_token_is_a_typed_error(tmp_path):
+def test_a_tokenizer_without_its_own_unknown_token_is_a_typed_error(tmp_path):
     tokenizer = load_tokenizer_file(tokenizer_file(tmp_path, unk_token="none"))  # noqa: S106
     assert tokenizer.encode_batch(["ab"]).tokens.tolist() == [2]
     with pytest.raises(CorruptFile, match="cannot encode these texts"):
         tokenizer.encode_batch(["z"])
 
 
-def test_a_token_id_that_no_array_of_tokens_holds_is_a_typed_error(tmp_path):
+def test_a_token_id_too_large_for_an_array_is_a_typed_error(tmp_path):
     vocabulary = {"a": 2**31, "b": 1, "ab": 2}
     tokenizer = load_tokenizer_file(tokenizer_file(tmp_path, vocab=vocabulary))
     with pytest.raises(CorruptFile, match="cannot encode these texts"):
@@ -190,14 +190,14 @@ def test_a_token_id_that_no_array_of_tokens_holds_is_a_typed_error(tmp_path):
 
 
 @pytest.mark.parametrize("token", ["\ud800", 5, ["a"], {"content": 5}])
-def test_a_special_token_that_is_no_text_is_a_typed_error(tmp_path, token):
+def test_a_special_token_that_is_not_a_string_is_a_typed_error(tmp_path, token):
     folder = tokenizer_file(tmp_path)
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": token}))
     with pytest.raises(CorruptFile, match=r"eos_token is .* has no such token"):
         load_tokenizer_file(folder)
 
 
-def test_a_tokenizer_s_config_that_is_nested_without_end_is_a_typed_error(tmp_path):
+def test_a_tokenizer_config_that_is_nested_too_deeply_is_a_typed_error(tmp_path):
     folder = tokenizer_file(tmp_path)
     (folder / "tokenizer_config.json").write_text('{"a": ' + "[" * 100_000)
     with pytest.raises(CorruptFile, match="is not JSON"):
@@ -207,7 +207,7 @@ def test_a_tokenizer_s_config_that_is_nested_without_end_is_a_typed_error(tmp_pa
 # ---- configs
 
 
-def test_a_config_that_is_nested_deep_is_refused_at_once(tmp_path):
+def test_a_deeply_nested_config_is_refused_at_once(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text("data: " + "[" * 5000)  # for which PyYAML alone takes seconds
     with pytest.raises(InvalidOption, match="nested more than 100 deep"):
@@ -241,7 +241,7 @@ def out(tmp_path):
         (("inputs", 0, "kind"), "jsonl.gz"),
     ],
 )
-def test_a_manifest_that_was_changed_is_a_typed_error_beside_its_inputs_too(out, path, value):
+def test_a_changed_manifest_is_a_typed_error_also_when_inputs_are_compared(out, path, value):
     report = verify_output(out)
     manifest = json.loads((out / "manifest.json").read_text())
     part = manifest
@@ -253,7 +253,7 @@ def test_a_manifest_that_was_changed_is_a_typed_error_beside_its_inputs_too(out,
         verify_inputs(report, [out.parent / "a.jsonl"], "byte")
 
 
-def test_true_is_no_version_of_a_manifest(out):
+def test_true_is_not_a_version_of_a_manifest(out):
     manifest = json.loads((out / "manifest.json").read_text())
     manifest["format"]["version"] = True
     (out / "manifest.json").write_text(json.dumps(manifest))
@@ -261,7 +261,7 @@ def test_true_is_no_version_of_a_manifest(out):
         verify_output(out)
 
 
-def test_true_is_no_version_of_a_plan(tmp_path):
+def test_true_is_not_a_version_of_a_plan(tmp_path):
     file = tmp_path / "plan.arrow"
     make_plan([3, 4], 8).save(file)
     with pa.memory_map(str(file)) as source:
@@ -284,7 +284,7 @@ def rewrite_shard(out, manifest, table):
     (out / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_document_starts_that_are_no_integers_are_a_problem_of_the_shard(out):
+def test_document_starts_that_are_not_integers_are_a_problem_of_the_shard(out):
     """Not a number cast to an integer is some integer, with a warning."""
     manifest = json.loads((out / "manifest.json").read_text())
     shard = manifest["shards"][0]

@@ -19,7 +19,7 @@ def out(tmp_path):
     return tmp_path / "out"
 
 
-def test_true_is_no_version_of_a_loader_s_state(out):
+def test_true_is_not_a_version_of_a_loader_state(out):
     loader = PackedDataset(out).loader(2)
     state = loader.state_dict() | {"version": True}
     with pytest.raises(InvalidState, match="has version True but a version is an integer"):
@@ -31,7 +31,7 @@ def test_true_is_no_version_of_a_loader_s_state(out):
 
 
 @pytest.mark.parametrize("tokens", [[5, 6], [[1, None], [2]]])
-def test_a_shard_of_other_columns_under_a_fitting_checksum_is_a_typed_error(out, tokens):
+def test_a_shard_with_other_columns_and_a_matching_checksum_is_a_typed_error(out, tokens):
     manifest = json.loads((out / "manifest.json").read_text())
     del manifest["checksum"]  # of what the shard was
     rewrite_shard(out, manifest, pa.table({"input_ids": tokens, "document_starts": [[0], [0]]}))

@@ -56,7 +56,7 @@ def found_out():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_input_brings_about_anything_but_a_result_or_a_typed_error(name, found):
+def test_every_input_gives_a_result_or_a_typed_error(name, found):
     """Faults 27, 28, 50 to 53: states, files and texts of others, changed in every way."""
     counts = found[name].to_dict()
     assert counts["kinds_of_defects"] == []
@@ -66,7 +66,7 @@ def test_no_input_brings_about_anything_but_a_result_or_a_typed_error(name, foun
 
 
 @pytest.mark.parametrize("name", list(CONTROLS))
-def test_who_does_wrong_is_found_out(name, found_out):
+def test_forbidden_behavior_is_detected(name, found_out):
     counts = found_out[name].to_dict()
     assert counts["defects"], "the control did wrong"
     assert counts["defects"] == counts["executions"] - counts["accepted"]
@@ -75,12 +75,12 @@ def test_who_does_wrong_is_found_out(name, found_out):
     assert group["kind"] == KINDS.get(name, "Forbidden")
 
 
-def test_every_control_is_expected_to_be_found_out():
+def test_every_control_is_expected_to_be_detected():
     assert set(FOUND_OUT) == set(CONTROLS)
     assert all(load_target(name).name == name for name in CONTROLS)
 
 
-def test_the_command_counts_by_target_and_fails_where_there_is_a_defect(tmp_path, capsys):
+def test_the_command_counts_by_target_and_fails_if_there_is_a_defect(tmp_path, capsys):
     file = tmp_path / "counts.json"
     arguments = ["--executions", "8", "--json", str(file)]
     assert main(["--target", "control_key_error", *arguments]) == 1
@@ -92,14 +92,14 @@ def test_the_command_counts_by_target_and_fails_where_there_is_a_defect(tmp_path
     assert json.loads(file.read_text())["targets"]["online_state"]["refused"]
 
 
-def test_executions_are_shared_out_and_every_target_gets_some():
+def test_executions_are_divided_among_all_targets():
     counts = shared(1_000_000, NAMES)
     assert sum(counts.values()) >= 1_000_000
     assert set(counts) == set(NAMES)
     assert min(shared(1, NAMES).values()) == 1
 
 
-def test_changes_of_one_execution_do_not_reach_another():
+def test_changes_of_one_execution_do_not_affect_another():
     """The values to choose from were once changed on the way; no execution could be repeated."""
     before = repr(VALUES)
     for seed in range(3000):
@@ -107,7 +107,7 @@ def test_changes_of_one_execution_do_not_reach_another():
     assert repr(VALUES) == before
 
 
-def test_changes_are_the_same_for_the_same_seed_and_mostly_others_for_another():
+def test_changes_depend_on_the_seed():
     data, text = b'{"a": [1, 2, {"b": "c"}]}', "a: 1\nb: 2\n"
     makers = (
         lambda choose: mutated_bytes(choose, data, [b"other"]),

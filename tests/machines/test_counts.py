@@ -37,7 +37,7 @@ def test_a_packer_that_forgets_a_document_is_counted_as_inexact(monkeypatch):
     assert resume_points.count_points("online packer", 60)["inexact"] > 20
 
 
-def test_a_stream_that_goes_on_one_batch_late_is_counted_as_inexact(monkeypatch):
+def test_a_stream_that_continues_one_batch_late_is_counted_as_inexact(monkeypatch):
     def late(self, text):
         self.source.set_state(json.loads(text))
         next(self.source, None)
@@ -51,9 +51,7 @@ def test_a_world_that_loads_nothing_is_counted_as_inexact(monkeypatch):
     assert elastic.count_pairs("loader", 12)["inexact"] > 6
 
 
-def test_the_commands_write_what_they_counted_and_fail_where_one_is_inexact(
-    tmp_path, monkeypatch, capsys
-):
+def test_the_commands_write_their_counts_and_fail_if_one_is_inexact(tmp_path, monkeypatch, capsys):
     file = tmp_path / "counts.json"
     assert elastic.main(["--pairs", "4", "--json", str(file)]) == 0
     assert json.loads(file.read_text())["totals"] == {"tried": 4, "inexact": 0}

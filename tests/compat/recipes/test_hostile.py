@@ -115,21 +115,21 @@ def test_a_tag_that_cannot_be_built_names_its_target_and_line(load, tag, message
         "x.pop()",
     ],
 )
-def test_jinja_that_reaches_for_more_is_refused(load, expression):
+def test_jinja_that_uses_more_than_is_allowed_is_refused(load, expression):
     macro = "-- macro m()\nx\n-- endmacro\n-- set x = [1]\n"
     said = refusal(load, f"{macro}a: {{{{ {expression} }}}}\n")
     assert "recipe.yaml, line 5: not allowed in a recipe: " in said
 
 
 @pytest.mark.parametrize("part", ["_context", "_stack", "__class__", "__call__.__globals__"])
-def test_a_parent_s_block_is_closed_to_templates(load, write, part):
+def test_templates_cannot_read_private_attributes_of_a_parent_s_block(load, write, part):
     write("-- block b\na: 1\n-- endblock\n", "p.yaml")
     said = refusal(load, f"-- extends 'p.yaml'\n[b]\nb: {{{{ super.{part} }}}}\n")
     assert "recipe.yaml, line 3: not allowed in a recipe: " in said
 
 
 @pytest.mark.parametrize("part", ["_iterator", "_undefined", "__class__", "__init__.__globals__"])
-def test_a_loop_is_closed_to_templates(load, part):
+def test_templates_cannot_read_private_attributes_of_a_loop(load, part):
     said = refusal(load, f"-- for i in [1]\na: {{{{ loop.{part} }}}}\n-- endfor\n")
     assert "recipe.yaml, line 2: not allowed in a recipe: " in said
 
@@ -146,7 +146,7 @@ def test_a_loop_is_closed_to_templates(load, part):
         "!factory:forgather.ml.data_collator:DataCollatorForCausalLM [../t.json]",
     ],
 )
-def test_a_tokenizer_outside_the_folder_is_refused_wherever_it_stands(load, write, call):
+def test_a_tokenizer_outside_the_folder_is_refused_wherever_it_is_named(load, write, call):
     write("{}", "../t.json")
     assert "is outside the recipe's folder" in refusal(load, f"a: {call}\n")
 
@@ -188,7 +188,7 @@ def test_a_tokenizer_outside_the_folder_is_refused_wherever_it_stands(load, writ
         ("a: " + "x" * 70_000, "has more than 65536 bytes"),
     ],
 )
-def test_a_template_that_is_wrong_or_without_end_is_refused(load, text, message):
+def test_a_template_that_is_wrong_or_endless_is_refused(load, text, message):
     assert message in refusal(load, text)
 
 
@@ -221,12 +221,12 @@ def aliases(form: str) -> str:
         ("<<: {a: 1}", "<< at the top"),
     ],
 )
-def test_yaml_that_is_wrong_or_without_end_is_refused(load, text, message):
+def test_yaml_that_is_wrong_or_endless_is_refused(load, text, message):
     assert message in refusal(load, text)
 
 
 @pytest.mark.parametrize("line", [" " * 60_000, "# " * 30_000, "'## " * 15_000, "{#" * 30_000])
-def test_long_lines_take_no_time_to_speak_of(load, line):
+def test_long_lines_are_read_quickly(load, line):
     """A quadratic pattern would take minutes here."""
     assert "recipe.yaml" in refusal(load, f"a: !oops 1\n{line}\n") or line.startswith("'")
 
@@ -266,7 +266,7 @@ def test_the_limits_leave_room_for_real_recipes(load):
         ("-- import '/etc/passwd' as x\n", "leaves the folder of templates"),
     ],
 )
-def test_a_parent_stands_in_the_recipe_s_folder_or_ships_with_quire(load, write, text, message):
+def test_a_parent_is_in_the_recipe_s_folder_or_ships_with_quire(load, write, text, message):
     outside = write("a: 1\n", "../p.yaml")
     (write("", "x").with_name("link.yaml")).symlink_to(outside)
     (write("", "x").with_name("folder")).symlink_to(outside.parent)
@@ -284,7 +284,7 @@ def test_an_error_in_a_parent_names_the_parent_s_line(load, write):
     assert "p.yaml, line 4: 'nothing' is undefined" in refusal(load, "-- extends 'p.yaml'\n")
 
 
-def test_an_error_behind_super_names_the_line_that_says_it(load, write):
+def test_an_error_after_super_names_its_own_line(load, write):
     write("-- block b\nb: !dict\n    x: 1\n-- endblock\n", "p.yaml")
     text = "-- extends 'p.yaml'\n\n[b]\n    == super()\n    y: 2\n    z: !oops 3\n"
     assert "recipe.yaml, line 6: target 'b': unknown tag '!oops'" in refusal(load, text)
@@ -299,7 +299,7 @@ def test_an_error_in_the_template_that_ships_names_it(load):
 # Files
 
 
-def test_a_recipe_that_is_no_file_or_no_text_is_refused(tmp_path):
+def test_a_recipe_that_is_not_a_text_file_is_refused(tmp_path):
     with pytest.raises(InvalidRecipe, match="there is no such recipe\ngive the path"):
         load_recipe(tmp_path / "none.yaml")
     with pytest.raises(InvalidRecipe, match="there is no such recipe"):
@@ -337,13 +337,13 @@ LONG = (
         "{{ 1 if a else 2 }}",
     ],
 )
-def test_nothing_that_is_done_in_every_turn_is_free(load, statement):
+def test_every_operation_in_a_loop_is_charged(load, statement):
     """A recipe of 58 KB kept `load_recipe` busy for minutes: its comparisons cost nothing."""
     text = f"{LONG}-- for i in range(10000)\n{statement * 100}\n-- endfor\nk: 1\n"
     assert "the template handles more than 1048576 characters" in refusal(load, text)
 
 
-def test_a_loop_of_conditions_as_recipes_have_them_fits_the_budget(load):
+def test_a_loop_of_conditions_as_in_real_recipes_fits_the_budget(load):
     turns = (
         "-- for i in range(5000)\n-- if i % 100 == 7 and i is odd\nk{{ i }}: {{ i }}\n-- endif\n"
     )

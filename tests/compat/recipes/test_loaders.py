@@ -44,7 +44,7 @@ def test_a_tokenizer_is_loaded_from_a_folder_or_a_file(load, name, part):
 
 
 @pytest.mark.parametrize("name", parameters("qwen3"))
-def test_transformers_own_loader_gives_transformers_own_tokenizer(load, name):
+def test_the_loader_of_transformers_gives_a_tokenizer_of_transformers(load, name):
     text = (
         "a: !singleton:transformers:AutoTokenizer.from_pretrained [!var where]\n"
         "b: !singleton:transformers:AutoTokenizer.from_pretrained\n"
@@ -56,13 +56,13 @@ def test_transformers_own_loader_gives_transformers_own_tokenizer(load, name):
     assert recipe["b"].eos_token_id == recipe["b"].pad_token_id
 
 
-def test_an_object_is_taken_as_it_is(load):
+def test_an_object_is_used_unchanged(load):
     tokenizer = ByteTokenizer(byte_offset=9)
     text = "a: !singleton:quire.compat.recipes:load_tokenizer [!var t]\n"
     assert load(text, t=tokenizer)["a"] is tokenizer
 
 
-def test_fault_55_a_tokenizer_that_brings_code_is_refused(load, write):
+def test_fault_55_a_tokenizer_that_contains_code_is_refused(load, write):
     write('{"auto_map": {"AutoTokenizer": ["code.Tokenizer", null]}}', "t/tokenizer_config.json")
     write((folder_of("small-gpt2") / "tokenizer.json").read_text(), "t/tokenizer.json")
     text = "a: !singleton:transformers:AutoTokenizer.from_pretrained [t]\n"
@@ -77,7 +77,7 @@ def test_fault_55_a_tokenizer_that_brings_code_is_refused(load, write):
         ("[gpt2]", "nothing is downloaded"),
     ],
 )
-def test_a_tokenizer_is_not_fetched_and_runs_no_code(load, arguments, message):
+def test_a_tokenizer_is_not_downloaded_and_runs_no_code(load, arguments, message):
     text = f"a: !singleton:transformers:AutoTokenizer.from_pretrained {arguments}\n"
     assert message in refusal(load(text), "a")
 
@@ -134,7 +134,7 @@ def test_another_feature_than_text_can_be_read(load, files):
         ("{path: data/a.jsonl, streaming: True}", "unknown argument 'streaming'"),
     ],
 )
-def test_a_dataset_that_cannot_be_read_says_why(load, files, arguments, message):
+def test_a_dataset_that_cannot_be_read_is_an_error_with_the_reason(load, files, arguments, message):
     said = refusal(load(f"a: !singleton:datasets:load_dataset {arguments}\n"), "a")
     assert "recipe.yaml, line 1: target 'a': " in said
     assert message in said
@@ -146,7 +146,7 @@ def test_a_bad_record_is_named(load, write):
     assert "bad.jsonl: record 1 has int under 'text'" in said
 
 
-def test_a_path_from_the_caller_may_lead_anywhere(tmp_path):
+def test_a_path_from_the_caller_may_be_anywhere(tmp_path):
     elsewhere, home = tmp_path / "elsewhere", tmp_path / "home"
     elsewhere.mkdir()
     home.mkdir()
@@ -179,7 +179,7 @@ def test_a_recipe_makes_batches_of_documents(load, data, texts):
     assert batch["input_ids"].shape == (4, 256)
 
 
-def test_a_dataset_and_a_tokenizer_of_the_caller_are_used_as_they_are(load):
+def test_a_dataset_and_a_tokenizer_of_the_caller_are_used_unchanged(load):
     dataset = Dataset.from_list([{"body": "abc", "number": 1}, {"body": "de", "number": 2}])
     recipe = load(PACKED, tokenizer=ByteTokenizer(), dataset=dataset, feature="body")
     rows = recipe["train_dataset"]
@@ -190,31 +190,31 @@ def test_a_dataset_and_a_tokenizer_of_the_caller_are_used_as_they_are(load):
     }
 
 
-def test_arguments_of_the_preprocessor_win_over_those_of_the_function(load, data):
+def test_arguments_of_the_preprocessor_override_those_of_the_function(load, data):
     text = PACKED + "[datasets_preprocessor_args]\ndatasets_preprocessor_args: {max_length: 64}\n"
     assert max(len(row) for row in whole(load, text)["train_dataset"]["input_ids"]) == 64
 
 
-def test_arguments_of_the_preprocessor_win_over_what_the_map_is_offered(load):
+def test_arguments_of_the_preprocessor_override_what_the_map_function_is_offered(load):
     text = PACKED + "[datasets_preprocessor_args]\ndatasets_preprocessor_args: {feature: body}\n"
     dataset = Dataset.from_list([{"text": "abc", "body": "de"}])
     rows = load(text, tokenizer="byte", dataset=dataset)["train_dataset"]
     assert rows["input_ids"] == [[1, 103, 104, 2]]
 
 
-def test_a_misspelt_argument_of_the_preprocessor_is_named(load, data):
+def test_an_unknown_argument_of_the_preprocessor_is_named(load, data):
     text = PACKED + "[datasets_preprocessor_args]\ndatasets_preprocessor_args: {max_lenght: 64}\n"
     said = refusal(whole(load, text), "train_dataset")
     assert "unknown argument 'max_lenght'; did you mean 'max_length'?" in said
 
 
 @pytest.mark.parametrize("num_proc", [0, -1, 100_000])
-def test_a_recipe_does_not_start_processes_without_end(load, data, num_proc):
+def test_a_recipe_cannot_start_any_number_of_processes(load, data, num_proc):
     text = f"{PACKED}[train_dataset]\n    == super()\n    num_proc: {num_proc}\n"
     assert "must be from 1 to 128" in refusal(whole(load, text), "train_dataset")
 
 
-def test_an_option_that_the_function_refuses_is_told_with_its_line(load, data):
+def test_an_option_that_the_function_refuses_is_reported_with_its_line(load, data):
     said = refusal(whole(load, PACKED.replace("256", "0")), "train_dataset")
     assert "target 'train_dataset': max_length is 0" in said
 
@@ -241,7 +241,7 @@ def test_a_map_function_of_the_program_is_used_by_its_registered_name(load, data
     assert whole(load, text)["train_dataset"]["shouted"] == [t.upper() + "?" for t in texts]
 
 
-def test_a_dataset_that_is_none_is_refused(load):
+def test_an_object_that_is_not_a_dataset_is_refused(load):
     said = refusal(load(PACKED, tokenizer="byte", dataset=3), "train_dataset")
     assert "path is 3, which does not name a file" in said
 
@@ -269,7 +269,7 @@ def test_a_recipe_without_rows_has_no_examples(write):
         examples_of(write("a: 1\n"))
 
 
-def test_a_partial_of_a_recipe_works_in_datasets_map_as_it_is(load, texts):
+def test_a_partial_of_a_recipe_works_in_datasets_map(load, texts):
     text = "f: !partial:quire:block_tokenize_fn {tokenizer: byte, feature: text, packed: True}\n"
     function = load(text)["f"]
     assert isinstance(function, functools.partial)

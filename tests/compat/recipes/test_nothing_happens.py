@@ -112,7 +112,7 @@ def test_the_good_recipe_is_built_and_every_other_is_refused(outcome):
         assert "unknown variable" not in said["results"][name]
 
 
-def test_files_are_opened_in_the_recipe_s_folder_and_among_the_templates_alone(outcome):
+def test_files_are_opened_only_in_the_recipe_s_folder_and_among_the_templates(outcome):
     folder, said = outcome
     homes = (str(folder), said["shipped"])
     places = {sys.prefix, sys.base_prefix, *(p for p in sys.path if p)}
@@ -129,14 +129,14 @@ def test_files_are_opened_in_the_recipe_s_folder_and_among_the_templates_alone(o
     assert strange == []
 
 
-def test_nothing_is_written_started_or_asked_of_a_network(outcome):
+def test_nothing_is_written_or_started_and_no_network_is_used(outcome):
     folder, said = outcome
     assert said["heard"]["written"] == []
     assert said["heard"]["else"] == []
     assert not (folder / "touched").exists()
 
 
-def test_a_program_that_does_happen_would_be_heard(tmp_path):
+def test_a_program_that_is_started_would_be_noticed(tmp_path):
     """The hook itself: a registered function that opens and writes is seen."""
     (tmp_path / "good.yaml").write_text("a: 1\n")
     (tmp_path / "bad.yaml").write_text("a: !singleton:tests:write\n")

@@ -26,7 +26,7 @@ model: {vocab_size: 259, segment_masking: true}
 """
 
 
-def test_a_config_of_chomp_s_names_opens_a_stream(write):
+def test_a_config_with_chomp_s_names_opens_a_stream(write):
     config = load_options(StreamConfig, write(CHOMP, "chomp.yaml"), ["train.grad_accum=1"])
     assert config.data.packing_max_docs_per_bin == 3
     with open_stream(config) as stream:
@@ -34,7 +34,7 @@ def test_a_config_of_chomp_s_names_opens_a_stream(write):
     assert batch.input_ids.shape == (1, 2, 16)
 
 
-def test_a_misspelt_name_of_chomp_s_is_refused(write):
+def test_a_misspelled_name_of_chomp_is_refused(write):
     file = write(CHOMP.replace("packing_mode", "packing_mod"), "chomp.yaml")
     with pytest.raises(InvalidOption, match=r"did you mean data\.packing_mode\?"):
         load_options(StreamConfig, file)
@@ -52,14 +52,14 @@ training:
 """
 
 
-def test_a_config_of_the_vision_wrapper_s_names_loads_under_training(write):
+def test_a_config_with_the_names_of_the_vision_wrapper_loads_under_training(write):
     training = load_options(VisionConfig, write(VISION, "vision.yaml")).training
     assert training.pack_length() == 4096
     assert (training.packing_buffer, training.packing_min_fill_ratio) == (128, 0.7)
     assert load_options(VisionConfig, {}).training.packing_min_fill_ratio >= 0.6
 
 
-def test_a_value_that_the_vision_wrapper_cannot_have_is_refused(write):
+def test_an_invalid_value_for_the_vision_wrapper_is_refused(write):
     file = write(VISION.replace("0.7", "1.5"), "vision.yaml")
     with pytest.raises(InvalidOption, match=r"training\.packing_min_fill_ratio is 1\.5"):
         load_options(VisionConfig, file)

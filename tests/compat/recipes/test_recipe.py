@@ -48,7 +48,7 @@ def test_dict_list_and_tuple_may_be_empty(load):
     assert dict(recipe) == {"a": {}, "b": [], "c": (), "d": {"x": 1}, "e": [1], "f": (1, 2)}
 
 
-def test_hidden_keys_are_no_targets_but_their_anchors_are_known(load):
+def test_hidden_keys_are_not_targets_but_their_anchors_are_known(load):
     recipe = load(".define: &one {x: 1}\n.define: &two {y: 2}\nboth: [*one, *two, *one]\n")
     assert list(recipe) == ["both"]
     assert recipe["both"] == [{"x": 1}, {"y": 2}, {"x": 1}]
@@ -62,7 +62,7 @@ def test_a_singleton_is_built_once_and_shared(load):
     assert recipe["c"].kwargs == {"x": 1}
 
 
-def test_a_factory_builds_anew_wherever_it_stands(load):
+def test_a_factory_builds_a_new_object_at_every_use(load):
     recipe = load("a: &a !factory:tests:Counter\nb: [*a, *a]\n")
     assert len({id(one) for one in (recipe["a"], recipe["a"], *recipe["b"])}) == 4
 
@@ -75,7 +75,7 @@ def test_a_partial_binds_arguments_and_calls_nothing(load):
     assert (made.args, made.kwargs) == ((1, 2, 4), {"x": 3, "y": 5})
 
 
-def test_targets_are_built_when_they_are_asked_for(load):
+def test_targets_are_built_on_first_use(load):
     recipe = load("a: !singleton:tests:Counter\nb: !var missing\nc: 1\n")
     assert "a" in recipe
     assert len(recipe) == 3
@@ -84,7 +84,7 @@ def test_targets_are_built_when_they_are_asked_for(load):
     assert Counter.built == 0
 
 
-def test_a_variable_is_what_the_caller_gives_or_its_default(load):
+def test_a_variable_has_the_value_of_the_caller_or_its_default(load):
     text = "a: !var x\nb: !var {name: y, default: [1, *z]}\nc: !var [w, 3]\n"
     recipe = load("q: &z 9\n" + text, x=load, w=None)
     assert recipe["a"] is load
@@ -92,12 +92,12 @@ def test_a_variable_is_what_the_caller_gives_or_its_default(load):
     assert recipe["c"] is None
 
 
-def test_a_target_is_known_to_others_by_its_name(load):
+def test_a_target_can_be_used_by_others_by_name(load):
     recipe = load("a: !singleton:tests:Counter [!target b]\nb: !dict {x: 1}\n")
     assert recipe["a"].args[0] is recipe["b"]
 
 
-def test_merged_mappings_are_laid_below_what_is_said(load):
+def test_a_mapping_s_own_keys_override_merged_ones(load):
     recipe = load(
         ".define: &a {x: 1, y: 1}\n.define: &b !dict {y: 2, z: 2}\n.define: &none\n"
         "c: {<<: [*a, *b], z: 3}\n"
@@ -107,7 +107,7 @@ def test_merged_mappings_are_laid_below_what_is_said(load):
     assert recipe["d"].kwargs == {"y": 5, "z": 2}
 
 
-def test_a_key_that_is_said_again_wins(load):
+def test_a_repeated_key_overrides_the_first(load):
     assert load("a: {x: 1, y: 2, x: 3}\n")["a"] == {"x": 3, "y": 2}
 
 
@@ -137,7 +137,7 @@ def test_conditions_loops_macros_and_includes_work(load, write):
     assert dict(recipe) == {"a": ["a", 1], "b": ["b", 1], "flag": "UP", "included": 7, "x": 6}
 
 
-def test_a_template_beside_the_recipe_comes_before_one_that_ships(load, write):
+def test_a_template_next_to_the_recipe_overrides_a_shipped_one(load, write):
     write(
         "-- block map_function\na: 1\n-- endblock\n",
         "types/training_script/causal_lm/causal_lm.yaml",
@@ -145,12 +145,12 @@ def test_a_template_beside_the_recipe_comes_before_one_that_ships(load, write):
     assert dict(load("[map_function]\na: 2\n")) == {"a": 2}
 
 
-def test_a_template_sees_plain_variables_alone(load, counter):
+def test_a_template_sees_only_plain_variables(load, counter):
     recipe = load("a: {{ x is defined }}\nb: {{ y is defined }}\n", x=1, y=Counter())
     assert dict(recipe) == {"a": True, "b": False}
 
 
-def test_windows_line_ends_and_a_byte_order_mark_are_no_matter(tmp_path):
+def test_windows_line_ends_and_a_byte_order_mark_are_accepted(tmp_path):
     file = tmp_path / "r.yaml"
     file.write_bytes(b"\xef\xbb\xbf-- if True\r\na: 1\r\n-- endif\r\n")
     assert dict(load_recipe(file)) == {"a": 1}
@@ -163,7 +163,7 @@ def test_an_empty_recipe_has_no_targets(load):
 # Names
 
 
-def test_every_name_of_the_table_leads_to_a_callable_of_quire():
+def test_every_name_of_the_table_is_a_callable_of_quire():
     for name in known_names():
         if not name.startswith(("tests:", "examples:")):
             assert resolve(name).__module__.startswith("quire.")

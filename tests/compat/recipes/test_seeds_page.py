@@ -16,7 +16,7 @@ NAMES = sorted({name for row in FEATURES for name in re.findall(r"`(quire[\w.]*)
 TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", PAGE)))
 
 
-def test_the_page_tells_of_all_five_seeds_and_each_row_of_a_test():
+def test_the_page_covers_all_five_seeds_and_every_row_names_a_test():
     assert re.findall(r"^## Seed (\d+)", PAGE, re.MULTILINE) == ["000", "001", "002", "003", "004"]
     assert len(FEATURES) >= 60
     for row in FEATURES:
@@ -25,17 +25,17 @@ def test_the_page_tells_of_all_five_seeds_and_each_row_of_a_test():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_on_the_page_is_there(name):
+def test_every_name_on_the_page_exists(name):
     assert pkgutil.resolve_name(name) is not None
 
 
 @pytest.mark.parametrize("named", TESTS)
-def test_a_test_on_the_page_is_there(named):
+def test_every_test_on_the_page_exists(named):
     file, _, test = named.partition("::")
     source = (ROOT / file).read_text(encoding="utf-8")
     assert not test or re.search(rf"^def {test}\(", source, re.MULTILINE)
 
 
-def test_a_name_that_is_not_there_would_be_noticed():
+def test_a_name_that_does_not_exist_would_be_noticed():
     with pytest.raises((ImportError, AttributeError)):
         pkgutil.resolve_name("quire.blocks.no_such_name")

@@ -82,7 +82,7 @@ class Marked:
 # Seed 000
 
 
-def test_000_0_documents_stand_between_bos_and_eos():
+def test_000_0_documents_are_between_bos_and_eos():
     names = {"BOS": 1, "EOS": 2, "doc1_tok1": 100, "doc1_tok2": 101}
     names |= {"doc2_tok1": 102, "doc2_tok2": 103}
     drawn = eval(snippet("000", 0).split("\n", 1)[1], names)  # noqa: S307
@@ -123,7 +123,7 @@ def test_000_4_packed_sequences_are_found_enabled_or_disabled():
     assert found == [[False, True], [True, True], [False, False]]
 
 
-def test_000_5_a_bin_knows_what_it_was_given():
+def test_000_5_a_bin_knows_its_documents():
     text = snippet("000", 5)
     with pytest.raises(SyntaxError):
         compile(text, "snippet", "exec")
@@ -233,7 +233,7 @@ def test_001_3_utilisation_is_what_the_snippet_prints(texts, capsys):
     assert expected > 90
 
 
-def test_001_4_a_packer_of_one_s_own_has_the_parts_that_it_needs():
+def test_001_4_a_custom_packer_has_the_parts_that_it_needs():
     imports, own = snippet("001", 4).split("# Create")
     with pytest.raises(SyntaxError):
         compile(own, "snippet", "exec")
@@ -249,7 +249,7 @@ def test_001_4_a_packer_of_one_s_own_has_the_parts_that_it_needs():
     assert parts.Bin(8).remaining() == 8
 
 
-def test_001_5_positions_in_a_collator_of_one_s_own():
+def test_001_5_positions_in_a_custom_collator():
     collator = SimpleNamespace(packed_sequences=True, tokenizer=Marked())
     done = run(snippet("001", 5), self=collator, input_ids=torch.tensor([[5, 2, 6, 7]]))
     assert done.position_ids.tolist() == [[0, 1, 0, 1]]

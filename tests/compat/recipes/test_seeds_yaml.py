@@ -90,7 +90,7 @@ def test_the_rows_of_a_snippet_go_through_its_collator(snippet, write, data):
         ]
 
 
-def test_a_collator_that_names_no_tokenizer_gets_the_recipe_s(write):
+def test_a_collator_without_a_tokenizer_gets_the_one_of_the_recipe(write):
     recipe = load_recipe(write(PREPROCESSED), {"tokenizer": "byte"})
     assert recipe["datasets_preprocessor_args"]["packing_strategy"] == "first_fit"
     partial = recipe["datacollator"]

@@ -51,7 +51,7 @@ def test_sections_end_where_the_next_one_begins():
     ]
 
 
-def test_sections_that_are_indented_stand_inside_the_one_before():
+def test_indented_sections_are_nested_in_the_one_before():
     text = "x: 1\n[all]\n    [one]\na: 1\n    [two]\nb: 2\n[rest]"
     assert as_jinja(text).split("\n")[1:] == [
         "{% block all %}",
@@ -74,11 +74,11 @@ def test_any_other_recipe_has_the_parent_that_it_names(text):
     assert DEFAULT_PARENT not in as_jinja(text)
 
 
-def test_comments_of_jinja_over_several_lines_are_left_alone():
+def test_jinja_comments_over_several_lines_are_kept():
     text = "{#\n[one]\n-- if\n## no\n#}\na: 1\n{# [x] #}\n-- if a"
     assert as_jinja(text) == "{#\n[one]\n-- if\n## no\n#}\na: 1\n{# [x] #}\n{% if a %}"
 
 
 @given(st.text(alphabet="ab: -<=>[]#{}'\"\n", max_size=80))
-def test_every_line_stays_in_its_place(text):
+def test_every_line_keeps_its_number(text):
     assert as_jinja(text).count("\n") == text.count("\n")

@@ -29,7 +29,7 @@ from quire.errors import InvalidRecipe
         '-- extends "parent.yaml"\n[part]\nb: 1\n',
     ],
 )
-def test_a_variable_may_be_asked_for_anywhere(load, write, text):
+def test_a_variable_may_be_used_anywhere(load, write, text):
     write("a: {{ seed }}\n", "part.yaml")
     write("a: 1\n-- block part\nb: !var seed\n-- endblock\n", "parent.yaml")
     load(text, seed=3)
@@ -45,12 +45,12 @@ def test_the_error_names_the_file_the_known_variables_and_the_remedy(load):
     assert remedy == 'remove it, or use it: !var "sizes"'
 
 
-def test_a_recipe_that_asks_for_nothing_says_so(load):
+def test_a_recipe_without_variables_says_so(load):
     with pytest.raises(InvalidRecipe, match="'seed'; the recipe uses no variables"):
         load("a: 1\n", seed=1)
 
 
-def test_names_of_the_recipe_and_of_jinja_are_no_variables(write):
+def test_names_of_the_recipe_and_of_jinja_are_not_variables(write):
     text = "-- set x = 1\n-- for i in range(2)\na{{ i }}: {{ x + loop.index + size }}\n-- endfor\n"
     assert variables_used(write(text)) == {"size"}
     child = write('-- extends "parent.yaml"\n[part]\n== super()\nb: {{ y }}\n', "child.yaml")
@@ -58,7 +58,7 @@ def test_names_of_the_recipe_and_of_jinja_are_no_variables(write):
     assert variables_used(child) == {"y"}
 
 
-def test_what_no_branch_reads_may_be_broken(load, write):
+def test_a_template_in_a_branch_that_is_not_taken_may_be_broken(load, write):
     write("{{ ", "broken.yaml")
     text = '-- if 0\n-- include "broken.yaml"\n-- include "gone.yaml"\n-- endif\na: !var seed\n'
     assert load(text, seed=3)["a"] == 3
@@ -66,7 +66,7 @@ def test_what_no_branch_reads_may_be_broken(load, write):
         load(text, seed=3, x=1)
 
 
-def test_the_remedy_for_a_missing_variable_is_there_for_programs_and_commands(load):
+def test_the_remedy_for_a_missing_variable_covers_programs_and_commands(load):
     with pytest.raises(InvalidRecipe, match=r"variables=\{'seed': …\}\), or --var seed=… on the"):
         load("a: !var seed\n")["a"]
     with pytest.raises(InvalidRecipe, match=r"variables=\{…\}, or --var name=… on the command"):
