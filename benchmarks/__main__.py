@@ -30,7 +30,7 @@ ALL = (
     "stream",
 )
 OPT_IN = ("corpus_3gb",)
-"""Too large to run unasked."""
+"""Large: they run only if named."""
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 PACKAGES = (
     "numpy",

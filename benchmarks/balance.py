@@ -1,6 +1,6 @@
-"""Rows of web documents at 8,192, packed by best_fit and shuffled, dealt to ranks. The figure is
-the slowest rank over the mean, summed over steps: at 1.25 a fifth of all time is spent waiting.
-"Attention alone" costs `sum(length²)`; "whole layer" is the default of `attention_costs`.
+"""Rows of web documents at 8,192, packed by best_fit, shuffled and distributed to ranks. The figure
+is the slowest rank over the mean, summed over steps: at 1.25 a fifth of all time is spent waiting.
+"Attention only" costs `sum(length²)`; "whole layer" is the default of `attention_costs`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from benchmarks.harness import Table, best_of, draw_lengths, milliseconds
 
 TITLE = "Balance"
 COSTS = {
-    "attention alone": {"per_token": 0.0, "per_pair": 1.0},
+    "attention only": {"per_token": 0.0, "per_pair": 1.0},
     "whole layer": {},
 }
 

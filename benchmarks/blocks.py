@@ -1,10 +1,10 @@
 """The packing guide's table: `block_tokenize_fn` with its three strategies, documents split
-(`overflow`) or cut, on the Python standard library's sources (a file is a document, a byte is a
-token, BOS and EOS added) and on lengths like those of web pages, chats and instructions. "Saved" is
-against greedy in truncate mode, where every strategy cuts the same tokens; with `overflow` nothing
-is cut, so that more tokens stand in the rows. Times are of text to rows for sources, and of
-planning for lengths. Web log-normal(6.345, 1.092), chat log-normal(7.0, 0.42), instructions
-log-normal(4.7, 0.85).
+(`overflow`) or truncated, on the Python standard library's sources (a file is a document, a byte is
+a token, BOS and EOS added) and on lengths like those of web pages, chats and instructions. "Saved"
+is relative to greedy in truncate mode, where every strategy cuts the same tokens; with `overflow`
+nothing is cut, so rows hold more tokens. Times are from text to rows for sources, and for planning
+for lengths. Web log-normal(6.345, 1.092), chat log-normal(7.0, 0.42), instructions log-normal(4.7,
+0.85).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def lengths() -> Table:
         "100,000 documents of kinds of lengths",
         HEADER,
         note="The guide's 50 % is what next-fit loses at its worst (halves of a row, each "
-        "followed by one token); these are what it loses on usual lengths.",
+        "followed by one token); these are its losses on typical lengths.",
     )
     for kind in ("web", "chat", "instructions"):
         for max_length in (2048, 4096):

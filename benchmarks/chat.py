@@ -50,7 +50,7 @@ def run() -> list[Table]:
 
 
 def _cpu_times(*functions: Callable[[], None]) -> list[float]:
-    """The least CPU seconds of each function, taken in turns."""
+    """The least CPU seconds of each function, interleaved."""
     best = [math.inf] * len(functions)
     for _ in range(REPEATS):
         for place, function in enumerate(functions):

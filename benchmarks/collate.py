@@ -1,10 +1,10 @@
 """A batch of 8 rows of 4,096 tokens, full of random documents, from arrays and lists in memory to
-torch tensors. Every form is compared with a copy of an int64 array of that size in warm memory: the
-least that any collator must do. transformers' `DataCollatorWithFlattening` is given the same
-documents one by one, as lists, for that is what it takes; it makes one row of 32,768 tokens, and so
-does our `PaddingFreeCollator`, from the very same features. The mask for flex attention is built
-for one row of 131,072 tokens, ours from segment bounds, PyTorch's by evaluating the mask function
-for all pairs.
+torch tensors. Every form is compared with a copy of an int64 array of that size in warm memory, the
+minimum for any collator. transformers' `DataCollatorWithFlattening` gets the same documents one by
+one, as lists, which is what it accepts; it makes one row of 32,768 tokens, as our
+`PaddingFreeCollator` does from the same features. The mask for flex attention is built for one row
+of 131,072 tokens, ours from segment bounds, PyTorch's by evaluating the mask function for all
+pairs.
 """
 
 from __future__ import annotations

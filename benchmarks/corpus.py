@@ -1,10 +1,10 @@
 """The installed command, `quire pack INPUT --out DIR --tokenizer … --max-length 4096 --workers N`,
-from a file to a packed dataset on disk, against peers that read the same file, each in a new
-process. Start-up is measured apart, by the same command on a file of a few short documents: Python
-and its imports, the tokenizer's file, the workers. Sides are compared twice: without start-up, as
-a long run would go, and in all, as long as one waits for this corpus.
-"CPU" is user and system time of all processes; memory is the largest sum of the resident memory of
-all processes at a time, start-up included. Every corpus is cut into 8 partitions.
+from a file to a packed dataset on disk, compared with peers that read the same file, each in a new
+process. Start-up is measured separately, with the same command on a file of a few short documents:
+Python and its imports, the tokenizer's file, the workers. Two comparisons: without start-up, as for
+a long run, and in total, the waiting time for this corpus. "CPU" is user and system time of all
+processes; memory is the largest sum of the resident memory of all processes, start-up included.
+Every corpus is divided into 8 partitions.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ def _qwen3(corpora: Corpora) -> Table:
         "Qwen3's tokenizer",
         [*HEADER[:-1], "of the bare tokenizer", *AGAINST, HEADER[-1]],
         f"The bare tokenizer is tokenizers {version('tokenizers')} `encode_batch_fast`, 1,000 "
-        "documents at a time on all cores, whose results are thrown away; one worker of quire uses "
+        "documents at a time on all cores, whose results are discarded; one worker of quire uses "
         f"all cores too, two share them. {_PEER} Goals with 2 workers: at least 0.85 of the bare "
-        "tokenizer, and 1.25 times datasets and trl, which without start-up would be more than the "
-        "bare tokenizer gives: all sides wait for it.",
+        "tokenizer, and 1.25 times datasets and trl, which without start-up would be faster than "
+        "the bare tokenizer itself.",
     )
     if not QWEN3.is_dir():
         table.add(f"not measured: no tokenizer at {QWEN3.name}", *[""] * (len(table.header) - 1))

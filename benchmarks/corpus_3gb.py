@@ -1,6 +1,6 @@
-"""`quire pack` over 3 GB of jsonl with bytes as tokens, in the middle of it one document of 10
-million tokens: the command once for each partition size, two workers. Asked for by name only
-(`python -m benchmarks corpus_3gb`): it takes minutes, and 5 GB of a disk.
+"""`quire pack` over 3 GB of jsonl with bytes as tokens and one document of 10 million tokens in the
+middle: the command once for each partition size, with two workers. Runs only by name (`python -m
+benchmarks corpus_3gb`): it takes minutes and 5 GB of disk space.
 """
 
 from __future__ import annotations

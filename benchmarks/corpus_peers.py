@@ -18,7 +18,7 @@ _BATCH = 1000
 
 
 def bare(source: Path, tokenizer: str, _folder: Path) -> int:
-    """The tokenizer alone, over the same file, its results thrown away."""
+    """Only the tokenizer, over the same file; its results are discarded."""
     import tokenizers
 
     backend = tokenizers.Tokenizer.from_file(str(Path(tokenizer) / "tokenizer.json"))

@@ -36,8 +36,7 @@ def _line(cells: Sequence[object]) -> str:
 
 
 def best_of(repeats: int, function: Callable[[], object]) -> float:
-    """Seconds of the fastest of several calls: the one that other users of the machine disturbed
-    least."""
+    """Seconds of the fastest of several calls, the one that was disturbed least."""
     times = []
     for _ in range(repeats):
         gc.collect()
@@ -48,7 +47,7 @@ def best_of(repeats: int, function: Callable[[], object]) -> float:
 
 
 def best_of_interleaved(repeats: int, *functions: Callable[[], object]) -> list[float]:
-    """The fastest call of each function, taken in turns so that noise meets all alike."""
+    """The fastest call of each function, interleaved so that noise affects all equally."""
     times = [[best_of(1, function) for function in functions] for _ in range(repeats)]
     return [min(column) for column in zip(*times, strict=True)]
 

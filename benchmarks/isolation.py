@@ -1,5 +1,5 @@
-"""`check_isolation` on one row of 1,014 tokens with a vocabulary of 151,936, as Qwen3's: random
-Qwen3 models of 2 layers and width 256. Memory is what the process takes beyond the model, first
+"""`check_isolation` on one row of 1,014 tokens with a vocabulary of 151,936, like Qwen3's: random
+Qwen3 models of 2 layers and width 256. Memory is what the process needs besides the model, first
 call included. One float32 copy of the logits would take 616 MB. CPU time is that of all threads.
 """
 

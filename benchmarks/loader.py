@@ -1,10 +1,10 @@
-"""A packed dataset read back in a shuffled order: `PackedDataset`, whose rows are views of mapped
-memory, against `datasets.load_dataset("parquet", …)` of the same shards with numpy and with torch
-formatting. A row is read when its tokens were summed, so that mapped pages count. Batches are of 8
-rows, which one function puts into one int32 tensor on both sides: ours in
+"""A packed dataset read back in shuffled order: `PackedDataset`, whose rows are views of mapped
+memory, compared with `datasets.load_dataset("parquet", …)` of the same shards with NumPy and torch
+formatting. A row counts as read when its tokens were summed, so that mapped pages are included.
+Batches have 8 rows, which one function puts into one int32 tensor on both sides: ours in
 `loader(global_batch=8, collate=…).torch()`, theirs in a plain torch `DataLoader` over the dataset
-with numpy formatting. Files are in the page cache; the first opening, which makes the mapped form
-or `datasets`' own cache, is timed apart.
+with NumPy formatting. Files are in the page cache; the first opening, which creates the mapped form
+or the cache of `datasets`, is timed separately.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _batches(packed: Path, folder: Path) -> Table:
 
 
 def padded(rows: list[dict[str, Any]]) -> Any:
-    """The tokens of all rows in one tensor, zeros behind them."""
+    """The tokens of all rows in one tensor, padded with zeros."""
     import torch
 
     tokens = np.zeros((len(rows), CAPACITY), dtype=np.int32)
@@ -163,7 +163,7 @@ def _theirs(rows: Any, workers: int) -> Callable[[], Iterator[int]]:
 
 
 def _best_rates(sides: dict[str, Callable[[], Iterator[int]]]) -> dict[str, float]:
-    """Rows a second of each side, the sides taken in turns."""
+    """Rows a second of each side, interleaved."""
     rates = [{what: _rate(read()) for what, read in sides.items()} for _ in range(REPEATS)]
     return {what: max(rate[what] for rate in rates) for what in sides}
 

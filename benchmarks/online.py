@@ -1,13 +1,13 @@
-"""`OnlinePacker` sees a stream through a buffer of some documents; `best_fit` sees everything; the
-peer is a first-fit window: first-fit-decreasing over the same number of documents at a time, as
-packers of streams do. Lengths over the max_length are cut to it. A share of full places counts all
-rows that left while documents came, not the last flush, so that it is that of a long stream; the
-columns for `best_fit` and the window count all of their rows. 40,000 documents where it is not
-said otherwise, 200,000 at 131,072.
+"""`OnlinePacker` sees a stream through a buffer of documents; `best_fit` sees everything. The peer
+is a first-fit window, common in packers of streams: first-fit decreasing over the same number of
+documents at a time. Documents longer than a row are cut. For `OnlinePacker`, "full places" counts
+the rows emitted before the last flush, as in a long stream; the columns for `best_fit` and the
+window count all of their rows. There are 40,000 documents unless stated otherwise, 200,000 at
+131,072.
 
-Microseconds are processor time of one `add`, rows included, after the buffer has filled, the best
-of several runs. The hard lengths were looked for: no exact fill exists (multiples of a number,
-narrow ranges, values just over a fraction of the row), so that every search runs to its cap.
+Microseconds are CPU time of one `add`, rows included, after the buffer has filled, the best of
+several runs. The hard lengths were chosen so that no exact fill exists (multiples of a number,
+narrow ranges, values just over a fraction of the row) and every search runs to its limit.
 """
 
 from __future__ import annotations

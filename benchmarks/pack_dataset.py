@@ -1,8 +1,8 @@
 """A whole dataset packed end to end: the plan, the copy of its tokens and the `datasets.Dataset`
-around them. Tokens that exist already are compared with a plain copy of the same bytes into new
-memory, the least that any packer must do; trl's `pack_dataset` gets the same dataset in the same
-process. Text is compared with the bare tokenizer: one call of `encode_batch_fast` on a list of the
-same texts, whose result is thrown away.
+around them. Datasets of tokens are compared with a plain copy of the same bytes into new memory,
+the minimum for any packer; trl's `pack_dataset` gets the same dataset in the same process. Text is
+compared with the bare tokenizer: one call of `encode_batch_fast` on a list of the same texts, whose
+result is discarded.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _documents(num_tokens: int, kind: str = "web") -> pa.ListArray:
 
 
 def _in_chunks(documents: pa.ListArray, size: int = 1000) -> pa.ChunkedArray:
-    """The same in memory of their own for every so many documents, as `datasets` keeps them."""
+    """The same in chunks of so many documents, as `datasets` keeps them."""
     parts = [documents.slice(first, size) for first in range(0, len(documents), size)]
     return pa.chunked_array([pa.concat_arrays([part[:1], part[1:]]) for part in parts])
 
@@ -89,7 +89,7 @@ def _tokens() -> Table:
 
 
 def _cold_times(repeats: int, *functions: Callable[[], object]) -> list[float]:
-    """The fastest call of each, in turns, none of them on pages that an earlier one touched."""
+    """The fastest call of each, interleaved, none of them on pages that an earlier one touched."""
 
     def once(function: Callable[[], object]) -> float:
         gc.collect()
@@ -114,9 +114,10 @@ def _against_trl() -> Table:
     table = Table(
         "The same against trl",
         ["lengths", "tokens", "packer", "rows", "time", "tokens a second", "of quire's time"],
-        f"trl {version('trl')} `pack_dataset` packs each 1,000 documents alone (its default), or "
-        "all of them at once (`batch_size=None`); quire packs all at once. Documents of more than "
-        f"{CAPACITY:,} tokens are cut by `bfd` and `truncate`, split by `bfd_split` and `split`. "
+        f"trl {version('trl')} `pack_dataset` packs every 1,000 documents separately (its "
+        "default), or all of them at once (`batch_size=None`); quire packs all at once. Documents "
+        f"of more than {CAPACITY:,} tokens are cut by `bfd` and `truncate`, split by `bfd_split` "
+        "and `split`. "
         f"Best of 10 at {TRL_TOKENS:,} tokens, of 4 at {NUM_TOKENS:,}. trl works "
         "through documents in Python, so its time follows their number; web documents have 1,035 "
         "tokens on average, instructions 157.",

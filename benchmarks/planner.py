@@ -1,7 +1,7 @@
-"""Planning is timed from a numpy array of int64 lengths to a checked `Plan` with its ledger,
-against a stable argsort of the same array, the least that any decreasing strategy must do.
-Lengths over the max_length are split. Distributions: web log-normal(6.345, 1.092), chat
-log-normal(7.0, 0.42), instructions log-normal(4.7, 0.85), uniform on 1..max_length.
+"""Planning time from a NumPy array of int64 lengths to a validated `Plan` with its ledger, compared
+with a stable argsort of the same array, the minimum for any decreasing strategy. Documents longer
+than a row are split. Distributions: web log-normal(6.345, 1.092), chat log-normal(7.0, 0.42),
+instructions log-normal(4.7, 0.85), uniform on 1..max_length.
 """
 
 from __future__ import annotations

@@ -53,13 +53,13 @@ def _environment() -> dict[str, str]:
 
 
 def best_runs(repeats: int, *commands: Command) -> list[Run]:
-    """The fastest run of each command, taken in turns so that noise meets all alike."""
+    """The fastest run of each command, interleaved so that noise affects all equally."""
     runs = [[run_once(command) for command in commands] for _ in range(repeats)]
     return [min(column, key=lambda one: one.seconds) for column in zip(*runs, strict=True)]
 
 
 class _Watched:
-    """The peak memory of a process and its children, looked at every few milliseconds."""
+    """The peak memory of a process and its children, sampled every few milliseconds."""
 
     def __init__(self, process: int) -> None:
         self._process, self._peak, self._done = process, 0, threading.Event()

@@ -1,8 +1,8 @@
-"""`pack_corpus(engine="ray")` against `workers=2`, the same corpus on the same two CPUs: the same
-partitions, the same bytes (compared). Start-up is taken off: for both engines, the time of a few
-short documents in as many partitions as there are workers, to which Ray is connected beforehand.
-So what is compared is reading, encoding, planning and writing, and whatever an engine adds to them:
-handing out partitions, sending the job, telling progress.
+"""`pack_corpus(engine="ray")` compared with `workers=2`: the same corpus, two CPUs, partitions and
+bytes (which are compared). Start-up is subtracted: for both engines, the time for a few short
+documents in as many partitions as there are workers, with Ray already connected. What remains is
+reading, encoding, planning and writing, and what an engine adds: assigning partitions, sending the
+job, reporting progress.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ENGINES = {"local": {"engine": "local", "workers": WORKERS}, "ray": {"engine": "
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A corpus, how it becomes tokens, and into how many partitions it is cut."""
+    """A corpus, how it becomes tokens, and into how many partitions it is divided."""
 
     name: str
     source: Path
@@ -97,8 +97,8 @@ def _overhead(works: list[Work], repeats: int, start_up: float) -> Table:
     table = Table(
         "Ray against processes",
         ["corpus", "MB", "partitions", "local, 2 workers", "Ray, 2 CPUs", "Ray over local"],
-        f"Best of {repeats}, in turns. Ray was started on this machine in {start_up:.0f} s, which "
-        "is not in the times. Goal: at most 1.3 times.",
+        f"Best of {repeats}, interleaved. Ray was started on this machine in {start_up:.0f} s, "
+        "which is not in the times. Goal: at most 1.3 times.",
     )
     for work in works:
         local, ray = _best(work, repeats)
@@ -109,7 +109,7 @@ def _overhead(works: list[Work], repeats: int, start_up: float) -> Table:
 
 
 def _best(work: Work, repeats: int) -> list[float]:
-    """Seconds without start-up of each engine, taken in turns; their bytes must agree."""
+    """Seconds without start-up of each engine, interleaved; their bytes must agree."""
     with tempfile.TemporaryDirectory() as folder:
         # Ray's workers live on between runs: what they import first is start-up, too.
         work.pack(work.few, WORKERS, Path(folder) / "warm", "ray")
@@ -125,7 +125,7 @@ def _best(work: Work, repeats: int) -> list[float]:
 
 
 def _digest(out: Path) -> str:
-    """Of the manifest, which has those of all shards."""
+    """The digest of the manifest, which has those of all shards."""
     return hashlib.sha256((out / "manifest.json").read_bytes()).hexdigest()
 
 

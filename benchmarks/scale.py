@@ -1,7 +1,7 @@
-"""Planning alone, of lengths without tokens, as their number grows: `make_plan` with best_fit at
-4,096, from an int64 array of web-like lengths (log-normal(6.345, 1.092)) to a checked plan. Memory
-is the largest growth of this process's resident memory, plus the 8 bytes of every given length.
-Past four million documents the plan is made a million at a time (decision 0012).
+"""Planning only, lengths without tokens, as the number of documents grows: `make_plan` with
+best_fit at 4,096, from an int64 array of web-like lengths (log-normal(6.345, 1.092)) to a validated
+plan. Memory is the largest growth of this process's resident memory, plus the 8 bytes of every
+given length. Above four million documents, a million are planned at a time (decision 12).
 """
 
 from __future__ import annotations

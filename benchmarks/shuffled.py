@@ -1,6 +1,6 @@
-"""A tokenised `datasets.Dataset` with an order of its own, as `shuffle`, `select` and
-`concatenate_datasets` leave it, packed as it is, against the same rows in plain order. Goal: at
-most 2 × the time for each document.
+"""A tokenized `datasets.Dataset` with indices, as `shuffle`, `select` and `concatenate_datasets`
+leave it, packed directly, compared with the same rows in plain order. Goal: at most 2 × the time
+per document.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pyarrow as pa
 from benchmarks.harness import Table, best_of_interleaved, milliseconds, ratio
 from benchmarks.pack_dataset import CAPACITY, _documents, _in_chunks
 
-TITLE = "Datasets in an order of their own"
+TITLE = "Datasets with indices"
 NUM_TOKENS = 8_000_000
 
 

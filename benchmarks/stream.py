@@ -1,7 +1,7 @@
-"""Streams: packers against those of grain in one process, the whole pipeline against the bare
+"""Streams: packers compared with those of grain in one process, the whole pipeline with the bare
 tokenizer, memory over the length of a stream, and states.
 
-`QUIRE_BENCH_SMALL=1` measures a tenth, to see that it runs.
+`QUIRE_BENCH_SMALL=1` measures a tenth, as a quick test.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def packers() -> Table:
     table = Table(
         f"Microseconds per document, and full places, in rows of {CAPACITY:,}",
         ["lengths", "packer", "µs per document", "FirstFit takes", "full places"],
-        f"{NUM_DOCUMENTS:,} documents that are encoded already, none longer than a row. quire "
+        f"{NUM_DOCUMENTS:,} encoded documents, none longer than a row. quire "
         f"buffers {BUFFER} documents; grain keeps {BUFFER} bins open, which hold several times as "
         "many. quire's time runs to batches of eight rows with tokens, shifted labels, segment and "
-        "position ids, grain's to rows with tokens, segment and position ids; the time in which "
-        "grain reads its source alone is not counted. Full places are of all rows that left before "
+        "position ids, grain's to rows with tokens, segment and position ids; the time that grain "
+        "needs only to read its source is subtracted. Full places count all rows emitted before "
         "the last flush.",
     )
     for kind in ("web", "chat", "instructions"):
@@ -158,9 +158,9 @@ def states() -> Table:
     table = Table(
         f"States with a buffer of {BUFFER} documents",
         ["packing", "pending tokens", "bytes", "state_dict", "save_state", "and the disk"],
-        f"Web lengths, ids below {VOCABULARY:,}, windows of {CAPACITY:,}. Of {NUM_STATES} steps "
-        "the most tokens, the largest file and the longest times, each time the best of 3. The "
-        "first two are processor time; the disk adds two syncs, of the file and of its folder.",
+        f"Web lengths, ids below {VOCABULARY:,}, windows of {CAPACITY:,}. The "
+        f"maximum over {NUM_STATES} steps of tokens, file size and times, each time the best of 3. "
+        "The first two are CPU time; the disk adds two syncs, of the file and of its folder.",
     )
     with tempfile.TemporaryDirectory() as name:
         for strategy in STRATEGIES:

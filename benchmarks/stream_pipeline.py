@@ -32,8 +32,8 @@ def pipeline() -> Table:
         ["tokenizer", "packing", "workers", "prefetch", "tokens a second", "of the bare tokenizer"],
         f"{TEXT_BYTES:,} bytes of the standard library's source in pieces of 1,000 characters, in "
         "jsonl files, shuffled and repeated. The bare tokenizer encodes lists of 256 of the same "
-        "texts, which are in memory already. Whatever was made ahead while the other side was "
-        "timed is taken before the clock starts. The tokenizer of Qwen3 uses all cores by itself.",
+        "texts, already in memory. Batches prefetched while the other side was "
+        "timed are consumed before the clock starts. The tokenizer of Qwen3 uses all cores itself.",
     )
     with tempfile.TemporaryDirectory() as name:
         texts = _write_texts(Path(name))
@@ -56,7 +56,7 @@ def _tokenizers() -> dict[str, Tokenizer]:
 
 
 def _write_texts(folder: Path, num_shards: int = 4) -> list[str]:
-    """The texts, which stand in the folder's jsonl files, too."""
+    """The texts, also written to jsonl files in the folder."""
     texts: list[str] = []
     size = 0
     for file in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("**/*.py")):

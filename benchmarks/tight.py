@@ -1,7 +1,7 @@
-"""`tight` asks a linear program which kinds of rows a cheapest plan uses. "Bound" is proven: no
-plan has fewer rows. Seconds are for the plan alone, from the histogram of sizes; they hardly depend
-on the number of documents. Published for the Wikipedia histogram: 99.75 % with at most 3 documents
-in a row, 99.98 % with 16 and without limit (Krell et al., 2021).
+"""`tight` finds with a linear program which kinds of rows a cheapest plan uses. "Bound" is proven:
+no plan has fewer rows. Seconds are only for planning, from the histogram of sizes; they hardly
+depend on the number of documents. Published for the Wikipedia histogram: 99.75 % with at most 3
+documents in a row, 99.98 % with 16 and without a limit (Krell et al., 2021).
 """
 
 from __future__ import annotations

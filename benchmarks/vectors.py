@@ -1,9 +1,9 @@
 """Packs limited in tokens and tiles at once. "Bound" is proven: no plan has fewer rows; the gap is
-measured from it. The peers are a first-fit in document order that keeps 20 packs open and lets the
-fullest leave, and two-dimensional best-fit written plainly: decreasing by the largest share, into
-the pack with the least space in sum; and the same in document order. A plan at the bound cannot be
-beaten. Synthetic documents: text with one to twelve tiles or none, and up to three images of any
-size (tokens, patches, images).
+relative to it. The peers are first-fit in document order, which keeps 20 packs open and emits the
+fullest, and plain two-dimensional best-fit, decreasing by the largest share, into the pack with the
+least total space; and the same in document order. No plan can be better than the bound. Synthetic
+documents: text with one to twelve tiles or none, and up to three images of any size (tokens,
+patches, images).
 """
 
 from __future__ import annotations
