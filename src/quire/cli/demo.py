@@ -124,11 +124,7 @@ def _figures(plan: Plan, seconds: float) -> list[str]:
 
 
 class _Demo:
-    """A corpus of files in the demo's own folder, and the steps of the demo.
-
-    Every step prints the command that does the same. To add a step, add a method and call it in
-    `run`.
-    """
+    """A corpus of files in the demo's own folder, and the steps of the demo."""
 
     def __init__(self, folder: Path, name: str, max_length: int) -> None:
         self._max_length = max_length
@@ -139,12 +135,12 @@ class _Demo:
         self._num_unreadable = 0
 
     def run(self, root: Path, files: Sequence[Path]) -> None:
-        """Do all steps in order."""
+        """Do all steps in order; commands are printed and run."""
         self.write_corpus(root, files)
-        self.pack()
-        self.verify()
+        _run(*self._pack_command(self._out, "--resume"))
+        _run("verify", str(self._out))
         self.show_rows()
-        self.report()
+        _run("report", str(self._out), "--out", str(self._page))
         self.print_paths()
 
     def write_corpus(self, root: Path, files: Sequence[Path]) -> None:
@@ -164,43 +160,12 @@ class _Demo:
         if self._num_unreadable:
             say(f"{self._num_unreadable} are not valid UTF-8: they will be left out and listed")
 
-    def pack(self) -> None:
-        """Pack the corpus, unless it is packed already."""
-        from quire.cli.pack import print_result
-        from quire.cli.progress import PackProgress
-        from quire.corpus import pack_corpus
-
-        self._say_pack(self._out, "--resume")
-        with PackProgress(self._max_length) as display:
-            result = pack_corpus(
-                [self._corpus],
-                self._out,
-                "byte",
-                max_length=self._max_length,
-                resume=True,
-                max_bad_records=self._num_unreadable,
-                on_start=display.start,
-                on_progress=display.advance,
-            )
-        print_result(result, as_json=False)
-
-    def verify(self) -> None:
-        """Check the output with code that shares nothing with the writer."""
-        from quire.cli.verify import print_report
-        from quire.verify.output import verify_output
-
-        _say_command(f"verify {_quoted(self._out)}")
-        report = verify_output(self._out)
-        print_report(report)
-        if not report.ok:
-            raise typer.Exit(1)
-
     def show_rows(self) -> None:
         """Print the first rows: the files in them, the first token of each, and how it begins."""
         from quire.packed import PackedDataset
         from quire.text import ByteTokenizer
 
-        _say_command(f"PackedDataset({str(self._out)!r})", prompt=">>> quire.")
+        say(f">>> quire.PackedDataset({str(self._out)!r})", "bold cyan")
         columns = ["input_ids", "document_starts", "document_ids", "document_offsets"]
         rows = PackedDataset(self._out, columns=columns)
         decode: Callable[[list[int]], str] = ByteTokenizer().decode
@@ -219,13 +184,6 @@ class _Demo:
             if len(starts) > _DOCUMENTS_SHOWN:
                 say(f"  and {len(starts) - _DOCUMENTS_SHOWN} more")
 
-    def report(self) -> None:
-        """Write the report page."""
-        from quire.cli.report import report
-
-        _say_command(f"report {_quoted(self._out)} --out {_quoted(self._page)}")
-        report(str(self._out), out=self._page)
-
     def print_paths(self) -> None:
         """Print where the files are, and what to try next."""
         say("")
@@ -235,17 +193,17 @@ class _Demo:
         if self._num_unreadable:
             say(f"left out   {self._out / 'bad_records.jsonl'}: where and why")
         say("try next:")
-        inputs = f"--inputs {_quoted(self._corpus)} --tokenizer byte"
-        _say_command(f"verify {_quoted(self._out)} {inputs}")
+        inputs = ["--inputs", str(self._corpus), "--tokenizer", "byte"]
+        _say_command("verify", str(self._out), *inputs)
         other = self._out.with_name(f"{self._out.name}-index")
-        self._say_pack(other, "--index-only")
-        _say_command(f"replan {_quoted(other)} --max-length {2 * self._max_length}")
+        _say_command(*self._pack_command(other, "--index-only"))
+        _say_command("replan", str(other), "--max-length", str(2 * self._max_length))
 
-    def _say_pack(self, out: Path, more: str) -> None:
-        options = f"--tokenizer byte --max-length {self._max_length} {more}"
+    def _pack_command(self, out: Path, flag: str) -> list[str]:
+        options = ["--tokenizer", "byte", "--max-length", str(self._max_length), flag]
         if self._num_unreadable:
-            options += f" --max-bad-records {self._num_unreadable}"
-        _say_command(f"pack {_quoted(self._corpus)} --out {_quoted(out)} {options}")
+            options += ["--max-bad-records", str(self._num_unreadable)]
+        return ["pack", str(self._corpus), "--out", str(out), *options]
 
 
 def _text(file: Path) -> str | None:
@@ -255,9 +213,14 @@ def _text(file: Path) -> str | None:
         return None
 
 
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))
+def _run(*words: str) -> None:
+    """Print a command and run it; if it fails, the demo ends with its exit code."""
+    from quire.cli.app import app
+
+    _say_command(*words)
+    if code := app(args=words, standalone_mode=False):
+        raise typer.Exit(code)
 
 
-def _say_command(line: str, prompt: str = "$ quire ") -> None:
-    say(prompt + line, "bold cyan")
+def _say_command(*words: str) -> None:
+    say(f"$ quire {shlex.join(words)}", "bold cyan")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quire.cli.console import say
+from quire.cli.options import CacheDir, PlanName
 from quire.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -31,16 +31,8 @@ def inspect(
         str | None,
         typer.Option(help="Decodes tokens: 'byte', or the path of a tokenizer."),
     ] = None,
-    plan: Annotated[
-        str | None, typer.Option(help="Which plan of an index-only output to show.")
-    ] = None,
-    cache_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where to keep the memory-mapped copy of a packed dataset; needed if the "
-            "dataset is on a read-only disk."
-        ),
-    ] = None,
+    plan: PlanName = None,
+    cache_dir: CacheDir = None,
     var: Annotated[
         list[str] | None, typer.Option(help="name=value for a recipe; may be repeated.")
     ] = None,

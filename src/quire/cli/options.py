@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import MISSING, Field, fields
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
@@ -29,6 +30,15 @@ TokenizerName = Annotated[
 ]
 MaxBadRecords = Annotated[
     int, typer.Option(min=0, help="Bad records to leave out and list before it is an error.")
+]
+PackedPath = Annotated[str, typer.Argument(help="A folder written by quire pack, or its URI.")]
+PlanName = Annotated[str | None, typer.Option(help="Which plan of an index-only output to show.")]
+CacheDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where to keep the memory-mapped copy of a packed dataset; needed if the dataset is "
+        "on a read-only disk."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Write the result as JSON.")]
 

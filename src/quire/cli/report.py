@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from quire.cli.console import say
+from quire.cli.options import CacheDir, PackedPath, PlanName
 from quire.printable import counted
 
 
 def report(
-    path: Annotated[str, typer.Argument(help="A folder that quire pack wrote, or its URI.")],
+    path: PackedPath,
     *,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The page to write; an existing one is replaced.")
@@ -21,16 +22,8 @@ def report(
         str | None,
         typer.Option(help="The tokenizer that packed it, to show text; not needed for byte."),
     ] = None,
-    plan: Annotated[
-        str | None, typer.Option(help="Which plan of an index-only output to show.")
-    ] = None,
-    cache_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where to keep the memory-mapped copy of an index-only output; needed if the "
-            "output is on a read-only disk."
-        ),
-    ] = None,
+    plan: PlanName = None,
+    cache_dir: CacheDir = None,
     rows: Annotated[int, typer.Option(min=1, max=1000, help="Rows in the picture.")] = 48,
     samples: Annotated[int, typer.Option(min=0, max=100, help="Rows to show as text.")] = 3,
     ranks: Annotated[int, typer.Option(min=1, help="Ranks to balance the cost across.")] = 8,

@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from quire.cli.console import say
+from quire.cli.options import AsJson, PackedPath
 from quire.errors import InvalidOption
 from quire.ledger import Ledger
 from quire.printable import counted
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    path: Annotated[str, typer.Argument(help="A folder written by quire pack, or its URI.")],
+    path: PackedPath,
     context: typer.Context,
     *,
     inputs: Annotated[
@@ -30,7 +31,7 @@ def verify(
     tokenizer: Annotated[
         str | None, typer.Option(help="The tokenizer that packed it, for --inputs.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check a packed dataset against its manifest and inputs.
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from quire.cli.options import AsJson
 from quire.errors import missing_dependency
 from quire.printable import counted
 
@@ -43,7 +44,7 @@ def verify_model(
     rows: Annotated[int, typer.Option(min=1, help="Rows of the batch.")] = 2,
     documents: Annotated[int, typer.Option(min=2, help="Documents in each row.")] = 4,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random tokens.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Prove that a model keeps packed documents apart.
 
