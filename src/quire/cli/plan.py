@@ -1,4 +1,4 @@
-"""`quire plan`: what packing would give, from lengths alone."""
+"""`quire plan`: what packing would give, from the lengths of documents."""
 
 from __future__ import annotations
 
@@ -120,25 +120,22 @@ def plan(
     found, notes = _candidates(
         corpus, corpus_options, lengths_asked, strategy, overlong or ["split"], batch_size
     )
-    _show(corpus, found, notes, None if as_json else batch_size)
-
-
-def _show(
-    corpus: CorpusLengths, found: list[Candidate], notes: list[str], batch_size: int | None
-) -> None:
-    """Recommend one of the candidates; as a table, or as JSON where no batch size is given."""
-    from quire.plan.comparison import offer_tight, recommend
-
     if not found:
         raise InvalidOption(f"there is nothing to compare: {'; '.join(notes)}")
     if not len(corpus.lengths):
         raise InvalidOption("the corpus has no tokens, so there is nothing to plan")
-    chosen, reasons = recommend(found)
-    reasons += offer_tight(found, chosen)
-    if batch_size is None:
+    chosen, reasons = _recommended(found)
+    if as_json:
         print_json(corpus, found, chosen, [*reasons, *notes])
     else:
         print_table(corpus, found, chosen, [*reasons, *notes], batch_size)
+
+
+def _recommended(found: list[Candidate]) -> tuple[Candidate, list[str]]:
+    from quire.plan.comparison import offer_tight, recommend
+
+    chosen, reasons = recommend(found)
+    return chosen, [*reasons, *offer_tight(found, chosen)]
 
 
 def _numbers(option: str, text: str) -> list[int]:

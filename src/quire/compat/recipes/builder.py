@@ -11,14 +11,13 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from quire.compat.recipes.errors import UnlocatedError, recipe_error
+from quire.compat.recipes.errors import UnlocatedError
 from quire.compat.recipes.loaders import FileAccess, load_tokenizer
 from quire.compat.recipes.names import Function, is_own, needs_file_access, resolve
 from quire.compat.recipes.nodes import CALLS, PLAIN, Tag, children, read_tag
-from quire.compat.recipes.rendering import Rendered
+from quire.compat.recipes.rendering import Node, Rendered
 from quire.errors import InvalidRecipe, MissingDependency, unknown_name
 
-Node = Any  # of PyYAML, which has no types
 Built = Any  # whatever a recipe describes
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
@@ -209,8 +208,7 @@ class Builder:
         self, node: Node, what: str, remedy: str, target: str | None = None
     ) -> InvalidRecipe:
         name = target or (self._in_progress[-1] if self._in_progress else "")
-        location = self.rendered.location(node.start_mark.line)
-        return recipe_error(location, f"target {name.partition('#')[0]!r}: {what}", remedy)
+        return self.rendered.error(node, f"target {name.partition('#')[0]!r}: {what}", remedy)
 
 
 def _bind(

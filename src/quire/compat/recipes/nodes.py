@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
 from quire.compat.recipes.errors import recipe_error
 from quire.compat.recipes.names import require_name
-from quire.compat.recipes.rendering import Rendered
+from quire.compat.recipes.rendering import Node, Rendered
 from quire.errors import InvalidOption, unknown_name
 
 MAX_DEPTH = 40
@@ -33,7 +32,7 @@ _TAG = re.compile(r"!(\w+)(?::([^@]*))?(?:@\w*)?")
 _CONTAINERS = {PLAIN + "map": "dict", PLAIN + "seq": "list"}
 
 
-def compose(rendered: Rendered) -> dict[str, Any]:
+def compose(rendered: Rendered) -> dict[str, Node]:
     """The node of every top-level key; hidden ones (``.define``) are numbered."""
     try:
         root = _Loader(rendered.text).get_single_node()
@@ -47,24 +46,21 @@ def compose(rendered: Rendered) -> dict[str, Any]:
         return {}
     _require_finite(root, rendered)
     if not isinstance(root, yaml.MappingNode) or root.tag != PLAIN + "map":
-        raise recipe_error(
-            rendered.location(root.start_mark.line),
+        raise rendered.error(
+            root,
             "a recipe is a mapping of names to targets, and this is not",
             "begin with a name and a colon, such as 'tokenizer: …'",
         )
     return dict(_named(root, rendered))
 
 
-def _named(root: Any, rendered: Rendered) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - a node
+def _named(root: Node, rendered: Rendered) -> Iterator[tuple[str, Node]]:
     for number, (key, value) in enumerate(root.value):
         if not isinstance(key, yaml.ScalarNode):
-            raise recipe_error(
-                rendered.location(key.start_mark.line), "a target has no name", "name it"
-            )
+            raise rendered.error(key, "a target has no name", "name it")
         if key.tag == PLAIN + "merge":
-            location = rendered.location(key.start_mark.line)
-            raise recipe_error(
-                location, "<< at the top level, where targets are named", "merge inside a target"
+            raise rendered.error(
+                key, "<< at the top level, where targets are named", "merge inside a target"
             )
         hidden = key.value.startswith(".")
         yield (f"{key.value}#{number}" if hidden else key.value), value
@@ -80,7 +76,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     depth = 0
     count = 0
 
-    def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401
+    def compose_node(self, parent: Node, index: object) -> Node:
         self.depth += 1
         self.count += 1
         if self.depth > MAX_DEPTH:
@@ -109,7 +105,7 @@ def _yaml_error(error: yaml.MarkedYAMLError, rendered: Rendered) -> Exception:
     return recipe_error(location, f"not YAML: {what}", "fix the line, or quote the value")
 
 
-def _require_finite(root: Any, rendered: Rendered) -> None:  # noqa: ANN401
+def _require_finite(root: Node, rendered: Rendered) -> None:
     """Raise if a node contains itself, or if expanding the aliases would give too many values."""
     sizes: dict[int, int | None] = {}
     waiting = [(root, False)]
@@ -118,24 +114,19 @@ def _require_finite(root: Any, rendered: Rendered) -> None:  # noqa: ANN401
         if is_done:
             sizes[id(node)] = 1 + sum(sizes[id(child)] or 0 for child in children(node))
             if (sizes[id(node)] or 0) > MAX_NODES:
-                raise recipe_error(
-                    rendered.location(node.start_mark.line),
-                    f"its aliases expand to more than {MAX_NODES} values",
-                    "nest fewer aliases",
-                )
+                what = f"its aliases expand to more than {MAX_NODES} values"
+                raise rendered.error(node, what, "nest fewer aliases")
         elif id(node) not in sizes:
             sizes[id(node)] = None  # in progress
             waiting.append((node, True))
             for child in children(node):
                 if sizes.get(id(child), 0) is None:
-                    location = rendered.location(child.start_mark.line)
-                    raise recipe_error(
-                        location, "an alias inside its own anchor", "remove the alias"
-                    )
+                    what = "an alias inside its own anchor"
+                    raise rendered.error(child, what, "remove the alias")
                 waiting.append((child, False))
 
 
-def children(node: Any) -> list[Any]:  # noqa: ANN401
+def children(node: Node) -> list[Node]:
     """The direct children of a node."""
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
@@ -151,7 +142,7 @@ class Tag:
     """The name of what is called."""
 
 
-def read_tag(node: Any) -> Tag:  # noqa: ANN401 - a YAML node
+def read_tag(node: Node) -> Tag:
     """The tag of a node; for an unknown one, an `InvalidOption` that suggests the nearest.
 
     >>> read_tag(yaml.compose("!partial:quire:block_tokenize_fn@label {}"))
@@ -180,7 +171,7 @@ def _call_tag(kind: str, name: str) -> Tag:
     return Tag(kind, name)
 
 
-def _require_shape(node: Any, kind: str) -> None:  # noqa: ANN401
+def _require_shape(node: Node, kind: str) -> None:
     wanted = _KINDS[kind]
     is_empty = isinstance(node, yaml.ScalarNode) and not node.value
     if kind in ("dict", "list", "tuple") and is_empty:

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from jinja2 import BaseLoader, Environment, TemplateError, UndefinedError, meta, nodes
 from jinja2.exceptions import SecurityError, TemplateSyntaxError
@@ -28,6 +29,18 @@ FAILURES = (
     RecursionError, MemoryError, SyntaxError,
 )  # fmt: skip
 """What Jinja raises for an invalid template, or for one that does something forbidden."""
+_MEANINGS: dict[type[BaseException], tuple[str, str]] = {
+    SecurityError: ("not allowed in a recipe: {}", "write the value itself"),
+    UndefinedError: (
+        "{}",
+        "pass it: variables={…}, or --var name=… on the command line; or a default: "
+        "{{ name | default(…) }}",
+    ),
+    RecursionError: ("nested too deeply, or endless", "end the recursion, or flatten it"),
+    BaseException: ("not a template: {}", "see the guide to recipes for the syntax"),
+}
+"""What an error means, and its remedy; the first kind that fits counts."""
+Node = Any  # of PyYAML, which has no types
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,10 @@ class Rendered:
     def location(self, line: int) -> Location:
         """Where the line with this number, from 0, came from."""
         return self.locations[min(line, len(self.locations) - 1)]
+
+    def error(self, node: Node, what: str, remedy: str) -> InvalidRecipe:
+        """The error of a YAML node."""
+        return recipe_error(self.location(node.start_mark.line), what, remedy)
 
 
 def render(recipe: Path, variables: Mapping[str, object]) -> Rendered:
@@ -152,24 +169,10 @@ class Templates(BaseLoader):
         """The error of a template as one of quire's."""
         location = self.location(error) or Location(self.shown(recipe.name))
         what = str(error).rstrip(".") or type(error).__name__
-        if isinstance(error, SecurityError):
-            return recipe_error(
-                location, f"not allowed in a recipe: {what}", "write the value itself"
-            )
-        if isinstance(error, UndefinedError):
-            return recipe_error(
-                location,
-                what,
-                "pass it: variables={…}, or --var name=… on the command line; or a default: "
-                "{{ name | default(…) }}",
-            )
-        if isinstance(error, RecursionError):
-            return recipe_error(
-                location, "nested too deeply, or endless", "end the recursion, or flatten it"
-            )
-        return recipe_error(
-            location, f"not a template: {what}", "see the guide to recipes for the syntax"
+        meaning, remedy = next(
+            texts for kind, texts in _MEANINGS.items() if isinstance(error, kind)
         )
+        return recipe_error(location, meaning.format(what), remedy)
 
     def location(self, error: BaseException) -> Location | None:
         """The template line that was being rendered, if any."""
