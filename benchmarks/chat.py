@@ -27,7 +27,7 @@ TURNS = (100, 800)
 
 def run() -> list[Table]:
     table = Table(
-        "Labels beside apply_chat_template",
+        "Labels compared with apply_chat_template",
         ["tokenizer", "conversation", "apply_chat_template", "quire, with labels", "ratio"],
     )
     names = [getattr(name, "values", (name,))[0] for name in parameters("qwen3")]

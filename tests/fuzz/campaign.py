@@ -1,4 +1,4 @@
-"""Executions of one target over as many processes as it takes to outlive crashes and hangs."""
+"""Executions of one target, in a new process after every crash or hang."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.fuzz.target import PREPARING
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a faster place for the same files
 _STUCK_SECONDS = 30
-"""Behind this, a process is stuck where no alarm reaches it: in C++ or Rust."""
+"""After this, a process hangs where no alarm can interrupt it: in C++ or Rust."""
 _START_SECONDS = 300
 """A busy machine may take long to import what a target's first execution needs."""
 _PER_PROCESS = 50_000
 _MOST_DEATHS = 10
-"""Of processes, behind which a target is given up: each costs seconds."""
+"""The most processes for one target; each costs seconds."""
 
 
 class Campaign:
@@ -85,7 +85,7 @@ class Campaign:
         return stopped + 1
 
     def add(self, block: dict[str, Any]) -> int:
-        """Count a block; how many executions it has."""
+        """Count a block, and return how many executions it has."""
         self.executions += block["executions"]
         self.accepted += block["accepted"]
         self.refused.update(block["refused"])
@@ -100,18 +100,18 @@ class Campaign:
 
 @dataclass(frozen=True, kw_only=True)
 class _Life:
-    """What a process said, and how it ended."""
+    """What a process printed, and how it ended."""
 
     blocks: list[dict[str, Any]]
     reason: str | None
-    """Why it did not end well, if so."""
+    """Why it failed, if it did."""
     stopped: int
-    """The execution that it was at."""
+    """Its last execution."""
     errors: str
 
 
 def survey(names: list[str], count: int, seed: int = 0) -> dict[str, Campaign]:
-    """A few executions of many targets in one process, whose start is what takes long."""
+    """A few executions of many targets in one process, because starting one is slow."""
     life = _run_process(names, seed, 0, count)
     campaigns = {name: Campaign(name, seed) for name in names}
     for block in life.blocks:
@@ -138,7 +138,7 @@ def _run_process(names: list[str], seed: int, start: int, count: int) -> _Life:
 
 
 def _watched(arguments: list[str], now: Path) -> str | None:
-    """Why the process did not end well, if so."""
+    """Why the process failed, if it did."""
     folder = now.parent
     with (folder / "said").open("wb") as said, (folder / "errors").open("wb") as errors:
         command = [sys.executable, "-m", "tests.fuzz.execution", *arguments]

@@ -29,9 +29,9 @@ from tests.fuzz.targets import load_target
 BLOCK = 500
 MAX_SECONDS = 5
 MAX_MEMORY = 1 << 30
-"""What an input may take beyond what the process has before the first."""
+"""Memory that an input may take in addition to that of the process before the first."""
 WARM_UP = 200
-"""Executions that are not counted, behind which everything that is needed is imported."""
+"""Executions that are not counted; after them everything needed is imported."""
 
 
 class Hang(BaseException):
@@ -44,14 +44,14 @@ def choice_of(name: str, seed: int, number: int) -> Random:
 
 
 class Executions:
-    """What became of the executions of a block."""
+    """The results of the executions of a block."""
 
     def __init__(self, name: str, subject: Subject, guard: Guard, seed: int) -> None:
         self._name, self._subject, self._guard, self._seed = name, subject, guard, seed
         self.begin()
 
     def begin(self) -> None:
-        """Count anew."""
+        """Reset the counts."""
         self.executions = self.accepted = 0
         self.refused: Counter[str] = Counter()
         self.defects: list[dict[str, Any]] = []

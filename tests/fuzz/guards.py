@@ -1,7 +1,7 @@
-"""What no input may bring about, heard while it is read: sockets, programs, files of others.
+"""Detect what no input may cause while it is read: sockets, programs, access to other files.
 
-Python's audit hook hears what Python does. Libraries in C++ and Rust open files unheard, so files
-laid out as bait stand outside the folder, and the kernel tells when one is opened.
+Python's audit hook sees what Python does. It does not see files that libraries in C++ and Rust
+open, so there are bait files outside the folder, and the kernel reports when one is opened.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _WRITERS_OF_CODE = ("dataclasses", "collections", "jinja2", "numpy", "typing")
 
 
 class Forbidden(BaseException):
-    """Something was about to happen that no input may bring about."""
+    """Something was about to happen that no input may cause."""
 
 
 class Guard:
-    """The hook of this process; once there, it hears while `listening`."""
+    """The audit hook of this process, active while `listening`."""
 
     def __init__(self, folder: Path, bait: Path) -> None:
         self._home = str(folder.resolve())
@@ -42,7 +42,7 @@ class Guard:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Hear what happens in this block; what was heard is in `heard`."""
+        """Record what happens in this block in `heard`."""
         self.heard = []
         self._is_listening = True
         try:
@@ -83,7 +83,7 @@ class Guard:
         return f"{event} {real!r:.150}"
 
     def _foreign_code(self, event: str, code: object) -> str | None:
-        """Modules of libraries are none, nor is what these make of text in a way of their own."""
+        """Modules of libraries are not, nor is the code that these libraries generate."""
         name = code.co_filename if isinstance(code, CodeType) else "?"
         is_module = not name.startswith("<") and os.path.realpath(name).startswith(self._libraries)
         if name.startswith("<frozen") or (is_module and event == "exec") or _made_by_a_library():
@@ -101,7 +101,7 @@ def _made_by_a_library() -> bool:
 
 
 class _Bait:
-    """Files that nobody has a reason to open; Linux tells who did (inotify)."""
+    """Files that nothing has a reason to open; Linux reports if one is opened (inotify)."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Inputs made from good ones: bytes, JSON values and lines of text, changed by a seeded choice."""
+"""Inputs made from valid ones: bytes, JSON values and lines of text with seeded random changes."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _delete(choose: Random, holder: Any, key: Any, names: Sequence[str]) -> None
 
 
 def _copy(choose: Random, holder: Any, key: Any, names: Sequence[str]) -> None:
-    """A neighbour's value, which is right there and wrong here."""
+    """The value of a neighbor, valid there and wrong here."""
     keys = list(holder) if isinstance(holder, dict) else range(len(holder))
     holder[key] = json.loads(json.dumps(holder[choose.choice(keys)]))
 

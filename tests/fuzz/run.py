@@ -1,8 +1,8 @@
 """``python -m tests.fuzz.run --target all --executions 1000000 --json counts.json``.
 
-The executions are shared among the targets in proportion to how cheap each is. The JSON holds, for
-every target, executions, what was accepted, what was refused by which error, and every defect with
-its input. The exit code is 1 where there is one.
+Cheap targets get more of the executions. The JSON holds, for every target, the numbers of
+executions, accepted inputs and refusals by error, and every defect with its input. The exit code is
+1 if there is a defect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.fuzz.targets import CONTROLS, NAMES, share_of
 
 
 def shared(executions: int, names: list[str]) -> dict[str, int]:
-    """How many each target makes, at least one."""
+    """The executions of each target, at least one."""
     total = sum(map(share_of, names))
     return {name: max(1, -(-executions * share_of(name) // total)) for name in names}
 

@@ -1,4 +1,4 @@
-"""What is fuzzed: a maker of inputs, and the reader that gets them."""
+"""Fuzzing targets: a function that makes inputs, and the reader that gets them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from random import Random
 from typing import Any
 
 PREPARING = 2**64 - 1
-"""Stands for the number of an execution where the first is yet to come."""
+"""The number of an execution before the first one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A reader that is ready, in a folder of its own."""
+    """A reader, prepared in its own folder."""
 
     make: Callable[[Random], Any]
-    """An input, by choice."""
+    """A random input."""
     read: Callable[[Any], str | None]
-    """Give the input to the reader; a word says that it was refused without an error."""
+    """Give the input to the reader; returns why it was refused, if without an error."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A short run of every target, the same every time; and every guard finds out who does wrong."""
+"""A short, repeatable run of every target; and every guard detects forbidden behavior."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fuzz.mutation import VALUES, mutated_bytes, mutated_json, mutated_lin
 from tests.fuzz.run import main, shared
 from tests.fuzz.targets import CONTROLS, NAMES, load_target
 
-FOUND_OUT = {
+DETECTED = {
     "control_socket": "socket",
     "control_read_outside": "/etc/hostname",
     "control_write_outside": "beside",
@@ -71,12 +71,12 @@ def test_forbidden_behavior_is_detected(name, found_out):
     assert counts["defects"], "the control did wrong"
     assert counts["defects"] == counts["executions"] - counts["accepted"]
     (group,) = counts["kinds_of_defects"]
-    assert FOUND_OUT[name] in group["message"]
+    assert DETECTED[name] in group["message"]
     assert group["kind"] == KINDS.get(name, "Forbidden")
 
 
 def test_every_control_is_expected_to_be_detected():
-    assert set(FOUND_OUT) == set(CONTROLS)
+    assert set(DETECTED) == set(CONTROLS)
     assert all(load_target(name).name == name for name in CONTROLS)
 
 

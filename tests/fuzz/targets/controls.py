@@ -1,4 +1,4 @@
-"""Readers that do what no reader may: each must be found out, or the guards are worth nothing."""
+"""Readers that do something forbidden; the guards must detect each of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.fuzz.target import Subject, Target, by_name
 
 
 def _control(name: str, misdeed: Callable[[Path], object]) -> Target:
-    """A target that does wrong in every second execution, about."""
+    """A target that does something forbidden in about every second execution."""
 
     def prepare(folder: Path) -> Subject:
         def read(draw: float) -> None:
@@ -45,7 +45,7 @@ def _write_outside(folder: Path) -> None:
 
 
 def _read_unheard(folder: Path) -> None:
-    """By C++, which Python's hook does not hear."""
+    """In C++, where Python's audit hook sees nothing."""
     pa.memory_map(str(folder.parent / "outside" / "secret")).close()
 
 
@@ -58,11 +58,11 @@ def _run_program(_folder: Path) -> None:
 
 
 def _run_code(_folder: Path) -> None:
-    builtins.exec(compile("x = 1", "<given>", "exec"), {})  # noqa: S102 - found out
+    builtins.exec(compile("x = 1", "<given>", "exec"), {})  # noqa: S102 - detected
 
 
 def _unpickle(_folder: Path) -> None:
-    pickle.loads(b"cos\nsystem\n.")  # noqa: S301 - found out before anything happens
+    pickle.loads(b"cos\nsystem\n.")  # noqa: S301 - detected before anything happens
 
 
 def _raise_key_error(_folder: Path) -> None:
@@ -70,7 +70,7 @@ def _raise_key_error(_folder: Path) -> None:
 
 
 def _swallow(folder: Path) -> None:
-    """Not even one who catches everything gets away."""
+    """Catching every exception does not hide it."""
     with contextlib.suppress(BaseException):
         _open_socket(folder)
 

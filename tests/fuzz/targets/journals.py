@@ -1,4 +1,4 @@
-"""The commits of an unfinished output, as a run that goes on finds them."""
+"""The commits of an unfinished output, as a resumed run finds them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Enough(Exception):
 
 
 def _unfinished(folder: Path) -> tuple[Path, Path]:
-    """A corpus, and the output of a run that ended behind its third commit."""
+    """A corpus, and the output of a run that ended after its third commit."""
     corpus = jsonl(folder / "a.jsonl", [*texts(10), {"text": None}, *texts(10, seed=1)])
     heard = []
 
@@ -55,7 +55,7 @@ def _maker(seeds: dict[str, bytes]) -> Callable[[Random], tuple[str, bytes]]:
 
 
 def _commits(folder: Path) -> Subject:
-    """What was read is counted as a manifest counts it; what does not hold is done again."""
+    """What was read is counted as a manifest counts it; what is not valid is packed again."""
     corpus, out = _unfinished(folder)
     files = find_inputs([corpus])
     seeds = {path.name: path.read_bytes() for path in sorted((out / WORK).glob("shard-*.json"))}
@@ -79,7 +79,7 @@ def _commits(folder: Path) -> Subject:
 
 
 def _resumed(folder: Path) -> Subject:
-    """Whatever stands in a commit, the run that goes on ends with the bytes of an undisturbed one.
+    """Whatever a commit contains, the resumed run ends with the bytes of an uninterrupted one.
 
     What is damaged is done again; a commit that was changed and kept must change no byte.
     """

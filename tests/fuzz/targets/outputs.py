@@ -49,7 +49,7 @@ def _verify(out: Path) -> str | None:
 def _manifest_subject(
     read: Callable[[Path], str | None], **options: object
 ) -> Callable[[Path], Subject]:
-    """Manifests that were changed, most of them still JSON; the files beside them are whole."""
+    """Manifests that were changed, most of them still JSON; the other files are intact."""
 
     def prepare(folder: Path) -> Subject:
         out = _packed(folder, **options)
@@ -78,7 +78,7 @@ def _without_checksum(manifest: Path) -> dict[str, Any]:
 
 
 def _shard(folder: Path) -> Subject:
-    """Shards whose rows are wrong, or whose bytes are, under a checksum that fits."""
+    """Shards whose rows are wrong, or whose bytes are, with a matching checksum."""
     out = _packed(folder)
     manifest = _without_checksum(out / "manifest.json")
     file = out / manifest["shards"][0]["file"]
@@ -113,7 +113,7 @@ def _parquet(rows: Any, schema: pa.Schema | None) -> bytes:
 
 
 def _plan(folder: Path) -> Subject:
-    """Plans with wrong bytes, and plans that were forged with a checksum that fits."""
+    """Plans with wrong bytes, and plans forged with a matching checksum."""
     lengths = np.array([5, 3, 9, 1, 14, 2, 6, 30, 4])
     file = folder / "plan.arrow"
     make_plan(lengths, 16, overlong="split").save(file)

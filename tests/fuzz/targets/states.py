@@ -1,4 +1,4 @@
-"""Saved states: damaged, and forged with a checksum that fits."""
+"""Saved states: damaged, and forged with a matching checksum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.stream.inputs import LENGTHS, ListSource, Numbers, config, shards_of,
 
 
 def resealed(state: Any) -> Any:
-    """The state with the checksum that its content has: a forger knows how."""
+    """The state with the right checksum, which a forger can compute."""
     if not isinstance(state, dict) or "checksum" not in state:
         return state
     body = {key: value for key, value in state.items() if key != "checksum"}
@@ -33,7 +33,7 @@ def resealed(state: Any) -> Any:
 
 
 def of_json(seeds: Sequence[str], share_sealed: float = 0.95) -> Callable[[Random], Any]:
-    """A maker of changed states, most of them with a checksum that fits."""
+    """A function that makes changed states, most of them with a matching checksum."""
 
     def make(choose: Random) -> Any:
         state = mutated_json(choose, choose.choice(seeds))
@@ -58,7 +58,7 @@ def _states_of(stream: Stream, steps: Sequence[int]) -> list[str]:
 
 
 def _stream_state(_folder: Path) -> Subject:
-    """A state of a running stream: what is refused leaves it where it was."""
+    """A state of a running stream: a refused state does not change it."""
     makers, streams, seeds = [], [], []
     for mode in ("sequential", "bin", "online"):
         stream = _stream(mode)

@@ -1,4 +1,4 @@
-"""Arrow and parquet files of others, with offsets, lengths and pages that lie."""
+"""Arrow and parquet files of others, with wrong offsets, lengths and pages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _parquet_bytes(table: pa.Table = _TABLE, **options: object) -> bytes:
 
 
 def _read_file(file: Path) -> str | None:
-    """As text, and as tokens with a column beside them."""
+    """As text, and as tokens with another column."""
     (found,) = find_inputs([file])
     span = Span(file=0, start=0, stop=None, first_record=0, size=found.size)
     if not {"text", "input_ids", "labels"} <= set(found.format.schema(found).names):

@@ -127,7 +127,7 @@ def _config(folder: Path) -> Subject:
 
 
 def _config_override(_folder: Path) -> Subject:
-    """What is said on the command line: ``data.seed=1``."""
+    """What is given on the command line: ``data.seed=1``."""
     import yaml
 
     plain = yaml.safe_load(_CONFIG)
@@ -186,7 +186,7 @@ def _jsonl(folder: Path) -> Subject:
 
 
 def _compressed(suffix: str, shrink: Callable[[bytes], bytes]) -> Callable[[Path], Subject]:
-    """Lines whose compressed form was changed, or that were changed before; some have no end."""
+    """Lines whose compressed form was changed, or that were changed before; some are bombs."""
 
     def prepare(folder: Path) -> Subject:
         file = folder / f"a.jsonl.{suffix}"
@@ -247,7 +247,7 @@ def _changed(choose: Random, text: str) -> bytes:
 
 
 def _document_starts(_folder: Path) -> Subject:
-    """Starts of rows, in every form that is read, alone and in a batch."""
+    """Starts of rows, in every form that is read, one by one and in a batch."""
     tokenizer = ByteTokenizer()
     collators = [
         DataCollatorForCausalLM(tokenizer, return_tensors="np", attention=attention)

@@ -50,7 +50,7 @@ def _vision_state(_folder: Path) -> Subject:
 
 
 class _Decoding(ByNumber):
-    """Opens an image as its sample is asked for."""
+    """Open an image when its sample is read."""
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         given = super().__getitem__(number)
