@@ -68,7 +68,7 @@ def _is_test(node: ast.AST) -> bool:
 
 
 def _tables(module: ast.Module) -> dict[str, set[int]]:
-    """The faults in the cases that stand in a variable of the module."""
+    """The faults in the cases in a variable of the module."""
     found = {}
     for node in module.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

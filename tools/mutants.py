@@ -72,7 +72,7 @@ def _change(name: str, folder: Path) -> Change:
 
 
 def function_of(mutant: str) -> str:
-    """The function that a mutant is of.
+    """The function that a mutant changes.
 
     >>> function_of("quire.plan.fill.x__room__mutmut_7")
     'quire.plan.fill._room'
@@ -90,7 +90,7 @@ def _explained() -> Iterator[dict[str, Any]]:
 
 
 def _key(change: Change) -> tuple[str, str, str]:
-    """What tells one change from another, whatever the line's place and indentation."""
+    """A key of a change that does not depend on the line number and indentation."""
     function, before, after = (change[name] for name in ("function", "before", "after"))
     return function, _stripped(before), _stripped(after)
 

@@ -81,7 +81,7 @@ def _try(file: str) -> dict[str, Property]:
 
 
 def examples_of(statistics: str) -> int:
-    """How many examples a property held for, by hypothesis' words.
+    """How many examples a property held for, from the statistics of hypothesis.
 
     >>> examples_of("- 100 passing, 0 failing, and 14 invalid test cases ... - 1 passing, 0")
     101

@@ -133,7 +133,7 @@ def _counted(goal: Goal, counts: Counts) -> str:
 
 
 def _scalars(plain: Counts) -> Iterator[str]:
-    """Every number by its name; of lists how long they are.
+    """Every number by its name; for lists, their length.
 
     >>> list(_scalars({"kills_in_all": 1000, "failures": [], "said": "x", "each": {"a": 1}}))
     ['| kills in all | 1,000 |', '| failures | 0 |', '| each, a | 1 |']
@@ -149,7 +149,7 @@ def _scalars(plain: Counts) -> Iterator[str]:
 
 
 def _tables(plain: Counts) -> Iterator[str]:
-    """A table of its own for whatever has several numbers in each of its lines.
+    """A separate table for counts with several numbers in each line.
 
     >>> print(*_tables({"kinds": {"a": {"tried": 5, "bad": 0}, "b": {"tried": 1}}}))
     | kinds | tried | bad |

@@ -74,7 +74,7 @@ def num_taken(parts: Iterable[Branches]) -> int:
 
 
 def _timed(suite: str) -> Suite:
-    """Run it alone; tests, and the seconds of all its processes."""
+    """Run only this suite: its tests, and the seconds of all its processes."""
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.xml"
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()

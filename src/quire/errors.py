@@ -51,7 +51,7 @@ class PlanError(QuireError, ValueError):
 
 
 class ModelError(QuireError):
-    """A model cannot be loaded or called, or lacks what was asked of it."""
+    """A model cannot be loaded or called, or lacks what is needed."""
 
 
 class CorruptFile(QuireError):
@@ -71,7 +71,7 @@ class SourceChanged(SourceError):
 
 
 class StorageError(QuireError, OSError):
-    """A store cannot be reached, or refuses what was asked of it.
+    """A store cannot be reached, or refuses a request.
 
     The message has two lines: the place and the problem, then the remedy.
     """

@@ -83,7 +83,7 @@ def options_of(
 def _given_values(
     kind: type, values: dict[str, Any], keep_none: bool
 ) -> Iterator[tuple[str, object]]:
-    """Typer's values as the dataclass takes them: an empty text or list stands for None."""
+    """Typer's values as the dataclass takes them: an empty text or list means None."""
     optional = {name for name, hint in _hints(kind).items() if types.NoneType in get_args(hint)}
     for name, value in values.items():
         plain = None if name in optional and value in ("", []) else value
@@ -136,7 +136,7 @@ def _members(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any annotation
 
 
 def _typed(hint: Any, name: str) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - any annotation
-    """The type that the command line parses, and what else Typer is told about it."""
+    """The type that the command line parses, and other arguments of its Typer option."""
     if get_origin(hint) is tuple:
         return list[str], {"names": [_flag(name.removesuffix("s"))]}
     if get_origin(hint) is not Annotated:

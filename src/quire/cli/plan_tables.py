@@ -62,9 +62,9 @@ def print_table(
     )
     _print_whole(_comparison(found, chosen))
     say(
-        "full: content over places; gap: rows over the proven fewest; cut, truncated: documents; "
-        "lost: tokens, beside those of documents that no plan sees; attends: how many tokens a "
-        "token attends to, on average; "
+        "full: share of the rows that holds content; gap: rows above the proven minimum; cut, "
+        "truncated: documents; lost: tokens, without those of documents dropped before planning; "
+        "attends: how many tokens a token attends to, on average; "
         f"steps: of {batch_size} rows.",
         "dim",
     )
@@ -124,7 +124,7 @@ def print_estimate(
     max_bad_records: int,
     as_json: bool,
 ) -> None:
-    """Pack a sample, and tell what the whole would take with each number of workers."""
+    """Pack a sample, and print what the whole corpus would take with each number of workers."""
     from quire.corpus.estimate import estimate, pack_sample
 
     with Console(stderr=True).status("packing a sample"):
@@ -154,8 +154,8 @@ def _print_estimates(sample: Sample, found: Sequence[Estimate], options: CorpusO
     say(
         f"rows of {options.max_length:,} by {options.strategy}; memory: the peak of one worker at "
         f"a partition of {_size(whole.partition_bytes)}; time: the sample "
-        "was packed by one worker with one thread on this machine, and workers are taken not to "
-        "slow each other down; the manifest and a cluster's start come on top.",
+        "was packed by one worker with one thread on this machine, and workers are assumed not to "
+        "slow each other down; the manifest and the start of a cluster are not included.",
         "dim",
     )
     for line in _warnings(found):
@@ -175,7 +175,15 @@ def _warnings(found: Sequence[Estimate]) -> Iterator[str]:
 
 def _estimates(found: Sequence[Estimate]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    names = ("workers", "partitions", "rows", "full", "memory a worker", "memory in all", "time")
+    names = (
+        "workers",
+        "partitions",
+        "rows",
+        "full",
+        "memory per worker",
+        "memory in total",
+        "time",
+    )
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for one in found:

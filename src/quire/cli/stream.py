@@ -104,14 +104,14 @@ def _require_folder(state: Path) -> None:
 def _run(opened: Stream, batches: int | None, interrupted: list[int]) -> None:
     console = Console(stderr=True)
     pause = 0.2 if console.is_terminal else _LINES_EVERY_SECONDS
-    done, told = 0, time.monotonic()
+    done, printed = 0, time.monotonic()
     with console.status("streaming") as status:
         while not interrupted and (batches is None or done < batches):
             if next(opened, None) is None:
                 break
             done += 1
-            if time.monotonic() - told >= pause:
-                told = time.monotonic()
+            if time.monotonic() - printed >= pause:
+                printed = time.monotonic()
                 status.update(_line(opened))
                 if not console.is_terminal:
                     say(_line(opened), to_stderr=True)

@@ -63,7 +63,7 @@ class SourceOptions(Options):
     tokens_column: str = TOKENS
     """The column that holds the tokens."""
     columns: tuple[str, ...] | None = None
-    """Columns with a value per token, packed beside the tokens. None: all that there are."""
+    """Columns with a value per token, packed together with the tokens. None: all of them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

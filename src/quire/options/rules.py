@@ -140,7 +140,7 @@ def validate(options: Any) -> None:  # noqa: ANN401 - any dataclass
     """Hold the fields of a dataclass to their annotations, and make their values plain.
 
     Rules are known for ``bool``, ``int``, ``float``, ``str``, ``Literal``, ``tuple[..., ...]``,
-    ``Annotated[..., rule]`` and any of them ``| None``. Other fields are left alone.
+    ``Annotated[..., rule]`` and any of them ``| None``. Other fields are not checked.
     """
     kind: type = type(options)
     for name, rule in _rules(kind).items():
@@ -158,7 +158,7 @@ def _rules(kind: type) -> dict[str, Rule]:
 
 
 def rule_of(hint: Any) -> Rule | None:  # noqa: ANN401 - any annotation
-    """The rule that an annotation stands for, if there is one.
+    """The rule of an annotation, if it has one.
 
     >>> rule_of(int | None)("rows", 3)
     3
