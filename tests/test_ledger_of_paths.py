@@ -59,7 +59,7 @@ def of_plan(folder, add_bos):
     """As `quire plan` counts."""
     options = CorpusOptions(max_length=LENGTH, add_bos=add_bos)
     found = corpus_lengths([jsonl(folder / "a.jsonl", records())], "byte", options)
-    plan = plan_documents(found.lengths, found.plan_options(options.plan_options(0)))
+    plan = plan_documents(found.lengths, found.plan_options(options))
     return found.ledger + plan.ledger
 
 

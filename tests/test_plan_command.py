@@ -260,7 +260,7 @@ def test_rows_and_ledger_of_the_plan_are_those_of_the_packed_output(
             cache_dir=folder / "cache",
             max_bad_records=1,
         )
-        terms = corpus.plan_options(corpus_options.plan_options(0))
+        terms = corpus.plan_options(corpus_options)
         (one,) = compare(corpus.lengths, [terms], supervised=corpus.supervised())
         assert one.rows == packed.num_rows
         assert corpus.ledger + one.ledger == packed.ledger

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from quire.ledger import Ledger
-from quire.plan import PlanOptions
+from quire.options import PackOptions
+from quire.plan import PlanOptions, plan_options
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,17 +41,6 @@ class Documents:
         """How many tokens start every fragment."""
         return int(self.prefix_at is not None)
 
-    def plan_options(self, options: PlanOptions) -> PlanOptions:
+    def plan_options(self, options: PackOptions, **changes: object) -> PlanOptions:
         """The options with what the planner needs to know about these documents."""
-        return with_special_tokens(options, self.prefix, self.ends_with_eos)
-
-
-def with_special_tokens(options: PlanOptions, prefix: int, ends_with_eos: bool) -> PlanOptions:
-    """The options with room for BOS in every fragment, and EOS never alone in one.
-
-    EOS is kept with a token of content, unless the overlap has one and there is no room.
-    """
-    cuts = options.overlong in ("split", "fill", "truncate_left") or options.strategy == "wrapped"
-    room = options.row_space - prefix - options.stride
-    eos_needs_content = ends_with_eos and cuts and (room > 1 or not options.stride)
-    return replace(options, prefix=prefix, min_tail=1 + eos_needs_content)
+        return plan_options(options, self.prefix, self.ends_with_eos, **changes)

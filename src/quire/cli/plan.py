@@ -224,7 +224,7 @@ def _candidates(
                 for n in lengths
                 for policy in policies
             ]
-            asked = [corpus.plan_options(replace(options, **way).plan_options()) for way in ways]
+            asked = [corpus.plan_options(replace(options, **way)) for way in ways]
             with Console(stderr=True).status(f"planning: {name}"):
                 found += compare(
                     corpus.lengths, asked, batch_size=batch_size, supervised=supervised

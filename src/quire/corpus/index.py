@@ -21,12 +21,12 @@ from quire.corpus.options import CorpusOptions
 from quire.corpus.output import PLANS
 from quire.corpus.shards import DOCUMENT_ID, LENGTH
 from quire.dataset.supervision import supervised_by_labels
-from quire.documents import Documents, with_special_tokens
+from quire.documents import Documents
 from quire.errors import CorruptFile, InvalidOption
 from quire.files import sha256_of
 from quire.formats.token_columns import TOKENS
 from quire.ledger import Ledger, Tally, TokenTally
-from quire.plan import Plan, plan_documents
+from quire.plan import Plan, plan_documents, plan_options
 from quire.plan.fragments import Fragments
 from quire.storage import AnyPath, RemotePath
 
@@ -151,10 +151,11 @@ class DocumentIndex:
 
         They are the rows of `pack_corpus` with a single partition.
         """
-        complete = with_special_tokens(
-            options.plan_options(shard_seed(options.seed, 0, 0)),
+        complete = plan_options(
+            options,
             int(self.prefix_token is not None),
             self.end_with_eos,
+            seed=shard_seed(options.seed, 0, 0),
         )
         lengths = np.concatenate([shard.lengths() for shard in self.shards])
         if options.overlong == "error" and lengths.max(initial=0) > complete.max_fragment:

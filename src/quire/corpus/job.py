@@ -155,7 +155,7 @@ class Contents:
 def packed_rows(corpus: Corpus, documents: Documents, seed: int) -> Contents:
     """The rows into which these documents are packed."""
     options = corpus.options
-    complete = documents.plan_options(options.plan_options(seed))
+    complete = documents.plan_options(options, seed=seed)
     _require_none_overlong(corpus, documents)
     plan = plan_documents(documents.lengths, complete, supervised_by_labels(documents))
     rows = gather(documents, plan, keep_sources=options.keep_sources)
@@ -199,7 +199,7 @@ def whole_documents(corpus: Corpus, documents: Documents) -> Contents:
 def _require_none_overlong(corpus: Corpus, documents: Documents) -> None:
     options = corpus.options
     if options.overlong == "error":
-        longest = documents.plan_options(options.plan_options(options.seed)).max_fragment
+        longest = documents.plan_options(options).max_fragment
         names = [str(file.path) for file in corpus.files]
         require_fitting(documents.lengths, longest, documents.numbers, names)
 

@@ -19,11 +19,12 @@ from quire.corpus.job import Progress, require_budget, with_bad_records
 from quire.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.corpus.partitions import make_partitions
 from quire.dataset.supervision import TrainedRuns
-from quire.documents import Documents, with_special_tokens
+from quire.documents import Documents
 from quire.files import leftovers_swept, whole_file
 from quire.formats.format import BadRecord, Batch
 from quire.ledger import Ledger
-from quire.plan import PlanOptions
+from quire.options import PackOptions
+from quire.plan import PlanOptions, plan_options
 from quire.plan.planner import Supervised
 from quire.seals import FORMAT_VERSION
 from quire.text import TokenizerLike
@@ -57,9 +58,9 @@ class CorpusLengths:
         """Tells which fragments have trained tokens; None without labels."""
         return None if self.trained is None else self.trained.judge(self.lengths)
 
-    def plan_options(self, options: PlanOptions) -> PlanOptions:
+    def plan_options(self, options: PackOptions) -> PlanOptions:
         """The options as `quire pack` completes them for these documents."""
-        return with_special_tokens(options, int(self.has_prefix), self.ends_with_eos)
+        return plan_options(options, int(self.has_prefix), self.ends_with_eos)
 
 
 def corpus_lengths(

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 
 from quire.errors import InvalidOption
 from quire.options import EncodeOptions, PackOptions, Seed, Size, SourceOptions
-from quire.plan import PlanOptions, plan_options
+from quire.plan import require_plannable
 
 MEBIBYTE = 1 << 20
 ROW_OPTIONS = tuple(field.name for field in fields(PackOptions))
@@ -31,7 +31,7 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.plan_options()
+        require_plannable(self)
         self._require_one_kind()
         if self.index_only and not self.keep_sources:
             raise InvalidOption(
@@ -44,10 +44,6 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
             self.require_unset("tokens (pretokenized)", "columns")
         if self.pretokenized or self.messages_column is not None:
             self.require_unset("text", "truncate_at", "truncate_to", "drop_longer_than")
-
-    def plan_options(self, seed: int | None = None) -> PlanOptions:
-        """The part that the planner takes, with the seed of a shard if it has its own."""
-        return plan_options(self, seed=self.seed if seed is None else seed)
 
     @property
     def batch_bytes(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 from quire.options import Count, EncodeOptions, PackOptions, SourceOptions
-from quire.plan import PlanOptions, plan_options
+from quire.plan import require_plannable
 from quire.text import TokenizerLike
 from quire.text.chat.date import today
 
@@ -34,10 +34,6 @@ class DatasetOptions(SourceOptions, EncodeOptions, PackOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.plan_options()
+        require_plannable(self)
         if self.messages_column is not None and self.chat_date is None:
             object.__setattr__(self, "chat_date", today().isoformat())  # one day for all splits
-
-    def plan_options(self) -> PlanOptions:
-        """The part that the planner takes."""
-        return plan_options(self)

@@ -85,7 +85,7 @@ def _planned(
     documents: Documents, columns: Columns, options: DatasetOptions
 ) -> tuple[Documents, Plan]:
     """The plan, and the documents in it: groups without a trained label are dropped before."""
-    terms = documents.plan_options(options.plan_options())
+    terms = documents.plan_options(options)
     if options.group_column is None:
         judge = supervised_by_labels(documents)
         return documents, plan_documents(documents.lengths, terms, judge)

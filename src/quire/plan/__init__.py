@@ -6,7 +6,7 @@ from quire.plan.build import permutation
 from quire.plan.online import OnlinePacker
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Fragment, Plan
-from quire.plan.planner import make_plan, plan_documents, plan_options
+from quire.plan.planner import make_plan, plan_documents, plan_options, require_plannable
 from quire.plan.strategies import (
     keeps_order,
     quick_strategy_names,
@@ -30,5 +30,6 @@ __all__ = [
     "plan_options",
     "quick_strategy_names",
     "register_strategy",
+    "require_plannable",
     "strategy_names",
 ]

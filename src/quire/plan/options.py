@@ -25,36 +25,12 @@ class PlanOptions(PackOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_fragment < 1:
-            raise InvalidOption(
-                f"a row of max_length={self.max_length} has no room for a token after BOS "
-                f"(prefix={self.prefix}, align={self.align}); raise max_length or leave BOS out "
-                "(add_bos=False, --no-add-bos)"
-            )
-        most = self.max_fragment - self.stride
-        if self.overlong == "fill" and 2 * self.min_fragment > most + 1 > 1:
-            raise InvalidOption(
-                f"min_fragment={self.min_fragment} is over half of the {most} new tokens that a "
-                f"row holds, so cutting a document of {most + 1} would leave a shorter piece; "
-                f"lower min_fragment to {(most + 1) // 2} or raise max_length"
-            )
-        if most < self.min_tail:
-            remedy = "lower stride or raise max_length" if self.stride else "raise max_length"
-            tokens = "1 new token" if self.min_tail == 1 else f"{self.min_tail} new tokens"
-            room = "that holds {} after BOS" if self.prefix else "of {}"
-            raise InvalidOption(
-                f"stride={self.stride} leaves no room for {tokens} in a row "
-                f"{room.format(self.max_fragment)}; {remedy}"
-            )
+        require_room(self, self.prefix, self.min_tail)
 
     @property
     def row_space(self) -> int:
-        """The part of a row that aligned fragments can use.
-
-        >>> PlanOptions(max_length=10, align=4).row_space
-        8
-        """
-        return self.max_length // self.align * self.align
+        """The part of a row that aligned fragments can use."""
+        return row_space(self)
 
     @property
     def cuts_are_free(self) -> bool:
@@ -77,3 +53,38 @@ class PlanOptions(PackOptions):
         if self.prefix:
             lengths = lengths + self.prefix
         return lengths if self.align == 1 else -(-lengths // self.align) * self.align
+
+
+def row_space(options: PackOptions) -> int:
+    """The part of a row that aligned fragments can use.
+
+    >>> row_space(PackOptions(max_length=10, align=4))
+    8
+    """
+    return options.max_length // options.align * options.align
+
+
+def require_room(options: PackOptions, prefix: int = 0, min_tail: int = 1) -> None:
+    """Raise if a row has no room for new tokens after the prefix and the overlap."""
+    max_fragment = row_space(options) - prefix
+    if max_fragment < 1:
+        raise InvalidOption(
+            f"a row of max_length={options.max_length} has no room for a token after BOS "
+            f"(prefix={prefix}, align={options.align}); raise max_length or leave BOS out "
+            "(add_bos=False, --no-add-bos)"
+        )
+    most = max_fragment - options.stride
+    if options.overlong == "fill" and 2 * options.min_fragment > most + 1 > 1:
+        raise InvalidOption(
+            f"min_fragment={options.min_fragment} is over half of the {most} new tokens that a "
+            f"row holds, so cutting a document of {most + 1} would leave a shorter piece; "
+            f"lower min_fragment to {(most + 1) // 2} or raise max_length"
+        )
+    if most < min_tail:
+        remedy = "lower stride or raise max_length" if options.stride else "raise max_length"
+        tokens = "1 new token" if min_tail == 1 else f"{min_tail} new tokens"
+        room = "that holds {} after BOS" if prefix else "of {}"
+        raise InvalidOption(
+            f"stride={options.stride} leaves no room for {tokens} in a row "
+            f"{room.format(max_fragment)}; {remedy}"
+        )

@@ -13,9 +13,9 @@ from quire.plan.build import build_plan
 from quire.plan.fill import close_gaps, wrap
 from quire.plan.fragments import Fragments, Rows, apply_overlong, whole_documents
 from quire.plan.lengths import BoolArray, IntArray, Lengths, as_lengths
-from quire.plan.options import Overlong, PlanOptions
+from quire.plan.options import Overlong, PlanOptions, require_room, row_space
 from quire.plan.plan import Plan
-from quire.plan.strategies import Strategy, find_strategy, keeps_order
+from quire.plan.strategies import Strategy, find_strategy
 
 Supervised: TypeAlias = Callable[[Fragments], BoolArray]
 """Tells for each fragment whether any of its labels is trained on."""
@@ -62,13 +62,32 @@ def make_plan(
     return plan_documents(lengths, options)
 
 
-def plan_options(options: PackOptions, **changes: Any) -> PlanOptions:  # noqa: ANN401 - any option
-    """The planner's form of the options of a path that packs.
+def require_plannable(options: PackOptions) -> None:
+    """Raise if no documents can be planned with these options."""
+    find_strategy(options.strategy)
+    require_room(options)
 
-    Rows are shuffled unless the options or the strategy say otherwise.
+
+def plan_options(
+    options: PackOptions, prefix: int = 0, ends_with_eos: bool = False, **changes: object
+) -> PlanOptions:
+    """The planner's form of the options of a path that packs documents with special tokens.
+
+    Rows are shuffled unless the options or the strategy say otherwise. EOS is kept with a token of
+    content, unless the overlap has one and there is no room.
     """
-    shuffle = not keeps_order(options.strategy) if options.shuffle is None else options.shuffle
-    return PlanOptions(**{**group_values(options, PackOptions), "shuffle": shuffle, **changes})
+    strategy = find_strategy(options.strategy)
+    cuts = strategy.wraps or options.overlong in ("split", "fill", "truncate_left")
+    room = row_space(options) - prefix - options.stride
+    eos_needs_content = ends_with_eos and cuts and (room > 1 or not options.stride)
+    values: dict[str, Any] = {
+        **group_values(options, PackOptions),
+        "shuffle": not strategy.keeps_order if options.shuffle is None else options.shuffle,
+        "prefix": prefix,
+        "min_tail": 1 + eos_needs_content,
+        **changes,
+    }
+    return PlanOptions(**values)
 
 
 def plan_documents(
