@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from quire.cli.app import app
+from quire.plan.strategies import BUILT_IN
 from tests.commands import run
 from tests.terminal import shown_in_terminal
 
@@ -40,7 +40,7 @@ def test_demo_plans_a_folder_with_every_strategy(corpus, tmp_path_factory):
     assert done.returncode == 0, done.stderr
     assert "4 files" in done.stdout
     assert "45 tokens" in done.stdout
-    for strategy in ("best_fit", "first_fit", "greedy", "tight", "wrapped"):
+    for strategy in BUILT_IN:
         assert strategy in done.stdout
     row = next(line for line in done.stdout.splitlines() if "best_fit" in line and "split" in line)
     assert re.findall(r"[\d.,]+%?", row)[:3] == ["3", "3", "93.750%"]

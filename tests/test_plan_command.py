@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 import quire
 from quire.corpus.lengths import corpus_lengths
 from quire.corpus.options import CorpusOptions
+from quire.plan import quick_strategy_names
 from quire.plan.comparison import compare
+from quire.plan.strategies import BUILT_IN
 from quire.report import write_report
 from tests import commands
-
-QUICK = ("best_fit", "first_fit", "greedy", "wrapped")
-STRATEGIES = (*QUICK, "tight")
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +44,14 @@ def run(cache: Path, *arguments: object) -> CompletedProcess[str]:
 def figures(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     cache = tmp_path_factory.mktemp("cache")
     several = [f"--overlong={name}" for name in ("split", "truncate", "drop")]
-    several += [f"--strategy={name}" for name in STRATEGIES]
+    several += [f"--strategy={name}" for name in BUILT_IN]
     done = run(cache, corpus, "--tokenizer", "byte", "--max-length=64,128", *several, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("overlong", ["split", "truncate", "drop"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", BUILT_IN)
 def test_every_figure_is_that_of_the_packed_parquet(corpus, figures, strategy, overlong, tmp_path):
     said = next(
         one
@@ -109,7 +108,7 @@ def test_the_table_and_the_advice_are_printed_in_full_in_a_pipe(corpus, tmp_path
     assert "…" not in done.stdout
     assert "\x1b[" not in done.stdout
     assert "take --max-length" in done.stdout
-    for strategy in QUICK:
+    for strategy in quick_strategy_names():
         assert strategy in done.stdout
 
 
@@ -126,7 +125,7 @@ def test_tight_is_suggested_with_its_saving_and_tried_only_on_request(tmp_path):
     words = (tmp_path / "a.jsonl", "--pretokenized", "--max-length", 7)
     offer = "tight could save at most 1 row (33.33%): --strategy tight"
     said = planned(tmp_path, *words)
-    assert {one["strategy"] for one in said["candidates"]} == set(QUICK)
+    assert {one["strategy"] for one in said["candidates"]} == set(quick_strategy_names())
     assert said["recommended"]["rows"] == 3
     assert offer in said["reasons"]
     tried = planned(tmp_path, *words, "--strategy", "best_fit", "--strategy", "tight")
@@ -206,7 +205,7 @@ _TEXT = st.text("ab", max_size=12)
     documents=st.one_of(
         st.lists(_DOCUMENT, min_size=1, max_size=8), st.lists(_TEXT, min_size=1, max_size=8)
     ),
-    strategy=st.sampled_from(STRATEGIES),
+    strategy=st.sampled_from(BUILT_IN),
     overlong=st.sampled_from(["split", "fill", "truncate", "truncate_left", "drop"]),
     max_length=st.integers(4, 9),
     stride=st.integers(0, 1),

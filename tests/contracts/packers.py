@@ -1,7 +1,7 @@
 """Every packer of quire behind one call, for the rules that hold for all of them.
 
 A packer takes documents of unique tokens and gives rows in one normal form. To put a new packer
-under contract, add one line to `PACKERS`.
+under contract, add one line to `PACKERS`; built-in strategies are in it already.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import quire
 from quire.blocks import BlockOptions, pack_texts
 from quire.collate import DataCollatorForCausalLM, PaddingFreeCollator, VisionPaddingFreeCollator
 from quire.compat.bins import pack_sequences_optimized
+from quire.compat.blocks import BlockOptions, pack_texts
+from quire.plan.strategies import BUILT_IN
 from quire.stream import open_stream
 from quire.vision import PackedVLDataset
 
@@ -257,14 +259,13 @@ def _flat_row(pack: list[dict[str, Any]]) -> Row:
     return Row(ids, text["cu_seq_lens_q"][:-1].tolist(), labels, positions)
 
 
-STRATEGIES = ("greedy", "first_fit", "best_fit", "wrapped", "tight")
 _text = partial(Packer, adds_specials=True)
 _files = partial(Packer, adds_specials=True, uses_files=True)
 _vision = partial(Packer, splits=False, pads=False)
 _with_long = partial(_vision, keeps_overlong=True)
 
 PACKERS: dict[str, Packer] = {
-    **{f"dataset {name}": Packer(partial(dataset_of_tokens, strategy=name)) for name in STRATEGIES},
+    **{f"dataset {name}": Packer(partial(dataset_of_tokens, strategy=name)) for name in BUILT_IN},
     "dataset fill": Packer(partial(dataset_of_tokens, overlong="fill")),
     "dataset drop": Packer(partial(dataset_of_tokens, overlong="drop"), splits=False, drops=True),
     "dataset truncate": Packer(

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import quire
 from quire.plan.options import Overlong
+from quire.plan.strategies import BUILT_IN, find_strategy
 from tests.contracts.plan_rules import assert_follows_the_rules
 
-STRATEGIES = ["greedy", "first_fit", "best_fit", "wrapped", "tight"]
 CAPACITIES = sorted({1, 2} | {2**k + d for k in range(2, 7) for d in (-1, 0, 1)})
 
 
@@ -39,7 +39,7 @@ def instances(draw):
 
 
 @pytest.mark.parametrize("overlong", [policy for policy in get_args(Overlong) if policy != "error"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", BUILT_IN)
 @settings(max_examples=60, deadline=None)
 @given(instance=instances())
 def test_every_token_stands_in_one_row_or_is_counted(strategy, overlong, instance):
@@ -49,7 +49,7 @@ def test_every_token_stands_in_one_row_or_is_counted(strategy, overlong, instanc
     assert plan.lower_bound <= plan.num_rows
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", BUILT_IN)
 @settings(max_examples=60, deadline=None)
 @given(instance=instances(), min_length=st.integers(1, 8))
 def test_a_row_under_min_length_is_dropped_and_its_tokens_counted(strategy, instance, min_length):
@@ -69,12 +69,12 @@ def test_a_row_under_min_length_is_dropped_and_its_tokens_counted(strategy, inst
     assert plan.ledger.documents.imbalance == plan.ledger.tokens.imbalance == 0
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", BUILT_IN)
 @settings(max_examples=40, deadline=None)
 @given(lengths=st.lists(st.integers(1, 12), max_size=9), cap=st.sampled_from([None, 2, 3]))
 def test_rows_lie_between_bound_and_optimum(strategy, lengths, cap):
     plan = quire.make_plan(lengths, 12, strategy, max_documents_per_row=cap, overlong="error")
-    if strategy == "wrapped":
+    if find_strategy(strategy).wraps:
         assert plan.num_rows >= -(-sum(lengths) // 12)
         return
     optimum = fewest_rows(tuple(sorted(lengths)), 12, cap or len(lengths))

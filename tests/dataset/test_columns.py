@@ -10,8 +10,8 @@ from tests.dataset.rebuild import documents, fragments, num_tokens
 
 import quire
 from quire.errors import InvalidDocument, InvalidOption
+from quire.plan.strategies import BUILT_IN
 
-STRATEGIES = ["best_fit", "first_fit", "greedy", "wrapped", "tight"]
 OVERLONG = ["split", "truncate", "truncate_left", "drop", "fill"]
 
 
@@ -62,7 +62,7 @@ def terms(draw):
     row = max_length // align * align
     return {
         "max_length": max_length,
-        "strategy": draw(st.sampled_from(STRATEGIES)),
+        "strategy": draw(st.sampled_from(BUILT_IN)),
         "overlong": draw(st.sampled_from(OVERLONG)),
         "stride": draw(st.integers(0, row - 1)),
         "min_length": draw(st.sampled_from([1, 1, max_length // 2 or 1])),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quire
+from quire.plan import quick_strategy_names
 from tests.plan.textbook import decreasing_fit, next_fit
 
 
@@ -84,7 +85,7 @@ def test_row_lengths_around_powers_of_two_pack_equally_well(max_length):
     assert plan.num_rows == 100
 
 
-@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "wrapped"])
+@pytest.mark.parametrize("strategy", quick_strategy_names())
 @pytest.mark.parametrize("max_length", [2**50, 2**62, 2**63 - 1, 2**70])
 def test_a_row_beyond_64_bits_holds_everything(strategy, max_length):
     plan = quire.make_plan([5, 6, 2**40], max_length, strategy)
@@ -93,7 +94,7 @@ def test_a_row_beyond_64_bits_holds_everything(strategy, max_length):
     assert capped.num_rows == 2
 
 
-@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "wrapped"])
+@pytest.mark.parametrize("strategy", quick_strategy_names())
 @pytest.mark.parametrize("options", [{"prefix": 5}, {"align": 64}])
 def test_prefix_and_alignment_do_not_overflow_32_bits(strategy, options):
     plan = quire.make_plan([2**31 - 1, 5], 2**32, strategy, **options)

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quire
-from quire.plan import PlanOptions, plan_documents
+from quire.plan import PlanOptions, plan_documents, quick_strategy_names
 from quire.plan.fill import _wrap_plain, pour, wrap
 from quire.plan.fragments import whole_documents
+from quire.plan.strategies import BUILT_IN
 
 
 def spans(plan: quire.Plan, document: int = 0) -> list[tuple[int, int]]:
@@ -81,7 +82,7 @@ def test_wrapping_by_arithmetic_equals_pouring(lengths, max_length):
     assert np.array_equal(wrap(whole, options)[1], offsets)
 
 
-@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "wrapped"])
+@pytest.mark.parametrize("strategy", quick_strategy_names())
 @pytest.mark.parametrize("low", [1, 1365, 2049])
 def test_fill_reaches_99_9_percent_where_best_fit_does_not(strategy, low):
     lengths = np.random.default_rng(low).integers(low, 4097 if low != 1365 else 2049, 20_000)
@@ -119,7 +120,7 @@ def test_fill_cuts_no_piece_shorter_than_min_fragment():
         assert plan.num_rows < quire.make_plan(lengths, 128).num_rows
 
 
-@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "tight", "wrapped"])
+@pytest.mark.parametrize("strategy", BUILT_IN)
 @pytest.mark.parametrize("length", [17, 20, 33, 47, 100])
 def test_fill_leaves_no_short_tail_of_a_long_document(strategy, length):
     plan = quire.make_plan([length, 3], 16, strategy, overlong="fill", min_fragment=6)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from quire.errors import InvalidOption, OversizedDocument
 from quire.plan import PlanOptions, make_plan
 from quire.plan.groups import plan_groups
+from quire.plan.strategies import BUILT_IN, find_strategy
 
 
 def documents(plan):
@@ -34,7 +35,7 @@ def test_wrapped_does_not_cut_a_group():
     assert all(fragment.start == 0 and fragment.stop == 2 for row in plan for fragment in row)
 
 
-@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "tight"])
+@pytest.mark.parametrize("strategy", [name for name in BUILT_IN if not find_strategy(name).wraps])
 @settings(max_examples=60, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 12), max_size=12),

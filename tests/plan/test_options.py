@@ -5,10 +5,9 @@ import pytest
 
 import quire
 from quire.errors import InvalidOption
-from quire.plan import PlanOptions
+from quire.plan import PlanOptions, strategy_names
 
 OVERLONG = "split, truncate, truncate_left, drop, error, fill"
-BUILT_IN = "best_fit, first_fit, greedy, tight, wrapped"
 
 
 def whole(name: str, value: object, least: int) -> str:
@@ -75,7 +74,8 @@ def too_long_a_piece(least: int, most: int) -> str:
         ),
         (
             {"strategy": "bestfit"},
-            f"unknown strategy 'bestfit'; did you mean 'best_fit'? known: {BUILT_IN}",
+            "unknown strategy 'bestfit'; did you mean 'best_fit'? known: "
+            + ", ".join(strategy_names()),
         ),
         ({"strategy": None}, "strategy is None but must be a string"),
         ({"strategy": ["best_fit"]}, "strategy is ['best_fit'] but must be a string"),

@@ -12,8 +12,8 @@ import pytest
 import quire
 from quire.errors import OversizedDocument
 from quire.plan import PlanOptions
+from quire.plan.strategies import BUILT_IN
 
-BUILT_IN = ["best_fit", "first_fit", "greedy", "tight", "wrapped"]
 LENGTHS = [7, 3, 25, 4, 1, 0, 6, 2, 9, 5, 5, 3, 8, 2, 2, 6]
 BASE = {"max_length": 10}
 

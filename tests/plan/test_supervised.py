@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.plan import PlanOptions, plan_documents
+from quire.plan import PlanOptions, plan_documents, quick_strategy_names
 from quire.plan.fragments import Fragments
 
 
@@ -37,7 +37,7 @@ def test_an_unsupervised_document_is_dropped_as_a_whole():
     assert plan.ledger.tokens.dropped["unsupervised"] == 3
 
 
-@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "greedy", "wrapped"])
+@pytest.mark.parametrize("strategy", quick_strategy_names())
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_every_row_is_supervised_and_every_token_is_counted(strategy, data):

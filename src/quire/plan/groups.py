@@ -13,6 +13,7 @@ from quire.plan.lengths import IntArray, Lengths, as_lengths
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Plan
 from quire.plan.planner import plan_documents
+from quire.plan.strategies import find_strategy
 
 
 def plan_groups(lengths: Lengths, groups: IntArray, options: PlanOptions) -> Plan:
@@ -58,8 +59,8 @@ def _in_order(groups: IntArray) -> IntArray:
 
 
 def _plan_of_groups(spaces: IntArray, options: PlanOptions) -> Plan:
-    """Rows of groups; ``greedy`` replaces ``wrapped``, which would cut a group at a row's end."""
-    strategy = "greedy" if options.strategy == "wrapped" else options.strategy
+    """Rows of groups; ``greedy`` replaces a strategy that would cut a group at a row's end."""
+    strategy = "greedy" if find_strategy(options.strategy).wraps else options.strategy
     whole_groups = PlanOptions(max_length=options.row_space, strategy=strategy, overlong="drop")
     return plan_documents(spaces, whole_groups)
 
