@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.plan import histogram
-from quire.plan.histogram import Histogram, distinct_sizes, rows_from_runs
+from quire.plan.histogram import decreasing_order, distinct_sizes, rows_from_runs
 
 
 @pytest.fixture
@@ -16,16 +16,14 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(histogram, "_CHUNK", 4)
 
 
-def test_a_histogram_counts_from_the_largest_size_down():
-    found = Histogram.of(np.array([3, 5, 3, 1, 5, 3], np.uint16))
-    assert found.sizes == [5, 3, 1]
-    assert found.counts == [2, 3, 1]
-    assert found.order.tolist() == [1, 4, 0, 2, 5, 3]
+def test_fragments_are_ordered_from_the_largest_size_down():
+    assert decreasing_order(np.array([3, 5, 3, 1, 5, 3], np.uint16)).tolist() == [1, 4, 0, 2, 5, 3]
 
 
-def test_no_sizes_have_an_empty_histogram():
-    found = Histogram.of(np.zeros(0, np.uint16))
-    assert (found.sizes, found.counts, found.order.tolist()) == ([], [], [])
+def test_no_sizes_have_an_empty_histogram_and_order():
+    none = np.zeros(0, np.uint16)
+    assert [len(part) for part in distinct_sizes(none)] == [0, 0]
+    assert decreasing_order(none).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -39,11 +37,12 @@ def test_no_sizes_have_an_empty_histogram():
         [(1 << 60) + 1, (1 << 60) + 2, 1 << 62],  # a float could not tell the first two apart
     ],
 )
-def test_sizes_of_any_width_come_in_decreasing_order_and_equal_ones_as_they_came(sizes):
-    found = Histogram.of(np.array(sizes))
-    assert found.order.tolist() == sorted(range(len(sizes)), key=lambda i: -sizes[i])
-    assert found.sizes == sorted(set(sizes), reverse=True)
-    assert found.counts == [sizes.count(size) for size in found.sizes]
+def test_sizes_of_any_width_are_sorted_and_equal_ones_keep_their_order(sizes):
+    order = decreasing_order(np.array(sizes))
+    assert order.tolist() == sorted(range(len(sizes)), key=lambda i: -sizes[i])
+    distinct, counts = distinct_sizes(np.array(sizes))
+    assert distinct.tolist() == sorted(set(sizes))
+    assert counts.tolist() == [sizes.count(size) for size in distinct.tolist()]
 
 
 @pytest.mark.parametrize("large", [0, 1 << 20, 1 << 40])
@@ -53,7 +52,7 @@ def test_many_equal_sizes_keep_their_order(large, dtype):
     sizes = np.tile(np.array([2, 1, 2, 3, 2], np.int64), 20)
     sizes = np.append(sizes, np.array([large]).astype(dtype).astype(np.int64)).astype(dtype)
     expected = sorted(range(len(sizes)), key=lambda i: -int(sizes[i]))
-    assert Histogram.of(sizes).order.tolist() == expected
+    assert decreasing_order(sizes).tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -126,13 +126,17 @@ def _even_costs(num_rows: int, step: int, remainder: str) -> tuple[IntArray, Led
             "remainder='split' cuts rows between documents, which costs do not show; "
             "pass the plan instead of costs, or use remainder='drop' or 'repeat'"
         )
-    surplus = num_rows % step
+    order = _even_order(num_rows, step, remainder)
+    emitted = min(len(order), num_rows)
+    dropped = {"rank_equalize": num_rows - emitted}
+    return order, Ledger(documents=Tally(input=num_rows, emitted=emitted, dropped=dropped))
+
+
+def _even_order(num_rows: int, multiple: int, remainder: str) -> IntArray:
+    """Row numbers whose count is a multiple: without the last ones, or with the first repeated."""
     if remainder == "repeat":
-        order = np.arange(num_rows + -num_rows % step) % max(1, num_rows)
-        return order, Ledger(documents=Tally(input=num_rows, emitted=num_rows))
-    dropped = {"rank_equalize": surplus}
-    tally = Tally(input=num_rows, emitted=num_rows - surplus, dropped=dropped)
-    return np.arange(num_rows - surplus), Ledger(documents=tally)
+        return np.arange(num_rows + -num_rows % multiple) % max(1, num_rows)
+    return np.arange(num_rows - num_rows % multiple)
 
 
 def _assign(
@@ -184,21 +188,20 @@ def _slowest_over_mean(costs: FloatArray) -> float:
 
 def even_rows(plan: Plan, multiple: int, remainder: str) -> tuple[IntArray, Plan, Ledger]:
     """Row numbers whose count is a multiple, the plan they refer to, and its ledger."""
-    rows = np.arange(plan.num_rows)
-    if not plan.num_rows % multiple:
-        return rows, plan, plan.ledger
     if remainder == "split":
         plan = _with_more_rows(plan, -plan.num_rows % multiple)
-        return np.arange(plan.num_rows), plan, plan.ledger
-    if remainder == "repeat":
-        rows = np.arange(plan.num_rows - plan.num_rows % -multiple) % plan.num_rows
-        return rows, plan, _repeated(plan, rows[plan.num_rows :])
-    kept = rows[: plan.num_rows - plan.num_rows % multiple]
-    return kept, plan, _dropped(plan, len(kept))
+    order = _even_order(plan.num_rows, multiple, remainder)
+    if len(order) > plan.num_rows:
+        return order, plan, _repeated(plan, order[plan.num_rows :])
+    if len(order) < plan.num_rows:
+        return order, plan, _dropped(plan, len(order))
+    return order, plan, plan.ledger
 
 
 def _with_more_rows(plan: Plan, extra: int) -> Plan:
     """The plan with some rows cut in two between documents, those with most fragments first."""
+    if not extra:
+        return plan
     counts = np.diff(plan.row_offsets)
     if extra > int((counts - 1).sum()):
         raise InvalidOption(

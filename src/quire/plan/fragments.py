@@ -105,6 +105,18 @@ class Rows:
         return np.diff(self.offsets)
 
 
+def numbered_by_first(groups: IntArray) -> IntArray:
+    """Group numbers from 0, in the order in which the groups first appear.
+
+    >>> numbered_by_first(np.array([7, 3, 7, 5]))
+    array([0, 1, 0, 2])
+    """
+    _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[group.reshape(-1)]
+
+
 def whole_documents(lengths: IntArray, options: PlanOptions) -> Fragments:
     """One fragment per non-empty document, in integers wide enough for prefix and alignment."""
     largest_space = int(lengths.max(initial=0)) + options.prefix + options.align

@@ -8,7 +8,7 @@ import numpy as np
 
 from quire.errors import InvalidOption, OversizedDocument
 from quire.plan.build import build_plan, spans
-from quire.plan.fragments import whole_documents
+from quire.plan.fragments import numbered_by_first, whole_documents
 from quire.plan.lengths import IntArray, Lengths, as_lengths
 from quire.plan.options import PlanOptions
 from quire.plan.plan import Plan
@@ -29,7 +29,7 @@ def plan_groups(lengths: Lengths, groups: IntArray, options: PlanOptions) -> Pla
     lengths = as_lengths(lengths)
     _require_possible(lengths, groups, options)
     whole = whole_documents(lengths, options)
-    group = _in_order(groups[whole.documents])
+    group = numbered_by_first(groups[whole.documents])
     members, sizes = np.argsort(group, kind="stable"), np.bincount(group)
     spaces = np.bincount(group, options.spaces(whole.stops)).astype(np.int64)
     _require_fit(spaces, whole.documents[members], sizes, options)
@@ -44,18 +44,6 @@ def plan_groups(lengths: Lengths, groups: IntArray, options: PlanOptions) -> Pla
         replace(options, overlong="split"),  # a group is kept or dropped as a whole
         (whole.take(left_out), "group_too_long"),
     )
-
-
-def _in_order(groups: IntArray) -> IntArray:
-    """Group numbers from 0, in the order in which the groups first appear.
-
-    >>> _in_order(np.array([7, 3, 7, 5]))
-    array([0, 1, 0, 2])
-    """
-    _, first, group = np.unique(groups, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[group]
 
 
 def _plan_of_groups(spaces: IntArray, options: PlanOptions) -> Plan:

@@ -10,7 +10,6 @@ moves the fragments once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol, TypeAlias
 
@@ -25,31 +24,6 @@ _CHUNK = 1 << 16
 FillRuns: TypeAlias = Callable[[list[int], list[int], int, int], tuple[list[int], int]]
 """Decreasing sizes, their counts, the row size and the most fragments in a row; returns runs (see
 `rows_from_runs`) and the number of rows."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Histogram:
-    """Distinct sizes in decreasing order, their counts, and the fragments in that order."""
-
-    sizes: list[int]
-    counts: list[int]
-    order: IntArray
-    """Fragment numbers by decreasing size; equal sizes keep their input order."""
-
-    @classmethod
-    def of(cls, sizes: IntArray) -> Histogram:
-        """The histogram of the sizes; costs one radix sort per 16 bits.
-
-        >>> Histogram.of(np.array([3, 5, 3], np.uint16)).order
-        array([1, 0, 2])
-        """
-        distinct, counts = distinct_sizes(sizes)
-        largest = int(distinct[-1]) if len(distinct) else 0
-        return cls(
-            sizes=distinct[::-1].tolist(),
-            counts=counts[::-1].tolist(),
-            order=_decreasing_order(sizes, largest),
-        )
 
 
 def distinct_sizes(sizes: IntArray) -> tuple[IntArray, IntArray]:
@@ -71,11 +45,13 @@ def distinct_sizes(sizes: IntArray) -> tuple[IntArray, IntArray]:
 
 def decreasing_rows(sizes: IntArray, max_length: int, cap: int | None, fill: FillRuns) -> Rows:
     """The rows that a decreasing strategy makes of these sizes."""
-    histogram = Histogram.of(sizes)
+    distinct, counts = distinct_sizes(sizes)
     # A row that holds everything need not be larger, and index structures grow with its size.
     max_length = min(max_length, int(sizes.sum(dtype=np.int64)))
-    runs, num_rows = fill(histogram.sizes, histogram.counts, max_length, cap or len(sizes))
-    return rows_from_runs(histogram.order, runs, num_rows)
+    runs, num_rows = fill(
+        distinct[::-1].tolist(), counts[::-1].tolist(), max_length, cap or len(sizes)
+    )
+    return rows_from_runs(decreasing_order(sizes), runs, num_rows)
 
 
 def rows_from_runs(order: IntArray, runs: list[int], num_rows: int) -> Rows:
@@ -128,9 +104,17 @@ def _targets(table: IntArray, offsets: IntArray) -> IntArray:
     return targets
 
 
-def _decreasing_order(sizes: IntArray, largest: int) -> IntArray:
+def decreasing_order(sizes: IntArray) -> IntArray:
+    """Fragment numbers by decreasing size; costs one radix sort per 16 bits.
+
+    Equal sizes keep their input order.
+
+    >>> decreasing_order(np.array([3, 5, 3], np.uint16))
+    array([1, 0, 2])
+    """
+    largest = int(sizes.max(initial=0))
     order = np.argsort(_digit(sizes, largest, 0), kind="stable")
-    for shift in range(16, int(largest).bit_length(), 16):
+    for shift in range(16, largest.bit_length(), 16):
         order = order[np.argsort(_digit(sizes[order], largest, shift), kind="stable")]
     return order
 

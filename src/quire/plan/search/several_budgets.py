@@ -22,7 +22,7 @@ import numpy as np
 
 from quire.errors import unknown_name
 from quire.options import require_integer
-from quire.plan.fragments import Rows
+from quire.plan.fragments import Rows, numbered_by_first
 from quire.plan.lengths import FloatArray, IntArray, as_lengths
 from quire.plan.options import PlanOptions
 from quire.plan.search.budgets import (
@@ -94,7 +94,7 @@ def pack_vectors(
     real = np.flatnonzero(vectors.sizes.any(axis=1))
     if len(real):
         row_of[real] = pack(vectors.only(real), effort, seed, work)
-    return _numbered_by_first_document(row_of)
+    return numbered_by_first(row_of)
 
 
 def pack(vectors: Vectors, effort: str, seed: int, work: int = BUDGET) -> IntArray:
@@ -137,14 +137,6 @@ def _single_plan(
     row_of = np.empty(len(single.sizes), dtype=np.int64)
     row_of[rows.fragments] = np.repeat(np.arange(len(rows.counts)), rows.counts)
     return row_of, len(rows.counts)
-
-
-def _numbered_by_first_document(row_of: IntArray) -> IntArray:
-    _, first, dense = np.unique(row_of, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    numbered: IntArray = rank[dense.reshape(-1)]
-    return numbered
 
 
 def pattern_rows(vectors: Vectors, work: Work) -> _Plan:
