@@ -133,7 +133,7 @@ def test_all_forms_of_a_batch_equal_the_naive_ones(lengths_of_rows, multiple):
 
 
 @given(rows, st.integers(0, 5))
-def test_every_form_can_be_converted_back_to_starts(lengths, padding):
+def test_every_form_converts_back_to_the_starts(lengths, padding):
     starts = starts_from_lengths(lengths)
     length = sum(lengths)
     width = length + padding
@@ -173,7 +173,7 @@ def test_a_cut_row_fits_and_one_token_more_does_not(lengths, width, multiple):
 
 
 @given(rows, st.data())
-def test_any_damage_to_valid_starts_is_refused(lengths, data):
+def test_any_damage_to_valid_starts_is_rejected(lengths, data):
     """Fault 16: unsorted, repeated, out of range or not from zero; never repaired."""
     starts = starts_from_lengths(lengths).tolist()
     length = sum(lengths)
@@ -225,7 +225,7 @@ def test_starts_of_any_integer_type_are_the_same():
         assert position_ids(np.array([0, 2], dtype=dtype), 4).tolist() == [0, 1, 0, 1]
 
 
-def test_the_caller_s_starts_are_not_changed():
+def test_the_callers_starts_are_not_modified():
     starts = np.array([0, 3])
     Boundaries.of_rows([starts], [5], width=9, multiple=2).position_ids()
     assert starts.tolist() == [0, 3]
@@ -255,22 +255,22 @@ def test_the_caller_s_starts_are_not_changed():
         (lambda: starts_from_tokens([], 2), "a row without tokens"),
     ],
 )
-def test_forms_that_cannot_be_boundaries_are_refused(call, message):
+def test_forms_that_cannot_be_boundaries_are_rejected(call, message):
     with pytest.raises(InvalidBoundaries, match=message):
         call()
 
 
 @pytest.mark.parametrize("multiple", [0, -4, True, 2.0])
-def test_a_multiple_below_one_is_refused(multiple):
+def test_a_multiple_below_one_is_rejected(multiple):
     with pytest.raises(InvalidOption, match="multiple of"):
         padded_cu_seqlens([0], 3, multiple)
 
 
-def test_a_multiple_may_be_a_numpy_integer():
+def test_a_numpy_integer_is_accepted_as_multiple():
     assert padded_cu_seqlens([0], 3, np.int32(4)).tolist() == padded_cu_seqlens([0], 3, 4).tolist()
 
 
-def test_bounds_beyond_32_bits_are_refused_rather_than_wrapped():
+def test_bounds_beyond_32_bits_are_rejected_rather_than_wrapped():
     with pytest.raises(InvalidBoundaries, match=r"2147483648 positions, .* 32-bit"):
         cu_seqlens([0, 5], length=2**31)
 

@@ -122,7 +122,7 @@ NO_INTEGERS = (
         (lambda: starts_from_tokens([1.5], 2), NO_INTEGERS.format("tokens")),
     ],
 )
-def test_every_refusal_names_the_item_the_two_values_and_the_remedy(call, message):
+def test_every_error_names_the_item_the_two_values_and_the_remedy(call, message):
     with pytest.raises(InvalidBoundaries) as raised:
         call()
     assert str(raised.value) == message
@@ -135,13 +135,13 @@ class Broken:
         raise RuntimeError("on a device")
 
 
-def test_values_that_cannot_be_an_array_are_refused_with_the_reason():
+def test_values_that_numpy_cannot_read_are_rejected_with_the_reason():
     with pytest.raises(InvalidBoundaries) as raised:
         check_starts(Broken(), 3)
     assert str(raised.value) == "row 0: document_starts cannot be read as integers: on a device"
 
 
-def test_a_multiple_below_one_is_refused_with_the_value():
+def test_a_multiple_below_one_is_rejected_with_the_value():
     with pytest.raises(InvalidOption) as raised:
         padded_cu_seqlens([0], 3, 0)
     assert str(raised.value) == "fragments cannot be padded to a multiple of 0; give >= 1"
@@ -162,11 +162,11 @@ def test_sequence_numbers_begin_with_zero(values):
 # What lies just inside
 
 
-def test_as_many_places_as_32_bits_can_count_are_accepted():
+def test_as_many_positions_as_32_bits_can_count_are_accepted():
     assert cu_seqlens([0, 5], length=2**31 - 1).tolist() == [0, 5, 2**31 - 1]
 
 
-def test_positions_of_a_batch_too_large_to_be_kept_are_the_same():
+def test_positions_of_a_batch_too_large_to_be_cached_are_the_same():
     width = (1 << 20) + 3
     assert np.array_equal(position_ids([0, 2], width), [0, 1, *range(width - 2)])
 
@@ -205,5 +205,5 @@ def test_boundaries_found_from_tokens_have_rows_and_numbers():
         ([[0, 4]], [7], 4, True),
     ],
 )
-def test_a_batch_is_dense_when_padding_is_only_at_right_ends(starts, lengths, multiple, dense):
+def test_a_batch_is_dense_if_padding_is_only_at_right_ends(starts, lengths, multiple, dense):
     assert Boundaries.of_rows(starts, lengths, multiple=multiple).is_dense is dense

@@ -40,7 +40,7 @@ def test_narrow_and_unsigned_tokens_keep_the_ignore_index(dtype, ignore_index):
     assert (labels.dtype, labels.tolist()) == (np.int64, [ignore_index, 6, ignore_index])
 
 
-def test_rows_of_different_lengths_are_refused():
+def test_rows_of_different_lengths_are_rejected():
     with pytest.raises(InvalidRow, match=r"tokens are not rows of one length.*pad them"):
         causal_labels([[1, 2], [3]], [[1, 1], [1]])
 
@@ -51,7 +51,7 @@ def test_padding_is_never_a_target_whatever_the_flags():
     assert labels.tolist() == [5, 6, -100, -100]
 
 
-def test_eos_is_not_learned_with_train_on_eos_false():
+def test_eos_is_not_a_target_without_train_on_eos():
     options = LabelOptions(train_on_eos=False, eos_token_id=2)
     assert causal_labels([5, 2, 6, 2], [1, 1, 2, 2], options).tolist() == [-100] * 4
     assert causal_labels([5, 7, 2, 7], [1, 1, 1, 1], options).tolist() == [-100, 7, -100, 7]
@@ -64,7 +64,7 @@ def test_only_tokens_of_the_loss_mask_are_learned_and_never_the_first_of_a_fragm
     assert causal_labels([5, 6, 7, 8], [1, 1, 2, 2], loss_mask=flags).tolist() == [*[-100] * 3, 8]
 
 
-def test_existing_labels_keep_their_ignored_places_and_another_ignore_index_works():
+def test_existing_labels_keep_their_ignored_positions_and_another_ignore_index_works():
     assert causal_labels([-100, -100, 7, 8], [1, 1, 1, 1]).tolist() == [-100, -100, 7, 8]
     options = LabelOptions(ignore_index=-1)
     assert causal_labels([4, 5, 6], [1, 1, 0], options).tolist() == [-1, 5, -1]
@@ -86,7 +86,7 @@ def test_the_weights_of_each_averaging():
 
 @pytest.mark.parametrize("averaging", sorted(AVERAGINGS))
 @pytest.mark.parametrize("shape", [(0, 4), (2, 0), (0,)])
-def test_rows_without_places_have_labels_and_weights_without_places(averaging, shape):
+def test_empty_rows_have_empty_labels_and_weights(averaging, shape):
     nothing = np.zeros(shape, dtype=np.int64)
     assert causal_labels(nothing, nothing, shift=True).shape == shape
     weights = loss_weights(nothing, nothing, averaging=averaging)
@@ -102,14 +102,14 @@ def test_fragments_may_be_numbered_in_any_integer_type(dtype):
     assert causal_labels(labels, segments).tolist() == [[-100, -100, 7], [-100, 7, -100]]
 
 
-def test_another_ignore_index_has_no_weight_and_rows_have_separate_fragments():
+def test_ignored_labels_weigh_nothing_and_rows_do_not_share_fragments():
     labels = [[[-1, 7], [7, 7]], [[7, -100], [-1, -1]]]
     segments = [[[1, 1], [1, 1]], [[1, 1], [1, 1]]]
     weights = loss_weights(labels, segments, averaging="document", ignore_index=-1)
     assert weights.tolist() == [[[0, 1], [0.5, 0.5]], [[0.5, 0.5], [0, 0]]]
 
 
-def test_the_caller_s_arrays_are_not_changed():
+def test_the_callers_arrays_are_not_modified():
     tokens, segments = np.array([5, 6, 7]), np.array([1, 2, 0])
     causal_labels(tokens, segments, shift=True)
     loss_weights(tokens, segments)
@@ -230,13 +230,13 @@ def test_shifted_labels_weigh_the_same_as_unshifted_ones(documents):
         ),
     ],
 )
-def test_arrays_that_disagree_are_refused(call, message):
+def test_arrays_that_disagree_are_rejected(call, message):
     with pytest.raises(InvalidRow) as raised:
         call()
     assert str(raised.value) == message
 
 
-def test_an_unknown_averaging_is_refused_with_the_nearest_known_one():
+def test_an_unknown_averaging_is_rejected_with_the_nearest_known_one():
     with pytest.raises(InvalidOption) as raised:
         loss_weights([1], [1], averaging="documents")
     assert str(raised.value) == (
@@ -244,7 +244,7 @@ def test_an_unknown_averaging_is_refused_with_the_nearest_known_one():
     )
 
 
-def test_a_tokenizer_without_eos_cannot_be_told_not_to_train_on_it():
+def test_train_on_eos_false_needs_an_eos_token_id():
     with pytest.raises(InvalidOption) as raised:
         LabelOptions(train_on_eos=False)
     assert str(raised.value) == (
@@ -253,13 +253,13 @@ def test_a_tokenizer_without_eos_cannot_be_told_not_to_train_on_it():
 
 
 @pytest.mark.parametrize("ignore_index", [None, True, -100.0])
-def test_an_ignore_index_that_is_not_an_integer_is_refused(ignore_index):
+def test_an_ignore_index_that_is_not_an_integer_is_rejected(ignore_index):
     with pytest.raises(InvalidOption) as raised:
         LabelOptions(ignore_index=ignore_index)
     assert str(raised.value) == (f"ignore_index is {ignore_index!r} but must be an integer")
 
 
-def test_options_that_are_flags_are_true_or_false():
+def test_label_flags_must_be_booleans():
     with pytest.raises(InvalidOption, match="mask_boundary_loss"):
         LabelOptions(mask_boundary_loss="no")
 
@@ -273,7 +273,7 @@ def test_labels_need_only_numpy():
     assert result.stdout.strip() == b"[]"
 
 
-def test_an_ignore_index_may_be_a_numpy_integer():
+def test_a_numpy_integer_is_accepted_as_ignore_index():
     options = LabelOptions(ignore_index=np.int8(-100))
     assert (options.ignore_index, type(options.ignore_index)) == (-100, int)
     for wrong in (True, 1.0, "1", np.bool_(True)):

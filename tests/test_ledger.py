@@ -34,7 +34,7 @@ def test_a_ledger_survives_json_and_pickling(ledger):
     assert pickle.loads(pickle.dumps(ledger)) == ledger  # noqa: S301 (our own bytes)
 
 
-def test_a_token_that_is_not_counted_is_noticed():
+def test_a_lost_or_repeated_token_is_an_imbalance():
     balanced = Ledger(tokens=TokenTally(input=5, emitted=2, pending=1, dropped={"truncated": 2}))
     assert balanced.check() is balanced
     lost = Ledger(tokens=TokenTally(input=5, emitted=2, dropped={"truncated": 2}))
@@ -109,7 +109,7 @@ def test_counts_that_a_ledger_leaves_out_are_zero():
         ),
     ],
 )
-def test_the_error_of_an_imbalance_has_all_counts(ledger, message):
+def test_the_error_about_an_imbalance_gives_every_count(ledger, message):
     with pytest.raises(LedgerImbalance) as raised:
         ledger.check()
     assert str(raised.value) == message
@@ -163,7 +163,7 @@ def test_a_ledger_is_read_strictly(plain, message):
     assert str(raised.value) == message
 
 
-def test_a_ledger_that_is_not_json_is_refused():
+def test_text_that_is_not_json_is_not_a_ledger():
     with pytest.raises(json.JSONDecodeError) as said:
         json.loads("{")
     with pytest.raises(InvalidOption) as raised:
@@ -181,7 +181,7 @@ def test_a_running_ledger_continues_from_a_ledger_and_from_its_own_state(ledger)
     assert restored.ledger(pending) == ledger
 
 
-def test_a_copy_of_a_running_ledger_is_independent():
+def test_a_copy_of_a_running_ledger_counts_independently():
     running = RunningLedger()
     running.add("input", documents=1, tokens=3)
     other = running.copy()
@@ -190,6 +190,6 @@ def test_a_copy_of_a_running_ledger_is_independent():
 
 
 @pytest.mark.parametrize("state", [{"inptu": [1, 2]}, {"input": [1, -2]}, {"input": [True, 2]}])
-def test_a_running_ledger_refuses_unknown_kinds_and_values_that_are_not_counts(state):
+def test_a_running_ledger_rejects_unknown_kinds_and_values_that_are_not_counts(state):
     with pytest.raises(InvalidOption):
         RunningLedger().load_state_dict(state)

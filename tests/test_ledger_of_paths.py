@@ -91,12 +91,12 @@ PATHS = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_path_counts_the_same_documents_alike(path, tmp_path):
+def test_every_path_has_the_same_counts_for_the_same_documents(path, tmp_path):
     assert numbers(PATHS[path](tmp_path, True)) == EXPECTED
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_without_bos_nothing_else_changes(path, tmp_path):
+def test_leaving_bos_out_changes_only_special_and_padding(path, tmp_path):
     found = numbers(PATHS[path](tmp_path, False))
     assert found["documents"] == EXPECTED["documents"]
     assert found["tokens"] == (13, 13, 0, 0, LENGTH - 13)

@@ -42,7 +42,7 @@ def instances(draw):
 @pytest.mark.parametrize("strategy", BUILT_IN)
 @settings(max_examples=60, deadline=None)
 @given(instance=instances())
-def test_every_token_stands_in_one_row_or_is_counted(strategy, overlong, instance):
+def test_every_token_is_in_one_row_or_counted_as_dropped(strategy, overlong, instance):
     lengths, options = instance
     plan = quire.make_plan(lengths, strategy=strategy, overlong=overlong, **options)
     assert_follows_the_rules(lengths, plan)

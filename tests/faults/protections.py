@@ -106,7 +106,7 @@ _OF_INPUT = (
     ),
     Protection(
         16, "boundaries/checks.py", "wrong[1:] |= flat[1:] <= flat[:-1]", "pass",
-        "test_boundaries.py::test_any_damage_to_valid_starts_is_refused",
+        "test_boundaries.py::test_any_damage_to_valid_starts_is_rejected",
     ),
     Protection(
         16, "formats/token_columns.py", "if name in names:", "if False:",

@@ -24,14 +24,14 @@ def test_two_documents_and_padding_make_three_triangles():
     assert bool_mask([[1, 1, 2, 0, 0]])[0, 0].astype(int).tolist() == expected
 
 
-def test_a_window_of_two_keeps_the_token_and_its_neighbour():
+def test_a_window_of_two_keeps_the_token_and_its_neighbor():
     expected = [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
     assert bool_mask([[1, 1, 1, 2]], window=2)[0, 0].astype(int).tolist() == expected
 
 
 @settings(deadline=None)
 @given(segment_batches(), windows)
-def test_numpy_and_torch_masks_are_the_oracle_s(segments, window):
+def test_numpy_and_torch_masks_equal_the_oracle(segments, window):
     expected = visible(segments, window)[:, None]
     assert np.array_equal(bool_mask(segments, window), expected)
     tensor = bool_mask(torch.from_numpy(segments), window)
@@ -50,14 +50,14 @@ def test_float_masks_are_zero_exactly_where_bool_masks_are_true(segments, window
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_a_torch_float_mask_has_the_model_s_dtype_and_its_lowest_number(dtype):
+def test_a_torch_float_mask_has_the_dtype_of_the_model_and_its_lowest_number(dtype):
     floats = float_mask(torch.tensor([[1, 1, 2]]), dtype)
     assert floats.dtype == dtype
     assert floats.unique().tolist() == [torch.finfo(dtype).min, 0]
 
 
 @pytest.mark.parametrize("form", ["bool", "float"])
-def test_padding_gives_no_nan_and_exactly_no_weight_to_others(form):
+def test_padding_produces_no_nan_and_gives_other_tokens_zero_weight(form):
     segments = torch.tensor([[1, 1, 2, 0, 0], [0, 0, 0, 0, 0]])
     mask = bool_mask(segments) if form == "bool" else float_mask(segments, torch.float32)
     query, key = torch.randn(2, 2, 1, 5, 4)
@@ -77,7 +77,7 @@ def test_padding_gives_no_nan_and_exactly_no_weight_to_others(form):
         (torch.tensor([[1]]), np.float32),
     ],
 )
-def test_a_float_mask_of_no_floating_dtype_is_refused(segments, dtype):
+def test_a_float_mask_needs_a_floating_dtype(segments, dtype):
     with pytest.raises(InvalidOption, match="floating dtype"):
         float_mask(segments, dtype)
 

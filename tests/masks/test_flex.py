@@ -32,7 +32,7 @@ def blocks(mask, name: str) -> torch.Tensor:
 
 @settings(deadline=None)
 @given(segment_batches(), windows)
-def test_the_mask_mod_is_the_oracle(segments, window):
+def test_the_mask_mod_equals_the_oracle(segments, window):
     found = dense(mask_mod(segments, window), *segments.shape)
     assert np.array_equal(found, visible(segments, window)[:, None])
 
@@ -82,6 +82,6 @@ def test_a_row_of_131072_tokens_needs_no_mask_of_its_size():
 
 
 @pytest.mark.parametrize("block_size", [0, -128, 1.5, True])
-def test_a_block_size_that_is_no_size_is_refused(block_size):
+def test_a_block_size_that_is_not_a_positive_integer_is_rejected(block_size):
     with pytest.raises(InvalidOption, match="block_size"):
         block_mask([[1]], block_size=block_size)

@@ -24,7 +24,7 @@ def test_uniform_attention_over_two_documents_gives_their_running_means():
 # One shape, because JAX compiles every operation anew for each.
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(1, 12), max_size=8), windows)
-def test_the_jax_mask_is_the_oracle_s(lengths, window):
+def test_the_jax_mask_equals_the_oracle(lengths, window):
     segments = np.array([segment_row(lengths, 12), segment_row(lengths[::-1], 12)])
     assert np.array_equal(segment_mask(segments, window), visible(segments, window)[:, None])
 
@@ -46,7 +46,7 @@ def test_two_tokens_share_a_seq_idx_exactly_when_they_share_a_document(segments)
     assert np.array_equal(same, segments[:, :, None] == segments[:, None, :])
 
 
-def test_a_window_of_nothing_is_refused():
+def test_a_window_below_one_is_rejected():
     with pytest.raises(InvalidOption, match="a token attends at least to itself"):
         segment_mask(np.array([[1]]), window=0)
     assert segment_mask(np.array([[1]]), window=np.int64(1)) is not None

@@ -39,7 +39,7 @@ def test_a_kernel_called_with_our_arguments_sees_what_the_oracle_sees(segments, 
 
 @settings(deadline=None)
 @given(segment_batches())
-def test_transformers_names_hold_the_same_bounds(segments):
+def test_the_arguments_for_transformers_have_the_same_bounds(segments):
     ours, kernel = varlen_arguments(segments), kernel_arguments(segments)
     assert list(ours) == ["cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"]
     for theirs, name in zip(ours, list(kernel), strict=False):
@@ -49,7 +49,7 @@ def test_transformers_names_hold_the_same_bounds(segments):
     assert isinstance(ours["max_length_q"], int)
 
 
-def test_two_rows_are_one_line_and_padding_closes_each():
+def test_two_rows_are_one_sequence_and_padding_ends_each():
     arguments = varlen_arguments([[1, 1, 2, 0], [1, 1, 1, 1]])
     assert arguments["cu_seq_lens_k"].tolist() == [0, 2, 3, 4, 8]
     assert arguments["max_length_k"] == 4

@@ -11,11 +11,11 @@ from quire.masks.visibility import first_visible
 
 @settings(deadline=None)
 @given(segment_batches(), windows)
-def test_the_first_visible_key_is_the_oracle_s(segments, window):
+def test_the_first_visible_key_equals_the_oracle(segments, window):
     assert np.array_equal(first_visible(segments, window), visible(segments, window).argmax(-1))
 
 
-def test_padding_on_the_left_is_a_stretch_of_its_own():
+def test_padding_on_the_left_is_a_segment_of_its_own():
     assert first_visible([[0, 0, 1, 1, 0]]).tolist() == [[0, 0, 2, 2, 4]]
 
 
@@ -32,12 +32,12 @@ def test_padding_on_the_left_is_a_stretch_of_its_own():
         ([[True, False]], "dtype bool; they must be integers"),
     ],
 )
-def test_segments_that_would_be_read_two_ways_are_refused(segments, message):
+def test_ambiguous_segments_are_rejected(segments, message):
     with pytest.raises(InvalidBoundaries, match=message):
         first_visible(segments)
 
 
 @pytest.mark.parametrize("window", [0, -1, 1.5, True])
-def test_a_window_that_hides_the_token_itself_is_refused(window):
+def test_a_window_that_hides_the_token_itself_is_rejected(window):
     with pytest.raises(InvalidOption, match="a token attends at least to itself"):
         first_visible([[1]], window)

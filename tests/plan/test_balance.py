@@ -14,7 +14,7 @@ def web_plan(rows: int = 600) -> quire.Plan:
     return quire.make_plan(lengths, 2048, shuffle=True)
 
 
-def test_the_costliest_row_goes_to_the_idlest_rank():
+def test_the_costliest_row_goes_to_the_least_loaded_rank():
     balanced = quire.balance([1, 1, 9, 9], num_ranks=2, rows_per_rank=2)
     assert balanced.rows.tolist() == [[[0, 2], [1, 3]]]
     assert balanced.before == 1.8

@@ -40,7 +40,7 @@ from tests.contracts.test_plan_rules import fewest_rows
         ([2**40] * 3, 2**41 - 1, {}, 3),
     ],
 )
-def test_the_bound_sees_what_arithmetic_allows(lengths, max_length, options, expected):
+def test_the_bound_is_as_high_as_arithmetic_allows(lengths, max_length, options, expected):
     bound = quire.lower_bound(lengths, max_length, **options)
     assert bound == expected
     assert type(bound) is int

@@ -34,7 +34,7 @@ def test_of_equal_sizes_the_first_in_the_queue_is_taken():
         buffer.take(4)
 
 
-def test_the_queue_is_in_order_of_coming_whatever_the_ages():
+def test_the_queue_is_in_arrival_order_whatever_the_ages():
     buffer: Buffer[str] = Buffer()
     for document in ((5, "e", 3), (2, "b", 3), (4, "d", 1)):
         buffer.append(document)
@@ -42,7 +42,7 @@ def test_the_queue_is_in_order_of_coming_whatever_the_ages():
     assert buffer.first_size == 3
 
 
-def test_very_many_of_one_size_wait_as_well():
+def test_many_documents_of_one_size_leave_oldest_first():
     buffer = buffered([3] * 100)
     assert buffer.total == 300
     assert [buffer.take(3)[0] for _ in range(100)] == list(range(100))

@@ -55,7 +55,7 @@ def test_what_a_dropped_fragment_repeats_was_emitted_and_is_not_lost():
     assert tokens == TokenTally(input=9, emitted=8, dropped={"unsupervised": 1})
 
 
-def test_without_fates_all_is_emitted_and_overlap_is_counted():
+def test_without_fates_every_fragment_counts_as_emitted_and_overlap_is_counted():
     cut = fragments((0, 0, 4), (0, 2, 6), (2, 0, 3))
     options = PlanOptions(max_length=4, stride=2)
     ledger = count_fragments(np.array([6, 0, 3], dtype=np.uint16), cut, None, 3, options)

@@ -46,12 +46,12 @@ def test_the_emptiest_row_of_every_chunk_is_placed_again() -> None:
     ]
 
 
-def test_rows_placed_again_stay_as_they_were_if_that_gains_nothing() -> None:
+def test_rows_are_unchanged_if_placing_them_again_gains_nothing() -> None:
     plan = make_plan([9] * 17, max_length=10)
     assert sorted(documents_of(plan)) == [[document] for document in range(17)]
 
 
-def test_up_to_many_documents_are_planned_as_one() -> None:
+def test_up_to_a_limit_documents_are_planned_without_chunks() -> None:
     lengths = [6, 4] * 8
     assert make_plan(lengths, max_length=10) == as_one(lengths, max_length=10)
 

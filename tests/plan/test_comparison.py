@@ -108,7 +108,7 @@ def test_the_shortest_length_that_breaks_few_documents_is_taken():
     assert "100.0% at 8" in reasons[0]
 
 
-def test_where_every_length_breaks_many_the_longest_is_taken_and_said():
+def test_where_every_length_breaks_many_the_longest_is_recommended_with_the_reason():
     chosen, reasons = recommend(candidates(np.full(10, 100), [8, 16], ["best_fit"]))
     assert chosen.max_length == 16
     assert "every length breaks" in reasons[0]
@@ -122,14 +122,14 @@ def test_tokens_are_not_thrown_away_for_fuller_rows():
     assert recommend(both)[0].overlong == "split"
 
 
-def test_what_more_cuts_would_save_is_said():
+def test_the_advice_says_what_more_cuts_would_save():
     lengths = np.full(100, 5)
     chosen, reasons = recommend(candidates(lengths, [8], ["best_fit", "wrapped"]))
     assert chosen.strategy == "best_fit"
     assert reasons[-1] == "wrapped (split) would save 37 rows, and cut 50 more documents."
 
 
-def test_figures_are_plain():
+def test_figures_are_plain_values():
     plain = one([5, 3, 2], max_length=4).to_dict()
     assert plain["gap"] == 0.0
     assert plain["max_length"] == 4

@@ -33,7 +33,7 @@ def test_wrapped_does_not_repeat_what_was_cut_off_at_the_left():
     assert rows(plan) == [[(0, 0, 3), (1, 4, 7)], [(1, 4, 10)]]
 
 
-def test_wrapped_counts_the_least_piece_only_where_it_fills():
+def test_wrapped_respects_min_fragment_only_with_fill():
     options = {"max_length": 5, "strategy": "wrapped", "min_fragment": 2}
     assert rows(quire.make_plan([4, 4], **options)) == [[(0, 0, 4), (1, 0, 1)], [(1, 1, 4)]]
     assert rows(quire.make_plan([4, 4], **options, overlong="fill")) == [[(0, 0, 4)], [(1, 0, 4)]]

@@ -47,7 +47,7 @@ def test_the_overlong_policy_is_applied_to_a_long_document(length, options, expe
         (14, 3, [(0, 8), (5, 12), (9, 14)]),
     ],
 )
-def test_the_last_fragment_keeps_its_tail(length, stride, expected):
+def test_the_last_fragment_has_at_least_min_tail_tokens(length, stride, expected):
     plan = plan_documents([length], PlanOptions(max_length=8, min_tail=2, stride=stride))
     assert spans(plan) == expected
 

@@ -43,7 +43,7 @@ def test_lengths_are_those_of_the_fragments():
     assert fragments((0, 2, 4), (1, 1, 9)).lengths.tolist() == [2, 8]
 
 
-def test_document_order_keeps_the_pieces_of_a_document_in_theirs():
+def test_sorting_by_document_keeps_the_order_of_its_fragments():
     ordered = CUT.in_document_order()
     assert parts(ordered) == [(0, 0, 4), (0, 4, 6), (1, 0, 3), (2, 0, 4), (2, 4, 5)]
     many = fragments(*((n % 2, n // 2, n // 2 + 1) for n in range(80)))

@@ -65,7 +65,7 @@ def test_few_sizes_many_times_give_the_rows_of_the_textbook(which, seed):
         assert [part.tolist() for part in parts] == textbook
 
 
-def test_rows_that_come_back_to_their_space_are_older_than_one_that_has_it_since():
+def test_rows_that_return_to_a_free_space_stay_older_than_later_rows_with_it():
     # Rows 0 to 3 and row 4 have a space of six. The 4 goes to row 0, and the others come back.
     runs, num_rows = first_fit_runs([24, 12, 4, 3, 1], [4, 2, 1, 3, 3], 30, 99)
     lengths = [24] * 4 + [12] * 2 + [4] + [3] * 3 + [1] * 3

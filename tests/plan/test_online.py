@@ -59,7 +59,7 @@ def test_of_equal_lengths_the_oldest_leaves():
     assert feed(packer, [6, 4, 4, 4, 4]) == [[0, 1]]
 
 
-def test_a_document_that_fills_a_row_leaves_alone():
+def test_a_document_that_fills_a_row_gets_a_row_of_its_own():
     packer = OnlinePacker(8, buffer_size=2)
     assert feed(packer, [8, 8, 8]) == [[0], [1]]
 

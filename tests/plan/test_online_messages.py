@@ -144,6 +144,6 @@ def test_the_largest_possible_options_and_lengths_are_accepted():
 
 
 @pytest.mark.parametrize("spaces", [[3], [3, 2, 1]])
-def test_documents_are_refilled_with_a_length_each(spaces):
+def test_refill_needs_one_length_per_document(spaces):
     with pytest.raises(ValueError, match=r"argument 2 is (shorter|longer) than argument 1"):
         packer(buffer_size=9).refill(["a", "b"], spaces)

@@ -106,12 +106,12 @@ def test_an_impossible_option_is_rejected_with_its_remedy(options, message):
         {"seed": 10**30},
     ],
 )
-def test_the_last_possible_value_of_an_option_is_taken(options):
+def test_the_most_extreme_valid_value_of_an_option_is_accepted(options):
     taken = PlanOptions(**{"max_length": 8, **options})
     assert {name: getattr(taken, name) for name in options} == options
 
 
-def test_the_least_tail_is_checked_like_the_other_numbers():
+def test_min_tail_is_validated_like_the_other_numbers():
     with pytest.raises(InvalidOption, match=r"^min_tail is 0 but must be an integer >= 1$"):
         PlanOptions(max_length=8, min_tail=0)
     with pytest.raises(InvalidOption, match=r"^stride=3 leaves no room for 6 new tokens in"):

@@ -178,7 +178,7 @@ def test_rows_are_summed_some_at_a_time(monkeypatch):
         assert rebuilt(plan).row_lengths.tolist() == expected
 
 
-def test_no_rows_have_no_lengths():
+def test_a_plan_without_rows_has_no_row_lengths():
     none = quire.make_plan([], 8).row_lengths
     assert (none.tolist(), none.dtype) == ([], np.int64)
 

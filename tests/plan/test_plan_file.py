@@ -129,7 +129,7 @@ def test_the_metadata_of_a_file_is_what_another_program_would_write(tmp_path, pl
     ] * 3
 
 
-def test_a_missing_file_is_a_missing_file(tmp_path):
+def test_loading_a_missing_file_raises_file_not_found(tmp_path):
     with pytest.raises(FileNotFoundError):
         quire.Plan.load(tmp_path / "none.plan")
 

@@ -91,7 +91,7 @@ def test_the_other_lengths_are_listed_in_order():
     )
 
 
-def test_what_more_cuts_would_save_is_said_and_nothing_else():
+def test_the_advice_mentions_more_cuts_only_if_they_save_rows():
     chosen = figures("best_fit", documents_cut=5, documents_broken=5)
     fuller = figures(
         "wrapped", rows=900, overlong="fill", documents_cut=1505, documents_broken=1505

@@ -54,7 +54,7 @@ def test_a_registered_strategy_that_breaks_a_rule_is_named(registered, numbers, 
     assert str(caught.value) == f"strategy 'broken' {message}"
 
 
-def test_a_registered_strategy_that_returns_no_flat_list_is_named_with_the_reason(registered):
+def test_a_registered_strategy_whose_result_is_not_a_flat_list_is_named_with_the_reason(registered):
     registered("broken", lambda sizes, max_length, options: [[0], [1, 2]])
     with pytest.raises(StrategyError) as caught:
         quire.make_plan([3, 3, 3], 8, "broken")
@@ -86,7 +86,7 @@ def test_a_registered_strategy_receives_sizes_the_row_size_and_the_options(regis
     assert (sizes.tolist(), max_length, options) == ([4, 8], 16, plan.options)
 
 
-def test_sizes_of_16_bits_are_summed_in_more(registered):
+def test_sums_of_16_bit_sizes_do_not_overflow(registered):
     registered("heap", lambda sizes, max_length, options: [0, 0])
     with pytest.raises(StrategyError, match=r"put 80000 tokens into a row that holds 50000"):
         quire.make_plan([40_000, 40_000], 50_000, "heap")
@@ -97,7 +97,7 @@ def test_row_numbers_may_be_very_large(registered):
     assert quire.make_plan([5, 5], 8, "far").documents.tolist() == [1, 0]
 
 
-def test_unsigned_row_numbers_are_row_numbers(registered):
+def test_unsigned_row_numbers_are_accepted(registered):
     registered("unsigned", lambda sizes, max_length, options: np.array([1, 0, 1], np.uint8))
     plan = quire.make_plan([3, 2, 4], 8, "unsigned")
     assert [[f.document for f in row] for row in plan] == [[1], [0, 2]]
@@ -150,7 +150,7 @@ def test_a_registered_strategy_may_sort_its_sizes_in_place(registered):
         ),
     ],
 )
-def test_what_is_no_strategy_cannot_be_registered(registered, name, function, message):
+def test_only_a_function_with_a_name_can_be_registered(registered, name, function, message):
     with pytest.raises(InvalidOption) as caught:
         registered(name, function)
     assert str(caught.value) == message

@@ -50,7 +50,7 @@ def test_unsupervised_documents_and_pieces_are_counted_together():
     assert plan.ledger.documents.dropped == {"unsupervised": 1}
 
 
-def test_where_every_piece_teaches_all_stay():
+def test_no_piece_is_dropped_if_each_is_supervised():
     options = PlanOptions(max_length=5, strategy="wrapped")
     everything = plan_documents(
         [3, 3, 3], options, lambda fragments: np.ones(len(fragments), dtype=bool)

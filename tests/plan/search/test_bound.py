@@ -120,7 +120,7 @@ def test_small_bounds_equal_those_computed_by_hand(sizes, budgets, max_items, bo
     assert vector_bound(sizes, budgets, max_items=max_items) == bound
 
 
-def test_the_program_proves_more_than_any_dimension_alone(monkeypatch):
+def test_the_program_proves_more_than_any_single_dimension(monkeypatch):
     """Two documents fit together by tokens or by tiles, but never by both."""
     sizes = [[6, 5], [5, 6]] * 6
     assert vector_bound(sizes, [10, 10]) == 12
@@ -151,7 +151,7 @@ def test_the_bound_of_real_documents_at_56_tiles(name, bound):
     assert vector_bound(documents(name), [16_384, 56]) == bound
 
 
-def test_tiles_alone_prove_the_bound_of_the_chart_questions_by_hand():
+def test_the_tile_budget_proves_the_bound_of_the_chart_questions():
     """Prices by hand: 5 tiles cost 1/11 and so on; no row of 56 tiles is worth more than one."""
     price = {5: Fraction(1, 11), 4: Fraction(3, 44), 3: Fraction(1, 22), 1: Fraction(0)}
     best = [Fraction(0)] * 57

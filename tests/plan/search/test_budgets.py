@@ -93,7 +93,7 @@ def test_bad_options_are_named(options, message):
     assert str(caught.value) == message
 
 
-def test_the_callers_sizes_are_not_touched():
+def test_the_callers_sizes_are_not_modified():
     sizes = np.array([[5, 1], [7, 2], [3, 3]])
     before = sizes.copy()
     pack_vectors(sizes, [10, 4])

@@ -29,7 +29,7 @@ def test_documents_that_are_all_sand_need_no_program():
     assert (row_of.tolist(), num_rows) == ([0, 0, 0], 1)
 
 
-def test_no_documents_have_no_bound():
+def test_the_bound_without_documents_is_zero():
     nothing = read_vectors([[1, 1]], [10, 10], None).only(np.zeros(0, np.int64))
     assert bound._bound_of_large(nothing, 10**6) == 0
 

@@ -101,7 +101,7 @@ def test_a_plan_that_is_no_better_is_not_kept(monkeypatch):
     assert found is not THREE
 
 
-def test_nothing_needs_no_pattern():
+def test_no_sizes_need_no_pattern():
     nothing = np.zeros(0, dtype=np.int64)
     assert one_budget.solve_patterns(nothing, nothing, 7, None) == Patterns.of([])
 
