@@ -143,6 +143,33 @@ def test_an_effect_of_two_documents_together_is_a_leak_of_both():
     assert {(0, 1), (0, 3)} <= sources
 
 
+class JointEffect(Averager):
+    """Two documents together change a third; `rounding` of each changes the first of every row."""
+
+    def __init__(self, effect, rounding):
+        super().__init__()
+        self.effect, self.rounding = effect, rounding
+        batch = segment_batch()["input_ids"]
+        self.unchanged = batch[0, 0].item(), batch[0, 12].item()
+
+    def forward(self, input_ids, segment_ids):
+        logits = super().forward(input_ids, segment_ids)
+        both = input_ids[0, 0] != self.unchanged[0] and input_ids[0, 12] != self.unchanged[1]
+        noise = self.rounding * torch.finfo(logits.dtype).eps * input_ids.sum()
+        first, second = ((segment_ids == number)[..., None] for number in (1, 2))
+        return logits + second * self.effect * float(both) + first * noise
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_rounding_does_not_hide_an_effect_of_two_documents_together(dtype):
+    """Whether single documents round differently depends on the CPU; the verdict must not."""
+    report = check_isolation(JointEffect(0.05, rounding=0.02).to(dtype), segment_batch())
+    assert report.verdict == "leak"
+    assert {pair.target.number for pair in report.pairs if pair.kind == "leak"} == {2}
+    only_rounding = check_isolation(JointEffect(0.0, rounding=0.02).to(dtype), segment_batch())
+    assert only_rounding.verdict == "noise"
+
+
 @pytest.mark.parametrize("count", [2, 3, 7, 8, 33])
 def test_any_two_documents_are_separated_by_one_of_few_groups(count):
     documents = [Document(row=row, number=1, start=0, stop=1) for row in range(count)]

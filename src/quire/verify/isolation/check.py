@@ -230,18 +230,25 @@ def _in_high_precision(
         return list(pairs), _altered(experiment, skipped)
     with in_float32(model):
         precise = _repeated(experiment, batch_in_float32(experiment.batch))
-        sources = sorted({pair.source for pair in pairs if pair.kind == "noise"})
-        found = precise.differences(sources, detailed=len(sources) > 1) if sources else {}
-        judged = [_judge(pair, found, precise.tolerance) for pair in pairs]
-        return judged, _altered(precise, skipped)
+        if any(pair.kind == "noise" for pair in pairs):
+            pairs = _judged(pairs, precise)
+        return list(pairs), _altered(precise, skipped)
 
 
-def _judge(pair: Pair, differences: Effects, tolerance: float) -> Pair:
-    if pair.kind != "noise":
-        return pair
-    difference = differences.get((pair.source, pair.target), 0.0)
-    kind = "leak" if difference > tolerance else pair.kind
-    return replace(pair, kind=kind, float32_difference=difference)
+def _judged(pairs: Sequence[Pair], precise: Experiment) -> list[Pair]:
+    """The pairs with their differences in float32, and leaks that only float32 shows."""
+    documents = precise.documents
+    differences = precise.differences(documents.documents + documents.padding)
+    found = {(pair.source, pair.target): pair for pair in pairs}
+    for key in sorted({*found, *differences}):
+        difference, pair = differences.get(key, 0.0), found.get(key)
+        is_leak = difference > precise.tolerance
+        if pair is None and is_leak:
+            pair = Pair(source=key[0], target=key[1], difference=0.0, gradient=0.0, kind="noise")
+        if pair is not None and pair.kind == "noise":
+            kind: Kind = "leak" if is_leak else "noise"
+            found[key] = replace(pair, kind=kind, float32_difference=difference)
+    return [found[key] for key in sorted(found)]
 
 
 def _altered(experiment: Experiment, skipped: dict[str, str]) -> list[Altered]:

@@ -69,14 +69,14 @@ class Experiment:
         Many sources change at once first. If that has an effect, and details are wanted, they
         change one by one; an effect that no single source has stays with its whole group.
         """
-        return _refined(self._differences, sources, detailed)
+        return _refined(self._differences, sources, detailed, self.tolerance)
 
     def gradients(self, *, detailed: bool = True) -> Effects:
         """Gradients from a target's logits to a source's embeddings, in the same two steps.
 
         Raises ModelError if the backend has none.
         """
-        return _refined(self._gradients, self.documents.documents, detailed)
+        return _refined(self._gradients, self.documents.documents, detailed, rounding=0.0)
 
     def pairs(self, differences: Effects, gradients: Effects | None) -> list[Pair]:
         """The pairs that are not independent, bit for bit; None if gradients were not taken."""
@@ -188,12 +188,23 @@ def largest_difference(left: torch.Tensor, right: torch.Tensor) -> float:
 
 
 def _refined(
-    measure: Callable[[Groups], Effects], documents: Sequence[Document], detailed: bool
+    measure: Callable[[Groups], Effects],
+    documents: Sequence[Document],
+    detailed: bool,
+    rounding: float,
 ) -> Effects:
-    found = measure(halvings(documents))
-    if not found or not detailed:
-        return found
-    return measure([document] for document in documents) or found
+    groups = measure(halvings(documents))
+    if not groups or not detailed:
+        return groups
+    singles = measure([document] for document in documents)
+    # Where rounding depends on the batch, a single document has some effect on almost any CPU;
+    # that must not replace an effect which only several documents have together.
+    is_lost = _largest(singles) <= rounding < _largest(groups)
+    return groups if is_lost or not singles else singles
+
+
+def _largest(effects: Effects) -> float:
+    return max(effects.values(), default=0.0)
 
 
 def _keep_largest(found: Effects, pairs: Iterable[tuple[Document, Document]], size: float) -> None:
