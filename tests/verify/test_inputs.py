@@ -15,7 +15,6 @@ from tests.tokenizer_files import folder_of
 
 from quire.errors import InvalidOption
 from quire.verify.inputs import verify_inputs
-from quire.verify.inputs.files import read_records
 from quire.verify.output import verify_output
 
 GPT2, QWEN3 = folder_of("small-gpt2"), folder_of("small-qwen3")
@@ -466,8 +465,3 @@ def test_a_document_of_one_fragment_has_one_reason(tmp_path, records, old, new):
 
     forge(out, rename)
     assert problems(out, path) != []
-
-
-def test_a_kind_of_input_that_verify_cannot_read_is_an_error_and_not_a_verdict(tmp_path):
-    with pytest.raises(InvalidOption, match="packed as 'csv', which quire verify --inputs cannot"):
-        next(read_records(tmp_path / "a.csv", "csv", ["text"], 100))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from quire.printable import counted
 from quire.storage import AnyPath, Named, local_copy
 from quire.text import TokenizerLike
 from quire.verify.inputs.documents import Columns, make_encoder, read_documents
-from quire.verify.inputs.files import FILE_SHIFT, find_files
+from quire.verify.inputs.files import FILE_SHIFT, find_files, has_own_reader
 from quire.verify.output.check import OutputReport
 from quire.verify.output.drops import ExpectedDrops, Span, dropped_by_shards
 from quire.verify.output.manifest import is_indexed, read_bad_records, read_manifest
@@ -40,7 +41,9 @@ def verify_inputs(
     holds for the document itself, and the ledger must count it under that reason.
     """
     try:
-        _Comparison(report, read_manifest(report.path)).run(inputs, tokenizer)
+        manifest = read_manifest(report.path)
+        report.notes += _shared_reader_notes(manifest)
+        _Comparison(report, manifest).run(inputs, tokenizer)
     except QuireError:
         raise
     except _SIGNS_OF_DAMAGE as error:
@@ -49,6 +52,17 @@ def verify_inputs(
             "its manifest or one of its files is damaged; run quire verify without --inputs"
         ) from error
     return report
+
+
+def _shared_reader_notes(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Which inputs are read by the code that packed them."""
+    kinds = Counter(entry["kind"] for entry in manifest["inputs"])
+    for kind, count in sorted(kinds.items()):
+        if not has_own_reader(kind):
+            yield (
+                f"{counted(count, 'input')} of the format {kind} read with the packer's own "
+                "reader, so its mistakes would not be found"
+            )
 
 
 class _Comparison:

@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidDocument, InvalidOption
+from quire.options import PackOptions
 from quire.storage import AnyPath, local_copy
 from quire.text import Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.chat import conversation_encoder
@@ -34,6 +35,15 @@ from quire.verify.inputs.files import FILE_SHIFT, Values, read_records
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 """The tokens of a document under ``input_ids``, and its other columns."""
 Mask: TypeAlias = npt.NDArray[np.bool]
+DOCUMENT_OPTIONS = frozenset(
+    {
+        "text_column", "messages_column", "tools_column", "assistant_only", "chat_date",
+        "pretokenized", "tokens_column", "columns",
+        "add_bos", "add_eos", "drop_longer_than", "truncate_to", "truncate_at",
+        "keep_sources", "index_only", "partition_size", "max_record_bytes",
+    }
+)  # fmt: skip
+"""The options that decide what documents are, all of which this package applies itself."""
 _BATCH = 256
 _IGNORED = -100
 _ZEROS_FROM = {"attention_mask": 0, "position_ids": 1}
@@ -68,6 +78,7 @@ class Encoder:
 def make_encoder(manifest: Mapping[str, Any], tokenizer: TokenizerLike | None) -> Encoder:
     """The encoder for the options of the output."""
     options = manifest["options"]
+    _require_known(options)
     if options["pretokenized"]:
         return _token_encoder(manifest)
     if tokenizer is None:
@@ -94,6 +105,17 @@ def read_documents(
                 documents = encoder.encode([values for _, values in batch])
                 for (record, _), columns in zip(batch, documents, strict=True):
                     yield (file << FILE_SHIFT) + record, columns
+
+
+def _require_known(options: Mapping[str, Any]) -> None:
+    """Raise for an option that is not applied here: its effect would look like damage."""
+    rows = {field.name for field in fields(PackOptions)}
+    if unknown := sorted(set(options) - DOCUMENT_OPTIONS - rows):
+        raise InvalidOption(
+            f"the output was packed with {', '.join(unknown)}, which quire verify --inputs does "
+            "not know, so its documents cannot be derived again; verify it without --inputs (to "
+            "add an option, apply it in quire.verify.inputs.documents)"
+        )
 
 
 def _require_same_file(manifest: Mapping[str, Any], tokenizer: TokenizerLike) -> None:

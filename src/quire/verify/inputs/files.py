@@ -18,9 +18,12 @@ import pyarrow.parquet as pq
 
 from quire.errors import InvalidOption
 from quire.storage import AnyPath, Named, RemotePath, as_path, matching
+from quire.verify.inputs.packer_formats import read_packed_format
 
 Values: TypeAlias = dict[str, Any]
 """What a record holds under the requested keys; keys that it lacks are left out."""
+Records: TypeAlias = Iterator[tuple[int, Values | None]]
+"""(number, values) of every record; None for one that is too large or cannot be read."""
 FILE_SHIFT = 40
 """A document's number is the number of its file times 2 to this power, plus that of its record."""
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
@@ -53,27 +56,18 @@ def find_files(manifest: Mapping[str, Any], inputs: Sequence[Named]) -> list[Any
     return found
 
 
-def read_records(
-    path: Path, kind: str, keys: Sequence[str], most_bytes: int
-) -> Iterator[tuple[int, Values | None]]:
-    """(number, values) of every record; None for one that is too large or cannot be read."""
-    if kind.partition(".")[0] == "txt":
-        with _open_decompressed(path, kind) as stream:
-            data = stream.read()
-        yield 0, {keys[0]: text} if (text := _small_text(data, most_bytes)) is not None else None
-    elif kind in ("parquet", "arrow"):
-        number = 0
-        for batch in _parquet_batches(path, keys) if kind == "parquet" else _arrow(path, keys):
-            for row in _rows(batch):
-                yield number, None if row is None or _has_long_text(row, most_bytes) else row
-                number += 1
-    elif kind.partition(".")[0] == "jsonl":
-        yield from _json_records(path, kind, keys, most_bytes)
-    else:
-        raise InvalidOption(
-            f"{path} was packed as {kind!r}, which quire verify --inputs cannot read; verify the "
-            "output without --inputs"
-        )
+def read_records(path: Path, kind: str, keys: Sequence[str], most_bytes: int) -> Records:
+    """The records of an input, by a reader of its own if its kind has one."""
+    return READERS.get(_base(kind), read_packed_format)(path, kind, keys, most_bytes)
+
+
+def has_own_reader(kind: str) -> bool:
+    """Whether such inputs are read without the packer's format.
+
+    >>> has_own_reader("jsonl.gz"), has_own_reader("csv")
+    (True, False)
+    """
+    return _base(kind) in READERS
 
 
 def _match(name: str, candidates: Sequence[tuple[AnyPath, str]]) -> tuple[AnyPath, str] | None:
@@ -125,11 +119,29 @@ def _fingerprint(path: AnyPath, size: int) -> str:
     return digest.hexdigest()
 
 
+def _base(kind: str) -> str:
+    return kind.partition(".")[0]
+
+
+def _text_records(path: Path, kind: str, keys: Sequence[str], most_bytes: int) -> Records:
+    with _open_decompressed(path, kind) as stream:
+        text = _small_text(stream.read(), most_bytes)
+    yield 0, None if text is None else {keys[0]: text}
+
+
 def _small_text(data: bytes, most_bytes: int) -> str | None:
     try:
         return data.decode() if len(data) <= most_bytes else None
     except UnicodeDecodeError:
         return None
+
+
+def _table_records(path: Path, kind: str, keys: Sequence[str], most_bytes: int) -> Records:
+    number = 0
+    for batch in _parquet_batches(path, keys) if kind == "parquet" else _arrow(path, keys):
+        for row in _rows(batch):
+            yield number, None if row is None or _has_long_text(row, most_bytes) else row
+            number += 1
 
 
 def _parquet_batches(path: Path, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -191,9 +203,7 @@ def _has_long_text(row: Values, most_bytes: int) -> bool:
     return any(len(text.encode()) > most_bytes for text in texts)
 
 
-def _json_records(
-    path: Path, kind: str, keys: Sequence[str], most_bytes: int
-) -> Iterator[tuple[int, Values | None]]:
+def _json_records(path: Path, kind: str, keys: Sequence[str], most_bytes: int) -> Records:
     with _open_decompressed(path, kind) as stream:
         for number, line in enumerate(stream):
             text = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
@@ -239,3 +249,12 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> Values:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"JSON has no {name}")
+
+
+READERS = {
+    "txt": _text_records,
+    "jsonl": _json_records,
+    "parquet": _table_records,
+    "arrow": _table_records,
+}
+"""Kinds of inputs, without their compression, and the readers that the packer does not share."""

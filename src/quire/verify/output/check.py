@@ -44,6 +44,8 @@ class OutputReport:
     ledger: Mapping[str, Any] = field(default_factory=dict)
     """The ledger of the manifest, which is recounted as far as the files allow."""
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What the check could not do independently of the packer."""
 
     @property
     def ok(self) -> bool:
