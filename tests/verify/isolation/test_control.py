@@ -13,7 +13,7 @@ from tests.verify.isolation.models import boundaries, model, segment_batch
 
 from quire.verify import IsolationOptions, check_isolation
 from quire.verify.isolation.causal_lm import CallOptions, check_call
-from quire.verify.isolation.control import halves
+from quire.verify.isolation.effects import halves
 from quire.verify.isolation.report import Document, IsolationReport
 
 SEGMENTS = boundaries().segment_ids()

@@ -16,7 +16,6 @@ from quire.masks.dense import Windows
 from quire.verify.isolation.check import check_isolation, collate
 from quire.verify.isolation.diagnosis import recurrent_layers
 from quire.verify.isolation.model import (
-    LAYER_TYPES,
     attention_backend,
     is_training,
     longest_window,
@@ -25,6 +24,8 @@ from quire.verify.isolation.model import (
 )
 from quire.verify.isolation.model_call import ModelCall
 
+LAYER_TYPES = {"full_attention", "sliding_attention"}
+"""The types of layers whose masks we can make."""
 LONGEST_PROOF = 256
 """The largest sliding window for which a document longer than the window is tried."""
 
@@ -92,9 +93,9 @@ def _candidates(model: torch.nn.Module) -> Iterator[AttentionChoice]:
     backend, windows = attention_backend(model), sliding_windows(model)
     yield AttentionChoice(attention="transformers")
     types = windows if isinstance(windows, Mapping) else ()
-    if backend == "sdpa" and set(types) <= set(LAYER_TYPES):
+    if backend == "sdpa" and set(types) <= LAYER_TYPES:
         yield AttentionChoice(attention="sdpa", windows=windows)
-    if backend == "eager" and set(types) <= set(LAYER_TYPES):
+    if backend == "eager" and set(types) <= LAYER_TYPES:
         yield AttentionChoice(attention="eager", windows=windows, mask_dtype=_mask_dtype(model))
     if backend == "flex_attention" and windows is None:
         yield AttentionChoice(attention="flex")
@@ -153,7 +154,7 @@ def _rows(model: torch.nn.Module) -> list[dict[str, object]]:
 def _num_ids(model: torch.nn.Module) -> int:
     size = getattr(text_config(model), "vocab_size", None)
     if size is None:
-        size = getattr(ModelCall.of(model).embedding, "num_embeddings", None)
+        size = getattr(ModelCall(model).embedding, "num_embeddings", None)
     if not isinstance(size, int):
         raise ModelError(
             f"the vocabulary of {type(model).__name__} is given by neither config.vocab_size nor "

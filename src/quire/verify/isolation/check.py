@@ -12,7 +12,6 @@ Five questions are asked about the exact call that the user makes:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -26,15 +25,13 @@ from quire.masks.dense import Windows
 from quire.printable import counted
 from quire.verify.isolation.bfloat16 import require_bf16
 from quire.verify.isolation.consistency import disagreements
-from quire.verify.isolation.control import NO_GRADIENT, Control, explain, without_gradients
-from quire.verify.isolation.diagnosis import diagnose
+from quire.verify.isolation.diagnosis import diagnose, explain
 from quire.verify.isolation.documents import Batch, BatchDocuments, as_numpy, find_documents
-from quire.verify.isolation.effects import Effects, Experiment
+from quire.verify.isolation.effects import Effects, Experiment, without_gradients
 from quire.verify.isolation.model import (
     Model,
     attention_backend,
     batch_in_float32,
-    in_evaluation_mode,
     in_float32,
     is_half,
     is_training,
@@ -53,6 +50,10 @@ from quire.verify.isolation.report import (
     Verdict,
 )
 
+NO_GRADIENT = (
+    "no gradient goes from a later token to an earlier one of its own document, so the lack of "
+    "gradients between documents proves nothing"
+)
 Found = TypeVar("Found")
 
 
@@ -90,9 +91,9 @@ def check_isolation(
     _refuse_dense_mask_for_flex(model, batch)
     require_bf16(model)
     batch = without_labels(model, batch)
-    call = ModelCall.of(model, embedding)
+    call = ModelCall(model, embedding)
     with restored(model), call.sampled_vocabulary(batch):
-        experiment = Experiment.of(call, batch, documents, options)
+        experiment = Experiment(call, batch, documents, options)
         report = _check(experiment)
         return replace(report, diagnosis=_diagnose(report, experiment))
 
@@ -200,22 +201,22 @@ def _compare(
     experiment: Experiment, skipped: dict[str, str], *, detailed: bool
 ) -> tuple[list[Pair], Dependence]:
     """The pairs that are not independent, and whether documents depend on their own past."""
-    documents, control = experiment.documents, Control.of(experiment)
     # Bits are compared first: gradients and other shapes make torch.compile build new kernels,
     # which round differently.
-    differences = experiment.differences(documents.documents + documents.padding, detailed=detailed)
-    own_difference = control.difference(isolated=not differences)
+    differences = experiment.differences(detailed=detailed)
+    own_difference, own_gradient = experiment.own_difference(isolated=not differences), None
     gradients: Effects | None = None
     if experiment.options.gradients:
         gradients = _or_skip("gradients", skipped, lambda: experiment.gradients(detailed=detailed))
     else:
         skipped["gradients"] = "switched off (options.gradients=False)"
     pairs = experiment.pairs(differences, gradients)
-    own_gradient = control.gradient() if gradients is not None and control.halves else None
+    if gradients is not None:
+        own_gradient = experiment.own_gradient()
     if own_gradient == 0.0:
         skipped["gradients"] = NO_GRADIENT
         pairs = without_gradients(pairs)
-    return pairs, control.dependence(own_difference, own_gradient)
+    return pairs, experiment.dependence(own_difference, own_gradient)
 
 
 def _in_high_precision(
@@ -229,7 +230,7 @@ def _in_high_precision(
     if not is_half(model, experiment.base):
         return list(pairs), _altered(experiment, skipped)
     with in_float32(model):
-        precise = _repeated(experiment, batch_in_float32(experiment.batch))
+        precise = experiment.repeated(batch_in_float32(experiment.batch))
         if any(pair.kind == "noise" for pair in pairs):
             pairs = _judged(pairs, precise)
         return list(pairs), _altered(precise, skipped)
@@ -237,8 +238,7 @@ def _in_high_precision(
 
 def _judged(pairs: Sequence[Pair], precise: Experiment) -> list[Pair]:
     """The pairs with their differences in float32, and leaks that only float32 shows."""
-    documents = precise.documents
-    differences = precise.differences(documents.documents + documents.padding)
+    differences = precise.differences()
     found = {(pair.source, pair.target): pair for pair in pairs}
     for key in sorted({*found, *differences}):
         difference, pair = differences.get(key, 0.0), found.get(key)
@@ -253,14 +253,13 @@ def _judged(pairs: Sequence[Pair], precise: Experiment) -> list[Pair]:
 
 def _altered(experiment: Experiment, skipped: dict[str, str]) -> list[Altered]:
     """Documents with other logits alone, without what training mode does to a batch."""
-    training = is_training(experiment.call.model)
-    with in_evaluation_mode(experiment.call.model) if training else nullcontext():
-        same = _repeated(experiment, experiment.batch) if training else experiment
-        return _or_skip("alone", skipped, same.altered) or []
-
-
-def _repeated(experiment: Experiment, batch: Batch) -> Experiment:
-    return Experiment.of(experiment.call, batch, experiment.documents, experiment.options)
+    model = experiment.call.model
+    if not (isinstance(model, torch.nn.Module) and is_training(model)):
+        return _or_skip("alone", skipped, experiment.altered) or []
+    with restored(model):
+        model.eval()
+        experiment = experiment.repeated(experiment.batch)
+        return _or_skip("alone", skipped, experiment.altered) or []
 
 
 def _or_skip(name: str, skipped: dict[str, str], check: Callable[[], Found]) -> Found | None:
@@ -272,29 +271,12 @@ def _or_skip(name: str, skipped: dict[str, str], check: Callable[[], Found]) -> 
 
 
 def _diagnose(report: IsolationReport, experiment: Experiment) -> Diagnosis | None:
-    verdict = report.verdict
-
     def is_isolated(batch: Batch) -> bool:
         # By the whole check: a change that moves the problem to another document, or turns a leak
         # into an altered document, is not a remedy.
-        return _check(_repeated(experiment, batch), detailed=False).isolated
+        return _check(experiment.repeated(batch), detailed=False).isolated
 
-    if verdict in ("leak", "altered"):
-        model, documents = experiment.call.model, experiment.documents
-        return diagnose(model, experiment.batch, documents, is_isolated)
-    if verdict == "disagreement":
-        cause = "; ".join(f"{found.form}: {found.message}" for found in report.disagreements)
-        remedy = "let one collator make all parts of the batch, and slice none of them afterwards"
-        return Diagnosis(cause=cause, remedy=remedy)
-    if verdict == "unproven" and report.dependence != "shown":
-        return explain(report.dependence)
-    if verdict in ("noise", "unproven"):
-        remedy = "none is needed for training; for equal bits, experts_implementation='batched_mm'"
-        if verdict == "unproven":
-            remedy = "check again with sdpa or eager attention in float32, which has gradients"
-        return Diagnosis(
-            cause="a kernel whose rounding depends on all tokens of the batch, such as grouped "
-            "experts",
-            remedy=remedy,
-        )
-    return None
+    if report.verdict in ("leak", "altered"):
+        call, documents = experiment.call, experiment.documents
+        return diagnose(call.model, experiment.batch, documents, is_isolated)
+    return explain(report)

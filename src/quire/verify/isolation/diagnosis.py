@@ -1,4 +1,4 @@
-"""The usual causes of a leak, each with the change to the call that would remove it.
+"""The cause of a verdict; of a leak, by trying the change to the call that would remove it.
 
 A suspect is not reported as the cause before the change was tried: the check runs again without the
 suspected part, and what restores isolation is the cause.
@@ -25,7 +25,7 @@ from quire.verify.isolation.model import (
     sliding_windows,
     uses_cache,
 )
-from quire.verify.isolation.report import Diagnosis
+from quire.verify.isolation.report import Dependence, Diagnosis, IsolationReport
 
 Change: TypeAlias = Callable[[Batch], dict[str, object]]
 RECURRENT = re.compile(
@@ -69,6 +69,27 @@ def diagnose(
     return _unresolved(model, suspects + backend)
 
 
+def explain(report: IsolationReport) -> Diagnosis | None:
+    """The cause and the remedy of a verdict that no other call can tell more about."""
+    if report.verdict == "disagreement":
+        return Diagnosis(
+            cause="; ".join(f"{found.form}: {found.message}" for found in report.disagreements),
+            remedy="let one collator make all parts of the batch, and slice none of them "
+            "afterwards",
+        )
+    if report.verdict == "isolated":
+        return None
+    if report.dependence != "shown":
+        return _nothing_seen(report.dependence)
+    remedy = "none is needed for training; for equal bits, experts_implementation='batched_mm'"
+    if report.verdict == "unproven":
+        remedy = "check again with sdpa or eager attention in float32, which has gradients"
+    return Diagnosis(
+        cause="a kernel whose rounding depends on all tokens of the batch, such as grouped experts",
+        remedy=remedy,
+    )
+
+
 def recurrent_layers(model: Model) -> list[str]:
     """Names of the classes of layers that carry a state from token to token.
 
@@ -81,6 +102,23 @@ def recurrent_layers(model: Model) -> list[str]:
     layers = sorted(name for name in names if RECURRENT.search(name))
     blocks = ("Model", "ForCausalLM", "Norm", "Embedding", "Cache", "Gated")
     return [name for name in layers if not name.endswith(blocks)]
+
+
+def _nothing_seen(dependence: Dependence) -> Diagnosis:
+    """Why the check proves nothing, and what to check instead."""
+    if dependence == "untestable":
+        return Diagnosis(
+            cause="no document of the batch has a token after one that may be changed, so nothing "
+            "shows that this model depends on earlier tokens at all",
+            remedy="check a batch that has documents of two tokens or more (on the command line: "
+            "another --seed, or more --documents)",
+        )
+    return Diagnosis(
+        cause="the output does not depend on earlier tokens at all, not even on those of its own "
+        "document (a head or an attention output whose weights are zero?); a leak could not "
+        "have been seen",
+        remedy="give a model with trained or random weights and make the same call",
+    )
 
 
 def _mask_suspects(model: Model, batch: Batch, documents: BatchDocuments) -> Iterator[Suspect]:

@@ -1,9 +1,16 @@
-"""How documents affect each other: by changed tokens, by gradients, and compared with alone."""
+"""How documents affect each other: by changed tokens, by gradients, and compared with alone.
+
+The positive control shows that an effect could have been seen at all: if the weights of a head or
+of an attention output are zero, no token depends on any other, and a call that mixes documents
+looks like one that keeps them apart. So the earlier part of a document is changed, and the logits
+of its later part have to change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from typing import TypeAlias
 
@@ -11,11 +18,23 @@ import numpy as np
 import torch
 
 from quire.errors import ModelError
-from quire.verify.isolation.documents import Batch, BatchDocuments, as_numpy, like
+from quire.verify.isolation.documents import (
+    Batch,
+    BatchDocuments,
+    as_numpy,
+    like,
+    single_document,
+)
 from quire.verify.isolation.model import Model, attention_backend, is_training
 from quire.verify.isolation.model_call import ModelCall, part
-from quire.verify.isolation.report import Altered, Document, IsolationOptions, Kind, Pair
-from quire.verify.isolation.single_document import single_document
+from quire.verify.isolation.report import (
+    Altered,
+    Dependence,
+    Document,
+    IsolationOptions,
+    Kind,
+    Pair,
+)
 
 Effects: TypeAlias = dict[tuple[Document, Document], float]
 """How much a source affects a target; pairs without any effect are left out."""
@@ -24,51 +43,43 @@ CROWDED = range(1, 4)
 """Ways to change documents in which all their tokens become one id, which crowds one expert."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Experiment:
     """A call, and the logits and tolerance that its variations are compared with."""
 
-    call: ModelCall
-    batch: Batch
-    documents: BatchDocuments
-    options: IsolationOptions
-    base: torch.Tensor
-    tolerance: float
-
-    @classmethod
-    def of(
-        cls, call: ModelCall, batch: Batch, documents: BatchDocuments, options: IsolationOptions
-    ) -> Experiment:
-        """The experiment on a call; ModelError unless it is reproducible and its logits finite."""
-        base = call.logits(batch)
+    def __init__(
+        self, call: ModelCall, batch: Batch, documents: BatchDocuments, options: IsolationOptions
+    ) -> None:
+        """Call the model; ModelError unless that is reproducible and the logits are finite."""
+        self.call = call
+        self.batch = batch
+        self.documents = documents
+        self.options = options
+        self.base = call.logits(batch)
         for document in documents.documents:
-            if not torch.isfinite(part(base, document)).all():
+            if not torch.isfinite(part(self.base, document)).all():
                 raise ModelError(
                     f"the logits of {document} are not finite, so nothing can be compared; "
                     "try dtype float32 and check the weights"
                 )
-        tolerance = _tolerance(call.model, base, options)
-        drift = largest_difference(base, call.logits(batch))
-        if drift > tolerance:
+        self.tolerance = _tolerance(call.model, self.base, options)
+        drift = largest_difference(self.base, call.logits(batch))
+        if drift > self.tolerance:
             raise ModelError(
                 f"two identical calls differ by {drift:.3g}, more than rounding explains "
-                f"({tolerance:.3g}); switch off what is random in the model (model.eval())"
+                f"({self.tolerance:.3g}); switch off what is random in the model (model.eval())"
             )
-        return cls(
-            call=call,
-            batch=batch,
-            documents=documents,
-            options=options,
-            base=base,
-            tolerance=tolerance,
-        )
 
-    def differences(self, sources: Sequence[Document], *, detailed: bool = True) -> Effects:
-        """By how much documents' logits change when one of the sources changes.
+    def repeated(self, batch: Batch) -> Experiment:
+        """The same experiment with another form of the batch, or after a change of the model."""
+        return Experiment(self.call, batch, self.documents, self.options)
 
-        Many sources change at once first. If that has an effect, and details are wanted, they
-        change one by one; an effect that no single source has stays with its whole group.
+    def differences(self, *, detailed: bool = True) -> Effects:
+        """By how much documents' logits change when another document, or padding, changes.
+
+        Many change at once first. If that has an effect, and details are wanted, they change one by
+        one; an effect that none has by itself stays with its whole group.
         """
+        sources = self.documents.documents + self.documents.padding
         return _refined(self._differences, sources, detailed, self.tolerance)
 
     def gradients(self, *, detailed: bool = True) -> Effects:
@@ -84,16 +95,11 @@ class Experiment:
         for source, target in sorted({**differences, **(gradients or {})}):
             difference = differences.get((source, target), 0.0)
             gradient = None if gradients is None else gradients.get((source, target), 0.0)
-            kind = self.kind(difference, gradient)
-            found.append(
-                Pair(
-                    source=source,
-                    target=target,
-                    difference=difference,
-                    gradient=gradient,
-                    kind=kind,
-                )
+            kind = self._kind(difference, gradient)
+            pair = Pair(
+                source=source, target=target, difference=difference, gradient=gradient, kind=kind
             )
+            found.append(pair)
         return found
 
     def altered(self) -> list[Altered]:
@@ -107,15 +113,60 @@ class Experiment:
                 found.append(Altered(document=document, difference=size))
         return found
 
-    def changed_logits(self, sources: Sequence[Document], way: int = 0) -> torch.Tensor:
-        """The logits after a change of the sources, which may be parts of documents."""
-        return self.call.logits(perturbed(self.batch, sources, self.options.keep_token_ids, way))
+    def own_difference(self, *, isolated: bool) -> float:
+        """By how much the later part of a document changes with its earlier part.
 
-    def kind(self, difference: float, gradient: float | None) -> Kind:
+        The first difference beyond rounding, else the largest. All documents change at once if they
+        are known to be isolated.
+        """
+        halves = self._halves()
+        largest = 0.0
+        for group in [halves] if isolated else [[pair] for pair in halves]:
+            changed = self._changed_logits([earlier for earlier, _ in group])
+            largest = max([largest, *(self._distance(changed, later) for _, later in group)])
+            if largest > self.tolerance:
+                break
+        return largest
+
+    def own_gradient(self) -> float | None:
+        """The first gradient from a later part's logits to the embeddings of its earlier part."""
+        halves = self._halves()
+        for earlier, later in halves:
+            # A part without any gradient (fully masked, for example) says nothing about others.
+            with suppress(ModelError):
+                [found] = self.call.gradients(self.batch, [[later]])
+                if size := float(part(found, earlier).amax()):
+                    return size
+        return 0.0 if halves else None
+
+    def dependence(self, difference: float, gradient: float | None) -> Dependence:
+        """Whether a later token depends on an earlier one, by the rules for pairs of documents."""
+        if not self._halves():
+            return "untestable"
+        if not difference and not gradient:
+            return "none"
+        # Bits that change within rounding count if no gradient contradicts: bfloat16 rounds so
+        # coarsely that few differences exceed it.
+        return "none" if self._kind(difference, gradient) == "noise" else "shown"
+
+    def _kind(self, difference: float, gradient: float | None) -> Kind:
         """What a difference between two documents and its gradient mean."""
         if gradient or difference > self.tolerance:
             return "leak"
         return "unproven" if gradient is None else "noise"
+
+    def _halves(self) -> list[tuple[Document, Document]]:
+        """The earlier and the later part of every document that can be split."""
+        keep = self.options.keep_token_ids
+        found = (halves(self.batch, document, keep) for document in self.documents.documents)
+        return [pair for pair in found if pair is not None]
+
+    def _changed_logits(self, sources: Sequence[Document], way: int = 0) -> torch.Tensor:
+        """The logits after a change of the sources, which may be parts of documents."""
+        return self.call.logits(perturbed(self.batch, sources, self.options.keep_token_ids, way))
+
+    def _distance(self, changed: torch.Tensor, target: Document) -> float:
+        return largest_difference(part(self.base, target), part(changed, target))
 
     def _differences(self, groups: Groups) -> Effects:
         found: Effects = {}
@@ -123,10 +174,10 @@ class Experiment:
         # tokens were dropped for lack of expert capacity, so they are changed in more ways.
         ways = (0, *CROWDED) if is_training(self.call.model) else (0,)
         for group, way in product(groups, ways):
-            changed = self.changed_logits(group, way)
+            changed = self._changed_logits(group, way)
             for target in self.documents.documents:
                 if target not in group:
-                    size = largest_difference(part(self.base, target), part(changed, target))
+                    size = self._distance(changed, target)
                     _keep_largest(found, product(group, [target]), size)
         return found
 
@@ -177,6 +228,31 @@ def perturbed(
         tokens = (source.row, slice(source.start, source.stop))
         ids[tokens] = others[tokens]
     return {**batch, "input_ids": like(batch["input_ids"], ids)}
+
+
+def halves(
+    batch: Batch, document: Document, keep: tuple[int, ...] = ()
+) -> tuple[Document, Document] | None:
+    """The earlier and the later part of a document; None if no token follows one that may change.
+
+    >>> document = Document(row=0, number=1, start=0, stop=3)
+    >>> [str(half) for half in halves({"input_ids": np.array([[5, 6, 7]])}, document)]
+    ['row 0 document 1 (tokens 0..0)', 'row 0 document 1 (tokens 1..2)']
+    """
+    tokens = as_numpy(batch["input_ids"])[document.row, document.start : document.stop - 1]
+    changeable = np.flatnonzero(~np.isin(tokens, keep))
+    if not len(changeable):
+        return None
+    split = document.start + int(changeable[(len(changeable) - 1) // 2]) + 1
+    return replace(document, stop=split), replace(document, start=split)
+
+
+def without_gradients(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs as they are judged if a gradient of zero proves nothing."""
+    return [
+        replace(pair, gradient=None, kind="unproven") if pair.kind == "noise" else pair
+        for pair in pairs
+    ]
 
 
 def largest_difference(left: torch.Tensor, right: torch.Tensor) -> float:

@@ -15,8 +15,6 @@ from quire.masks.dense import Windows
 from quire.verify.isolation.documents import Batch
 
 Model: TypeAlias = Callable[..., object]
-LAYER_TYPES = ("full_attention", "sliding_attention")
-"""The types of layers whose masks we can make."""
 HALF = (torch.bfloat16, torch.float16)
 DROPOUTS = {
     torch.dropout,
@@ -98,19 +96,6 @@ def restored(model: object) -> Iterator[None]:
                 with torch.no_grad():
                     buffer.copy_(copy)
                 held[name] = buffer
-
-
-@contextmanager
-def in_evaluation_mode(model: object) -> Iterator[None]:
-    """Put the model in evaluation mode, and back at the end."""
-    training = [module for module in _modules(model) if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,17 +23,12 @@ def part(values: torch.Tensor, document: Document) -> torch.Tensor:
     return values[document.row, document.start : document.stop]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelCall:
-    """A model, and the module that embeds its tokens, if that is known."""
+    """A model, and the module that embeds its tokens: as given, or found if it can be."""
 
-    model: Model
-    embedding: torch.nn.Module | None
-
-    @classmethod
-    def of(cls, model: Model, embedding: torch.nn.Module | None = None) -> ModelCall:
-        """A call of this model; the embedding is searched for if none is given."""
-        return cls(model=model, embedding=embedding or _find_embedding(model))
+    def __init__(self, model: Model, embedding: torch.nn.Module | None = None) -> None:
+        self.model = model
+        self.embedding = embedding or _find_embedding(model)
 
     def logits(self, batch: Batch) -> torch.Tensor:
         """The logits `[B, T, …]` of `model(**batch)`, on the CPU, without gradients."""
