@@ -12,7 +12,7 @@ from importlib import metadata
 
 import pytest
 
-from quire.verify.isolation.bfloat16 import VARIABLE, cap_instruction_set
+from quire.verify.isolation.bfloat16 import CAP, VARIABLE, bf16_crashes
 
 ANSWER = "QUIRE_TESTS_BF16"
 """Empty if bf16 works, else why its tests are skipped."""
@@ -32,6 +32,19 @@ def prepare(config: pytest.Config) -> None:
     if known["cap"]:
         os.environ[VARIABLE] = known["cap"]
     os.environ[ANSWER] = known["reason"]
+
+
+def cap_instruction_set() -> str | None:
+    """Set the cap in this process's environment if bf16 crashes without it; None if bf16 works now.
+
+    Returns the reason if bf16 still does not work.
+    """
+    if not bf16_crashes():
+        return None
+    if bf16_crashes(CAP):
+        return f"bfloat16 arithmetic crashes on this machine, also with {VARIABLE}={CAP}"
+    os.environ[VARIABLE] = CAP
+    return None
 
 
 def skip_if_it_crashes(items: list[pytest.Item]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ from quire.verify.inputs.files import FILE_SHIFT, find_files, has_own_reader
 from quire.verify.output.check import OutputReport
 from quire.verify.output.drops import ExpectedDrops, Span, dropped_by_shards
 from quire.verify.output.manifest import is_indexed, read_bad_records, read_manifest
-from quire.verify.output.shards import Ints, list_column, read_fragments
+from quire.verify.output.shards import list_column, read_fragments
 
 _MOST_PROBLEMS = 100
 _SIGNS_OF_DAMAGE = (
@@ -99,7 +101,7 @@ class _Comparison:
                 self._compare_bad(document, columns)
             else:
                 self._compare(document, columns, stored.take(document), drops)
-        if stored.num_unknown():
+        if stored.has_unknown():
             self._add("the output holds documents that are not in the inputs")
         for problem in [*self._input_problems(drops), *drops.problems(dropped_by_shards(manifest))]:
             self._add(problem)
@@ -158,23 +160,6 @@ class _Fragment(NamedTuple):
     columns: Columns
 
 
-class _Shard(NamedTuple):
-    """The fragments of a shard, ordered by document."""
-
-    documents: Ints
-    offsets: Ints
-    starts: Ints
-    stops: Ints
-    columns: Columns
-    """The values of all fragments; each fragment is the part from its start to its stop."""
-
-    def fragment(self, number: int) -> _Fragment:
-        """One of the fragments."""
-        part = slice(int(self.starts[number]), int(self.stops[number]))
-        columns = {name: values[part] for name, values in self.columns.items()}
-        return _Fragment(int(self.offsets[number]), columns)
-
-
 class _StoredDocuments:
     """The documents of an output in input order; one shard is in memory at a time."""
 
@@ -186,38 +171,33 @@ class _StoredDocuments:
         self._prefix = int(not self._indexed and special > 0)
         self.prefixes: set[int] = set()
         """The tokens that fragments start with, if BOS was added to them."""
-        self._shards = self._read_all([folder / shard["file"] for shard in manifest["shards"]])
-        self._shard: _Shard | None = next(self._shards, None)
-        self._next = 0
-        self._unknown = 0
+        self._documents = self._read_all([folder / shard["file"] for shard in manifest["shards"]])
+        self._next = next(self._documents, None)
+        self._num_skipped = 0
 
     def take(self, document: int) -> list[_Fragment]:
-        """The fragments of a document."""
-        while self._shard is not None and self._next == len(self._shard.documents):
-            self._shard, self._next = next(self._shards, None), 0
-        if (shard := self._shard) is None:
+        """The fragments of a document; ask for documents in input order."""
+        while self._next is not None and self._next[0] < document:
+            self._next = next(self._documents, None)
+            self._num_skipped += 1
+        if self._next is None or self._next[0] != document:
             return []
-        first, stop = np.searchsorted(shard.documents, [document, document + 1]).tolist()
-        if first < self._next:
-            return []
-        self._unknown += first - self._next
-        self._next = stop
-        return [shard.fragment(number) for number in range(first, stop)]
+        _, fragments = self._next
+        self._next = next(self._documents, None)
+        return fragments
 
-    def num_unknown(self) -> int:
-        """Fragments of documents that were never asked for; call it when all others were."""
-        while self._shard is not None:
-            self._unknown += len(self._shard.documents) - self._next
-            self._shard, self._next = next(self._shards, None), 0
-        return self._unknown
+    def has_unknown(self) -> bool:
+        """Whether there are documents that were never asked for, when all others were."""
+        return self._num_skipped > 0 or self._next is not None
 
-    def _read_all(self, paths: Sequence[AnyPath]) -> Iterator[_Shard]:
+    def _read_all(self, paths: Sequence[AnyPath]) -> Iterator[tuple[int, list[_Fragment]]]:
         for path in paths:
             with local_copy(path) as local:
-                shard = self._read(local)
-            yield shard
+                for document, found in groupby(self._read(local), key=itemgetter(0)):
+                    yield document, [fragment for _, fragment in found]
 
-    def _read(self, path: Path) -> _Shard:
+    def _read(self, path: Path) -> Iterator[tuple[int, _Fragment]]:
+        """(document, fragment) of every fragment of a shard, ordered by document."""
         table = pq.read_table(path, partitioning=None)
         columns = {name: list_column(path.name, table, name)[0] for name in self._columns}
         if self._indexed:
@@ -231,7 +211,10 @@ class _StoredDocuments:
         if self._prefix:
             self.prefixes |= set(tokens[stops - sizes].tolist())
         starts, order = stops - sizes + self._prefix, np.lexsort((offsets, documents))
-        return _Shard(documents[order], offsets[order], starts[order], stops[order], columns)
+        for number in order.tolist():
+            part = slice(int(starts[number]), int(stops[number]))
+            own = {name: values[part] for name, values in columns.items()}
+            yield int(documents[number]), _Fragment(int(offsets[number]), own)
 
 
 def _equal(given: npt.NDArray[Any], stored: npt.NDArray[Any]) -> bool:

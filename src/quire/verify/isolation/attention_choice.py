@@ -13,7 +13,7 @@ import torch
 from quire.collate.attention import MASK_DTYPES
 from quire.errors import InvalidOption, ModelError
 from quire.masks.dense import Windows
-from quire.verify.isolation.check import check_isolation, collate
+from quire.verify.isolation.check import check_isolation, collate, random_row
 from quire.verify.isolation.diagnosis import recurrent_layers
 from quire.verify.isolation.model import (
     attention_backend,
@@ -126,11 +126,9 @@ def _failure(
 ) -> str | None:
     """Why this form does not work; None if it is isolated."""
     device = next(model.parameters()).device
-    segments = collate(rows, "segments")["segment_ids"]
-    made = collate(rows, choice.attention, choice.windows, choice.mask_dtype)
-    batch = _to(device, made)
+    batch, segments = collate(rows, choice.attention, choice.windows, choice.mask_dtype)
     try:
-        report = check_isolation(model, batch, segment_ids=segments)
+        report = check_isolation(model, _to(device, batch), segment_ids=segments)
     except ModelError as error:
         return f"cannot be checked ({error})"
     if report.isolated:
@@ -144,11 +142,8 @@ def _rows(model: torch.nn.Module) -> list[dict[str, object]]:
     window = longest_window(sliding_windows(model)) or 0
     long = window + 5 if window <= LONGEST_PROOF else 9
     num_ids, generator = _num_ids(model), np.random.default_rng(0)
-    rows: list[dict[str, object]] = []
-    for lengths in (np.array([7, max(long, 9), 1, 6]), np.array([5, 8, 4])):
-        tokens = generator.integers(0, num_ids, lengths.sum())
-        rows.append({"input_ids": tokens, "document_starts": np.cumsum(lengths) - lengths})
-    return rows
+    rows = ([7, max(long, 9), 1, 6], [5, 8, 4])
+    return [random_row(np.array(lengths), num_ids, generator) for lengths in rows]
 
 
 def _num_ids(model: torch.nn.Module) -> int:

@@ -45,19 +45,6 @@ def bf16_crashes(cap: str | None = None) -> bool:
     return status < 0 or status == WINDOWS_ILLEGAL_INSTRUCTION
 
 
-def cap_instruction_set() -> str | None:
-    """Set the cap in this process's environment if bf16 crashes without it; None if bf16 works now.
-
-    Call it before torch is imported. Returns the reason if bf16 still does not work.
-    """
-    if not bf16_crashes():
-        return None
-    if bf16_crashes(CAP):
-        return f"bfloat16 arithmetic crashes on this machine, also with {VARIABLE}={CAP}"
-    os.environ[VARIABLE] = CAP
-    return None
-
-
 def require_bf16(model: object) -> None:
     """Raise ModelError if the model has bfloat16 weights on a CPU that crashes on them."""
     if not _has_bf16_on_cpu(model) or not _has_amx() or not bf16_crashes():

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from quire.errors import ModelError, missing_dependency, unknown_name
-from quire.verify.isolation.check import check_isolation, collate
+from quire.verify.isolation.check import check_isolation, collate, random_row
 from quire.verify.isolation.report import IsolationReport
 
 DTYPES = ("auto", "float64", "float32", "bfloat16", "float16")
@@ -63,24 +63,18 @@ def load_causal_lm(
 
 
 def check_call(model: torch.nn.Module, options: CallOptions) -> IsolationReport:
-    """The isolation report of a transformers model for a call with packed rows."""
+    """The isolation report of a transformers model, with random documents of 1 to 16 tokens."""
     table: Any = model.get_input_embeddings()  # type: ignore[operator]
-    rows = packed_rows(table.num_embeddings, options)
-    segments = collate(rows, "segments")["segment_ids"]
-    batch = collate(rows, options.attention)
+    generator = np.random.default_rng(options.seed)
+    rows = [
+        random_row(
+            generator.integers(1, 17, options.documents_per_row), table.num_embeddings, generator
+        )
+        for _ in range(options.num_rows)
+    ]
+    batch, segments = collate(rows, options.attention)
     if options.with_attention_mask:
         batch["attention_mask"] = (segments > 0).long()
     if options.use_cache is not None:
         batch["use_cache"] = options.use_cache
     return check_isolation(model, batch, segment_ids=segments)
-
-
-def packed_rows(vocab_size: int, options: CallOptions) -> list[dict[str, object]]:
-    """Rows of random tokens, in documents of 1 to 16 tokens."""
-    generator = np.random.default_rng(options.seed)
-    rows: list[dict[str, object]] = []
-    for _ in range(options.num_rows):
-        lengths = generator.integers(1, 17, options.documents_per_row)
-        tokens = generator.integers(0, vocab_size, lengths.sum())
-        rows.append({"input_ids": tokens, "document_starts": np.cumsum(lengths) - lengths})
-    return rows

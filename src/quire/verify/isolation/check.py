@@ -81,8 +81,7 @@ def check_isolation(
     backward passes of the batch; in training mode, 8 · log2(n) forward passes.
     """
     if not isinstance(batch_or_rows, Mapping):
-        segment_ids = collate(batch_or_rows, "segments")["segment_ids"]
-        batch_or_rows = collate(batch_or_rows, "transformers")
+        batch_or_rows, segment_ids = collate(batch_or_rows, "transformers")
     batch = dict(batch_or_rows)
     documents = find_documents(batch, document_starts, segment_ids)
     options = options or IsolationOptions()
@@ -111,12 +110,22 @@ def collate(
     attention: str | None,
     windows: Windows = None,
     mask_dtype: str = "float32",
-) -> dict[str, Any]:
-    """The batch of torch tensors that `DataCollatorForCausalLM` makes of these rows."""
+) -> tuple[dict[str, Any], torch.Tensor]:
+    """The batch that `DataCollatorForCausalLM` makes of these rows, and its segment ids."""
+    tokenizer = _NoSpecialTokens()
+    segments = DataCollatorForCausalLM(tokenizer, attention="segments")(rows)["segment_ids"]
     collator = DataCollatorForCausalLM(
-        _NoSpecialTokens(), attention=attention, windows=windows, mask_dtype=mask_dtype
+        tokenizer, attention=attention, windows=windows, mask_dtype=mask_dtype
     )
-    return dict(collator(rows))
+    return dict(collator(rows)), torch.as_tensor(segments)
+
+
+def random_row(
+    lengths: npt.NDArray[np.int64], num_ids: int, generator: np.random.Generator
+) -> dict[str, object]:
+    """A row of random tokens, in documents of these lengths."""
+    tokens = generator.integers(0, num_ids, lengths.sum())
+    return {"input_ids": tokens, "document_starts": np.cumsum(lengths) - lengths}
 
 
 def _require_packing(documents: BatchDocuments) -> None:

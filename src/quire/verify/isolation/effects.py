@@ -215,9 +215,7 @@ def perturbed(
     """
     ids = as_numpy(batch["input_ids"]).astype(np.int64)
     known = np.setdiff1d(ids, keep)
-    if not len(known):
-        others = ids
-    elif way in CROWDED:
+    if way in CROWDED:
         others = np.full_like(ids, known[len(known) * way // CROWDED.stop])
     else:
         if len(known) == 1:  # a neighbor is the only other id that is likely to be valid
