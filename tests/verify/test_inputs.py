@@ -202,7 +202,7 @@ def test_bytes_that_are_not_utf8_are_bad_in_lines_and_tables(tmp_path):
     assert problems(tmp_path / "out", tmp_path / "in", "byte") == []
 
 
-def test_a_text_that_starts_with_two_bos_tokens_is_no_problem(tmp_path):
+def test_a_text_that_starts_with_two_bos_tokens_is_not_a_problem(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", ["<|endoftext|><|endoftext|>hello world"])
     pack(path, tmp_path / "out", GPT2, add_bos=True)
     assert problems(tmp_path / "out", path, GPT2) == []
@@ -241,7 +241,7 @@ TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"defaul
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_nulls_inside_tools_and_calls_are_those_of_the_packer(tmp_path, kind):
+def test_nulls_inside_tools_and_calls_are_treated_as_the_packer_treats_them(tmp_path, kind):
     call = {"type": "function", "function": {"name": "add", "arguments": NULLS}}
     talk = [TALK[0], {"role": "assistant", "content": None, "tool_calls": [call]}]
     path, records = tmp_path / f"a.{kind}", [{"messages": talk, "tools": TOOLS}]
@@ -291,7 +291,7 @@ def test_a_conversation_is_rendered_with_the_date_of_its_run(tmp_path, dated):
     assert "differ from the input" in problems(out, path, folder)[0]
 
 
-def test_what_a_template_marks_as_trained_need_not_be_all_that_the_assistant_says(tmp_path):
+def test_a_template_may_mark_only_a_part_of_what_the_assistant_says_as_trained(tmp_path):
     marked = (
         "{% for m in messages %}{% if loop.last %}{% generation %}{{ m.content }}"
         "{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>"

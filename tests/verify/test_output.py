@@ -181,13 +181,13 @@ def test_tokens_counted_under_another_name_are_reported(packed):
     assert "overlap tokens but its ledger counts" in problems
 
 
-def test_documents_and_tokens_that_never_existed_are_reported_with_the_inputs(packed, tmp_path):
+def test_documents_and_tokens_that_do_not_exist_are_reported_with_the_inputs(packed, tmp_path):
     changes = {("documents", "empty"): 1, ("documents", "input"): 1}
     changes |= {("tokens", "too_long"): 5, ("tokens", "input"): 5}
     forge(packed, lambda m: _move(m, changes))
     forge(packed, lambda m: m["options"].update(drop_longer_than=1000))
     report = verify_output(packed)
-    assert report.ok, "the output alone cannot know"
+    assert report.ok, "only the inputs show it"
     problems = " ".join(verify_inputs(report, [tmp_path / "a.jsonl"], "byte").problems)
     assert "the inputs have 62 documents, but the ledger counts 63" in problems
     assert (
@@ -210,7 +210,7 @@ def test_documents_and_tokens_that_never_existed_are_reported_with_the_inputs(pa
         ({("documents", "nonsense"): 1, ("documents", "input"): 1}, "counted as nonsense"),
     ],
 )
-def test_counts_that_these_options_cannot_give_are_reported(packed, changes, problem):
+def test_counts_that_are_impossible_with_these_options_are_reported(packed, changes, problem):
     forge(packed, lambda m: _move(m, changes))
     assert problem in verify_output(packed).problems[0]
 
@@ -224,7 +224,7 @@ def test_rows_that_the_options_do_not_allow_are_reported(packed, option, value, 
     assert any(problem in found for found in verify_output(packed).problems)
 
 
-def test_labels_that_the_manifest_denies_are_reported(tmp_path):
+def test_labels_are_reported_if_the_manifest_says_there_are_none(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [{"input_ids": [7, 8], "labels": [-100, 8]}])
     pack(path, tmp_path / "out", None, pretokenized=True, index_only=True)
     forge(tmp_path / "out", lambda m: m["documents"].update(has_labels=False))
@@ -299,13 +299,13 @@ def test_52_a_shard_may_not_be_a_link(packed, tmp_path):
         (b"[" * 100_000, "is not JSON"),
     ],
 )
-def test_a_file_that_is_not_a_manifest_is_a_typed_error(packed, data, message):
+def test_a_file_that_is_not_a_manifest_is_a_corrupt_file(packed, data, message):
     (packed / "manifest.json").write_bytes(data)
     with pytest.raises(CorruptFile, match=message):
         verify_output(packed)
 
 
-def test_a_newer_manifest_says_upgrade_and_a_broken_one_that_it_is_damaged(packed):
+def test_a_newer_manifest_asks_for_an_upgrade_and_a_broken_one_is_called_damaged(packed):
     forge(packed, lambda m: m["shards"][0].pop("ledger"))
     with pytest.raises(CorruptFile, match="is damaged: KeyError 'ledger'"):
         verify_output(packed)
@@ -353,7 +353,7 @@ def test_pretokenized_inputs_are_compared_without_a_tokenizer(tmp_path):
 def test_a_token_that_differs_from_the_input_is_reported(packed, tmp_path):
     rewrite(packed, lambda r: r[0]["input_ids"].__setitem__(1, 77))
     report = verify_output(packed)
-    assert report.ok, "the output alone cannot know"
+    assert report.ok, "only the inputs show it"
     report = verify_inputs(report, [tmp_path / "a.jsonl"], "byte")
     assert "differ from the input" in report.problems[0]
 
@@ -367,7 +367,7 @@ def test_a_prefix_that_is_not_the_tokenizers_bos_is_reported(packed, tmp_path):
     for shard in sorted((packed / "data").iterdir()):
         rewrite(packed, reopen, f"data/{shard.name}")
     report = verify_output(packed)
-    assert report.ok, "the output alone cannot know"
+    assert report.ok, "only the inputs show it"
     (problem,) = verify_inputs(report, [tmp_path / "a.jsonl"], "byte").problems
     assert problem == "fragments start with {7}, but BOS is 1"
 
@@ -380,7 +380,7 @@ def test_labels_that_differ_from_the_input_are_reported(tmp_path, index_only):
     assert verify_inputs(verify_output(out), [path], None).ok
     rewrite(out, lambda rows: rows[0]["labels"].__setitem__(1, 3))
     report = verify_output(out)
-    assert report.ok, "the output alone cannot know"
+    assert report.ok, "only the inputs show it"
     (problem,) = verify_inputs(report, [path], None).problems
     assert problem == "record 0 of input 0: labels 0 to 3 differ from the input"
 
@@ -398,7 +398,7 @@ def test_empty_documents_counted_under_another_name_are_reported_with_the_inputs
     pack(path, out, drop_longer_than=1000)
     forge(out, lambda m: _move(m, {("documents", "empty"): -1, ("documents", "too_long"): 1}))
     report = verify_output(out)
-    assert report.ok, "the output alone cannot know"
+    assert report.ok, "only the inputs show it"
     assert verify_inputs(report, [path], "byte").problems == [
         "the ledger counts 0 documents as dropped for the reason empty, but the inputs give 1",
         "the ledger counts 1 document as dropped for the reason too_long, but the inputs give 0",

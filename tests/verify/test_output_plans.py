@@ -207,7 +207,7 @@ def test_52_a_manifest_may_not_list_a_plan_outside_its_folder(indexed, name):
         verify_output(indexed)
 
 
-def test_a_damaged_manifest_is_a_typed_error(indexed):
+def test_a_damaged_manifest_is_a_corrupt_file(indexed):
     forge(indexed, lambda m: m.pop("documents"))
     with pytest.raises(CorruptFile, match="lacks documents"):
         verify_output(indexed)
@@ -219,6 +219,6 @@ def test_a_damaged_manifest_is_a_typed_error(indexed):
 def test_a_token_that_differs_from_the_input_is_reported(indexed, tmp_path):
     rewrite_documents(indexed, lambda r: r[0]["input_ids"].__setitem__(0, 77))
     report = verify_output(indexed)
-    assert report.ok, "the output alone cannot know"
+    assert report.ok, "only the inputs show it"
     report = verify_inputs(report, [tmp_path / "a.jsonl"], "byte")
     assert "differ from the input" in report.problems[0]

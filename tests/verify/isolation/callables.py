@@ -10,7 +10,7 @@ WIDTH = 8
 
 
 class Averager(torch.nn.Module):
-    """Each token's logits are a mean over its past: within its document, if told where that is.
+    """Each token's logits are a mean over its past: within its document if segment ids are given.
 
     `leak` is a constant times the mean of the first token of each row, for all tokens of the batch.
     """
@@ -31,7 +31,7 @@ class Averager(torch.nn.Module):
 
 
 class RunningSSM(torch.nn.Module):
-    """A state that decays from token to token, and starts afresh where `seq_idx` changes."""
+    """A state that decays from token to token, and restarts where `seq_idx` changes."""
 
     def __init__(self, reads_seq_idx: bool = True) -> None:
         super().__init__()
@@ -44,8 +44,8 @@ class RunningSSM(torch.nn.Module):
         state = torch.zeros_like(embedded[:, 0])
         for token in range(input_ids.shape[1]):
             if token and seq_idx is not None and self.reads_seq_idx:
-                goes_on = seq_idx[:, token] == seq_idx[:, token - 1]
-                state = torch.where(goes_on[:, None], state, torch.zeros_like(state))
+                continues = seq_idx[:, token] == seq_idx[:, token - 1]
+                state = torch.where(continues[:, None], state, torch.zeros_like(state))
             state = 0.5 * state + embedded[:, token]
             states.append(state)
         return torch.stack(states, dim=1)

@@ -37,14 +37,14 @@ def assert_true(name: str, backend: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "backend"), QUICK)
-def test_a_verdict_is_true(name, backend):
+def test_the_verdict_on_an_architecture_is_correct(name, backend):
     assert_true(name, backend)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of transformers' own code
 @pytest.mark.parametrize(("name", "backend"), OTHERS)
-def test_every_verdict_is_true(name, backend):
+def test_the_verdict_on_every_architecture_is_correct(name, backend):
     assert_true(name, backend)
 
 

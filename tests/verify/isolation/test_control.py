@@ -147,7 +147,7 @@ def test_a_dependence_within_rounding_counts_without_gradients():
 
 
 class Swallower(Averager):
-    """The past weighs so little that rounding swallows it, and gradients alone tell of it."""
+    """The past weighs so little that rounding swallows it, and only gradients show it."""
 
     def forward(self, input_ids, segment_ids):
         # Whole numbers have no room for what is added.

@@ -71,7 +71,7 @@ LEAKS = {
 def leaky(batch: dict, leak: str, backend: str) -> dict:
     if leak == "all_ones_mask":
         return {**batch, "attention_mask": torch.ones_like(batch["input_ids"])}
-    if leak == "default_cache":  # what a loop that passes the three keys alone does
+    if leak == "default_cache":  # what a loop that passes only the three keys does
         return {name: value for name, value in batch.items() if name != "use_cache"}
     if leak == "no_reset":
         return {name: value for name, value in batch.items() if name != "position_ids"}

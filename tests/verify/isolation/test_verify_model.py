@@ -107,14 +107,14 @@ def test_the_json_form_is_the_whole_report_and_nothing_else(llama):
     assert report["diagnosis"]["confirmed"] is True
 
 
-def test_a_state_space_model_is_refused_with_1(mamba):
+def test_a_state_space_model_exits_with_1(mamba):
     result = run(mamba)
     assert result.exit_code == 1
     assert "Mamba2Mixer carry a state across documents" in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "flash_attention_2", "no_such_backend"])
-def test_a_backend_that_the_model_lacks_is_a_typed_error(mamba, backend):
+def test_a_backend_that_the_model_lacks_is_a_model_error(mamba, backend):
     with pytest.raises(
         ModelError, match=f"attn_implementation='{backend}'.*name an attn_implementation"
     ):
@@ -125,12 +125,12 @@ def test_a_negative_seed_is_an_error_and_not_a_leak(llama):
     assert run(llama, "--seed", "-1").exit_code == 2
 
 
-def test_a_folder_without_a_model_is_a_typed_error(tmp_path):
+def test_a_folder_without_a_model_is_a_model_error(tmp_path):
     with pytest.raises(ModelError, match=r"holds no config\.json"):
         load_causal_lm(tmp_path)
 
 
-def test_a_folder_without_weights_is_a_typed_error(llama, tmp_path):
+def test_a_folder_without_weights_is_a_model_error(llama, tmp_path):
     (tmp_path / "config.json").write_text((llama / "config.json").read_text())
     with pytest.raises(ModelError, match="cannot be loaded"):
         load_causal_lm(tmp_path)

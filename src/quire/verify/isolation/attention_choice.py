@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,6 +18,7 @@ from quire.verify.isolation.model import (
     attention_backend,
     is_training,
     longest_window,
+    map_tensors,
     sliding_windows,
     text_config,
 )
@@ -127,8 +127,9 @@ def _failure(
     """Why this form does not work; None if it is isolated."""
     device = next(model.parameters()).device
     batch, segments = collate(rows, choice.attention, choice.windows, choice.mask_dtype)
+    batch = map_tensors(batch, lambda values: values.to(device))
     try:
-        report = check_isolation(model, _to(device, batch), segment_ids=segments)
+        report = check_isolation(model, batch, segment_ids=segments)
     except ModelError as error:
         return f"cannot be checked ({error})"
     if report.isolated:
@@ -157,12 +158,6 @@ def _num_ids(model: torch.nn.Module) -> int:
             "to quire.verify.check_isolation"
         )
     return size
-
-
-def _to(device: torch.device, value: Any) -> Any:  # noqa: ANN401 (a batch, or part of one)
-    if isinstance(value, Mapping):
-        return {name: _to(device, item) for name, item in value.items()}
-    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 def _dtypes(model: torch.nn.Module) -> frozenset[str]:

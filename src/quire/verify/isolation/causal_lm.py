@@ -72,7 +72,8 @@ def check_call(model: torch.nn.Module, options: CallOptions) -> IsolationReport:
         )
         for _ in range(options.num_rows)
     ]
-    batch, segments = collate(rows, options.attention)
+    collated, segments = collate(rows, options.attention)
+    batch = dict(collated)
     if options.with_attention_mask:
         batch["attention_mask"] = (segments > 0).long()
     if options.use_cache is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -110,7 +110,7 @@ def collate(
     attention: str | None,
     windows: Windows = None,
     mask_dtype: str = "float32",
-) -> tuple[dict[str, Any], torch.Tensor]:
+) -> tuple[Batch, torch.Tensor]:
     """The batch that `DataCollatorForCausalLM` makes of these rows, and its segment ids."""
     tokenizer = _NoSpecialTokens()
     segments = DataCollatorForCausalLM(tokenizer, attention="segments")(rows)["segment_ids"]

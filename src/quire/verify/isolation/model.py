@@ -148,21 +148,24 @@ def in_float32(model: object) -> Iterator[None]:
                 tensor.data = data
 
 
-def batch_in_float32(batch: Batch) -> dict[str, object]:
+def batch_in_float32(batch: Batch) -> Batch:
     """The batch with 16-bit masks and other values in float32."""
-    return {name: _in_float32(value) for name, value in batch.items()}
+    return map_tensors(batch, lambda values: values.float() if values.dtype in HALF else values)
+
+
+def map_tensors(batch: Batch, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+    """The batch with every tensor changed, also those in mappings (a mask for each layer type)."""
+    return {name: _mapped(value, change) for name, value in batch.items()}
 
 
 def _modules(model: object) -> list[torch.nn.Module]:
     return list(model.modules()) if isinstance(model, torch.nn.Module) else []
 
 
-def _in_float32(value: object) -> object:
+def _mapped(value: object, change: Callable[[torch.Tensor], torch.Tensor]) -> object:
     if isinstance(value, Mapping):
-        return {name: _in_float32(item) for name, item in value.items()}
-    if isinstance(value, torch.Tensor) and value.dtype in HALF:
-        return value.float()
-    return value
+        return map_tensors(value, change)
+    return change(value) if isinstance(value, torch.Tensor) else value
 
 
 class _WithoutDropout(TorchFunctionMode):
