@@ -70,20 +70,19 @@ def _unexpected_argument(others: list[str], inputs: list[str]) -> InvalidOption:
 def print_report(report: OutputReport) -> None:
     """Print what is wrong, and what was counted."""
     for problem in report.problems:
-        shown = problem.encode("unicode_escape").decode()
-        console.print(f"[bold red]wrong[/] {escape(shown)}", highlight=False, soft_wrap=True)
-    verdict = "[bold green]whole[/]" if report.ok else "[bold red]not whole[/]"
-    console.print(
-        f"{verdict}: {counted(report.shards, 'shard')}, "
-        + (f"{counted(report.plans, 'plan')}, " if report.plans else "")
-        + f"{counted(report.rows, 'row')}, {counted(report.tokens, 'token')}, "
-        + counted(report.documents, "document")
-        + ("" if report.compared is None else f", {report.compared:,} compared with the inputs"),
-        highlight=False,
-        soft_wrap=True,
-    )
+        say(Text.assemble(("wrong", "bold red"), " ", problem.encode("unicode_escape").decode()))
+    counts = [
+        counted(report.shards, "shard"),
+        *([counted(report.plans, "plan")] if report.plans else []),
+        counted(report.rows, "row"),
+        counted(report.tokens, "token"),
+        counted(report.documents, "document"),
+        *([] if report.compared is None else [f"{report.compared:,} compared with the inputs"]),
+    ]
+    verdict = ("whole", "bold green") if report.ok else ("not whole", "bold red")
+    say(Text.assemble(verdict, ": ", ", ".join(counts)))
     for note in report.notes:
-        console.print(f"  note: {escape(note)}", highlight=False, soft_wrap=True)
+        say(f"  note: {note}")
     if report.ok:
         for line in Ledger.from_dict(report.ledger).drop_lines():
             say(f"  {line}")
