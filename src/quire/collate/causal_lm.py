@@ -17,25 +17,8 @@ from quire.collate.attention import (
     padded_varlen_arguments,
     sdpa_arguments,
 )
-from quire.collate.rows import (
-    Feature,
-    Ints,
-    Rows,
-    fit,
-    labels_of,
-    num_places,
-    one_document,
-    place,
-    read_rows,
-)
-from quire.collate.special_tokens import (
-    LostStartsWarning,
-    SpecialTokens,
-    eos_token_id,
-    find_starts,
-    pad_token_id,
-    require_packed_sequences,
-)
+from quire.collate.rows import Feature, Layout, Rows, fit, num_places, one_document
+from quire.collate.special_tokens import RowReader, SpecialTokens, eos_token_id, pad_token_id
 from quire.collate.tensors import Batch, as_batch, require_return_tensors
 from quire.errors import InvalidOption, InvalidRow, unknown_name
 from quire.labels import LabelOptions
@@ -103,9 +86,7 @@ class DataCollatorForCausalLM:
     model: InitVar[object | None] = None
     """The model that the batches are for. Isolation is proven on it, once per model, by
     `quire.verify.check_isolation` on a small batch, or a ModelError is raised. Not stored."""
-    _lost_starts: LostStartsWarning = field(
-        default_factory=LostStartsWarning, init=False, repr=False, compare=False
-    )
+    _reader: RowReader = field(default_factory=RowReader, init=False, repr=False, compare=False)
 
     def __post_init__(self, model: object | None) -> None:
         require_flags(self)
@@ -113,7 +94,6 @@ class DataCollatorForCausalLM:
         self._require_names()
         if not isinstance(self.padding, bool) and self.padding not in PADDING:
             raise unknown_name("padding", self.padding, PADDING)
-        require_packed_sequences(self.packed_sequences)
         self._require_lengths()
         _ = self._label_options
         self._require_attention()
@@ -155,16 +135,15 @@ class DataCollatorForCausalLM:
 
     def __call__(self, features: Sequence[Feature]) -> Batch:
         """The batch of these rows, which are not modified."""
-        rows = read_rows(features, self._missing_starts)
-        if self.packed_sequences is None:
-            self._lost_starts.check(rows, self.tokenizer)
+        rows = self._reader.read(features, self.tokenizer, self.packed_sequences)
         if self.max_length is not None:
             rows = fit(rows, self.max_length, self.pad_documents_to, truncation=self.truncation)
         boundaries = self._boundaries(rows, rows.starts)
-        tokens = place(rows.tokens, boundaries, pad_token_id(self.tokenizer))
+        layout = Layout.of(boundaries)
+        tokens = layout.place(rows.tokens, pad_token_id(self.tokenizer))
         batch: Batch = {
             self.input_name: tokens,
-            self.labels_name: labels_of(rows, tokens, boundaries, self._label_options),
+            self.labels_name: layout.labels(rows, tokens, self._label_options),
         }
         packed = rows.came_with_starts if self.packed_sequences is None else self.packed_sequences
         if packed:
@@ -174,9 +153,6 @@ class DataCollatorForCausalLM:
             whole_rows = [one_document(row) for row in rows.tokens]
             batch |= self._attention_arguments(self._boundaries(rows, whole_rows))
         return as_batch(batch, self.return_tensors)
-
-    def _missing_starts(self, tokens: Ints) -> npt.ArrayLike:
-        return find_starts(tokens, self.tokenizer, self.packed_sequences)
 
     def _boundaries(self, rows: Rows, starts: Sequence[npt.ArrayLike]) -> Boundaries:
         if self.padding in (False, "do_not_pad"):

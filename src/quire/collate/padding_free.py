@@ -6,20 +6,12 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from quire.boundaries import Boundaries
 from quire.boundaries.checks import read_starts
 from quire.collate.attention import varlen_batch
-from quire.collate.rows import Feature, Ints, Rows, labels_of, place, read_rows
-from quire.collate.special_tokens import (
-    LostStartsWarning,
-    SpecialTokens,
-    eos_token_id,
-    find_starts,
-    pad_token_id,
-    require_packed_sequences,
-)
+from quire.collate.rows import Feature, Ints, Layout, Rows
+from quire.collate.special_tokens import RowReader, SpecialTokens, eos_token_id, pad_token_id
 from quire.collate.tensors import Batch, as_batch, require_return_tensors
 from quire.errors import InvalidRow
 from quire.labels import LabelOptions
@@ -59,13 +51,10 @@ class PaddingFreeCollator:
     """Segments in `cu_seq_lens`: documents, padding and empty ones."""
     max_length: int | None = None
     """The longest document allowed; every batch has it as `max_length_q/k`."""
-    _lost_starts: LostStartsWarning = field(
-        default_factory=LostStartsWarning, init=False, repr=False, compare=False
-    )
+    _reader: RowReader = field(default_factory=RowReader, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_flags(self)
-        require_packed_sequences(self.packed_sequences)
         require_return_tensors(self.return_tensors)
         for name in ("num_tokens", "num_segments", "max_length"):
             if (value := getattr(self, name)) is not None:
@@ -74,24 +63,19 @@ class PaddingFreeCollator:
 
     def __call__(self, features: Sequence[Feature]) -> Batch:
         """The batch of these rows, which are not modified."""
-        rows = read_rows(features, self._missing_starts)
-        if self.packed_sequences is None:
-            self._lost_starts.check(rows, self.tokenizer)
+        rows = self._reader.read(features, self.tokenizer, self.packed_sequences)
         boundaries = self._boundaries(rows)
-        flat = rows.joined()
-        tokens = place(flat.tokens, boundaries, pad_token_id(self.tokenizer))
+        layout, flat = Layout.of(boundaries), rows.joined([0, len(rows.tokens)])
+        tokens = layout.place(flat.tokens, pad_token_id(self.tokenizer))
         batch: Batch = {
             "input_ids": tokens,
-            "labels": labels_of(flat, tokens, boundaries, self._label_options),
+            "labels": layout.labels(flat, tokens, self._label_options),
             "position_ids": boundaries.position_ids(),
             "seq_idx": boundaries.seq_idx(),
             "use_cache": False,
         }
         batch |= self._varlen_arguments(boundaries)
         return as_batch(batch, self.return_tensors)
-
-    def _missing_starts(self, tokens: Ints) -> npt.ArrayLike:
-        return find_starts(tokens, self.tokenizer, self.packed_sequences)
 
     def _boundaries(self, rows: Rows) -> Boundaries:
         lengths = np.array(rows.lengths)

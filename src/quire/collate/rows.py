@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,17 +44,13 @@ class Rows:
         """Tokens in each row."""
         return [len(row) for row in self.tokens]
 
-    def joined(self) -> Rows:
-        """The same columns as one row; starts stay as they are."""
-
-        def join(column: list[Ints] | None) -> list[Ints] | None:
-            return None if column is None else [np.concatenate(column)]
-
+    def joined(self, ends: Sequence[int]) -> Rows:
+        """The same columns with consecutive rows joined, see `join`; starts stay as they are."""
         return replace(
             self,
-            tokens=[np.concatenate(self.tokens)],
-            labels=join(self.labels),
-            loss_mask=join(self.loss_mask),
+            tokens=join(self.tokens, ends),
+            labels=None if self.labels is None else join(self.labels, ends),
+            loss_mask=None if self.loss_mask is None else join(self.loss_mask, ends),
         )
 
     def cut(self, lengths: Sequence[int]) -> Rows:
@@ -70,6 +67,15 @@ class Rows:
             labels=None if self.labels is None else shorten(self.labels),
             loss_mask=None if self.loss_mask is None else shorten(self.loss_mask),
         )
+
+
+def join(column: Sequence[Ints], ends: Sequence[int]) -> list[Ints]:
+    """Longer rows: the first goes from row ``ends[0]`` to before row ``ends[1]``, and so on.
+
+    >>> join([np.array([5, 6]), np.array([7]), np.array([8, 9])], ends=[0, 2, 3])
+    [array([5, 6, 7]), array([8, 9])]
+    """
+    return [np.concatenate(column[first:end]) for first, end in pairwise(ends)]
 
 
 def one_document(tokens: Ints) -> npt.ArrayLike:
@@ -133,28 +139,43 @@ def num_places(rows: Rows, multiple: int) -> list[int]:
     return [Boundaries.of_rows([starts], [n], multiple=multiple).size for starts, n in columns]
 
 
-def place(
-    rows: Sequence[Ints], boundaries: Boundaries, fill: int, dtype: npt.DTypeLike = np.int64
-) -> Ints:
-    """`[B, T]`: the values of each row, in order, where its tokens are; `fill` on padding."""
-    placed = np.full(boundaries.shape, fill, dtype=dtype)
-    if boundaries.is_dense:  # copying whole rows takes a tenth of the time of scattering tokens
-        for target, row in zip(placed, rows, strict=True):
-            target[: len(row)] = row
-    else:
-        placed[boundaries.segment_ids() > 0] = np.concatenate(rows)
-    return placed
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Layout:
+    """Where the tokens of every row are in a batch `[B, T]`.
 
+    >>> layout = Layout.of(Boundaries.of_rows([[0, 2], [0]], [3, 2]))
+    >>> layout.place([np.array([5, 6, 7]), np.array([8, 9])], fill=0)
+    array([[5, 6, 7],
+           [8, 9, 0]])
+    """
 
-def labels_of(rows: Rows, tokens: Ints, boundaries: Boundaries, options: LabelOptions) -> Ints:
-    """The labels of a batch: the rows' own, or their tokens, masked by boundaries and loss mask."""
-    mask = rows.loss_mask
-    return causal_labels(
-        tokens if rows.labels is None else place(rows.labels, boundaries, 0),
-        boundaries.segment_ids(),
-        options,
-        loss_mask=None if mask is None else place(mask, boundaries, 0),
-    )
+    segment_ids: npt.NDArray[np.int32]
+    is_dense: bool
+    """Whether padding is only at the right ends of rows."""
+
+    @classmethod
+    def of(cls, boundaries: Boundaries) -> Layout:
+        """The layout of a batch with these boundaries."""
+        return cls(segment_ids=boundaries.segment_ids(), is_dense=boundaries.is_dense)
+
+    def place(self, rows: Sequence[Ints], fill: int = 0) -> Ints:
+        """`[B, T]`: the values of each row, in order, where its tokens are; `fill` on padding."""
+        placed = np.full(self.segment_ids.shape, fill, dtype=np.result_type(*rows))
+        if self.is_dense:  # copying whole rows takes a tenth of the time of scattering tokens
+            for target, row in zip(placed, rows, strict=True):
+                target[: len(row)] = row
+        else:
+            placed[self.segment_ids > 0] = np.concatenate(rows)
+        return placed
+
+    def labels(self, rows: Rows, tokens: Ints, options: LabelOptions) -> Ints:
+        """The rows' own labels, or their placed tokens, masked by boundaries and loss mask."""
+        return causal_labels(
+            tokens if rows.labels is None else self.place(rows.labels),
+            self.segment_ids,
+            options,
+            loss_mask=None if rows.loss_mask is None else self.place(rows.loss_mask),
+        )
 
 
 def _check_starts(rows: Rows) -> None:

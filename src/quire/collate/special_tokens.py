@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy.typing as npt
 
 from quire.boundaries import starts_from_tokens
-from quire.collate.rows import Ints, Rows, one_document
-from quire.errors import InvalidOption, InvalidRow
+from quire.collate.rows import Feature, Ints, Rows, one_document, read_rows
+from quire.errors import InvalidRow
 
 
 class SpecialTokens(Protocol):
@@ -42,12 +44,6 @@ def _token_id(tokenizer: SpecialTokens | None, name: str) -> int | None:
     return token_id
 
 
-def require_packed_sequences(value: object) -> None:
-    """Raise unless the option is None, True or False."""
-    if value not in (None, True, False):
-        raise InvalidOption(f"packed_sequences is {value!r} but must be None, True or False")
-
-
 def find_starts(
     tokens: Ints, tokenizer: SpecialTokens | None, packed_sequences: bool | None
 ) -> npt.ArrayLike:
@@ -65,23 +61,34 @@ def find_starts(
 
 
 @dataclass(slots=True)
-class LostStartsWarning:
-    """Warns once if rows look packed although no row has starts.
+class RowReader:
+    """Reads rows, and finds the starts that rows lack; warns once if they seem to be lost.
 
     A Trainer drops `document_starts` by default, and nothing else in the batch would show it.
     """
 
-    given: bool = field(default=False, init=False)
+    has_warned: bool = False
 
-    def check(self, rows: Rows, tokenizer: SpecialTokens | None) -> None:
-        """Warn if no row has starts and one has EOS or BOS between its first and last token."""
-        if self.given or rows.came_with_starts:
-            return
+    def read(
+        self,
+        features: Sequence[Feature],
+        tokenizer: SpecialTokens | None,
+        packed_sequences: bool | None,
+    ) -> Rows:
+        """The rows of these features; ``packed_sequences`` is the option of the collators."""
+        find = partial(find_starts, tokenizer=tokenizer, packed_sequences=packed_sequences)
+        rows = read_rows(features, find)
+        if packed_sequences is None and not (self.has_warned or rows.came_with_starts):
+            self._warn_if_packed(rows, tokenizer)
+        return rows
+
+    def _warn_if_packed(self, rows: Rows, tokenizer: SpecialTokens | None) -> None:
+        """Warn if a row has EOS or BOS between its first and last token."""
         for name, token_id in (("EOS", eos_token_id(tokenizer)), ("BOS", bos_token_id(tokenizer))):
             for row, tokens in enumerate(rows.tokens if token_id is not None else ()):
                 inside = tokens[1:-1] == token_id
                 if inside.any():
-                    self.given = True
+                    self.has_warned = True
                     _warn(row, int(inside.argmax()) + 1, f"{name} ({token_id})")
                     return
 
@@ -92,5 +99,5 @@ def _warn(row: int, place: int, token: str) -> None:
         f"{place}: if rows are packed, their documents now attend to each other. A Trainer drops "
         "document_starts unless it is given remove_unused_columns=False. If every row is one "
         "document (chats contain EOS too), packed_sequences=False says so and silences this",
-        stacklevel=4,
+        stacklevel=5,
     )

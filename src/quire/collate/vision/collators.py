@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import TypeAlias
@@ -11,7 +11,7 @@ import numpy as np
 
 from quire.boundaries import Boundaries
 from quire.collate.attention import ATTENTION, transformers_arguments, varlen_arguments
-from quire.collate.rows import Feature, Ints, place
+from quire.collate.rows import Feature, Ints, Layout, Rows, join
 from quire.collate.special_tokens import SpecialTokens, pad_token_id
 from quire.collate.tensors import Batch, Value, as_batch, require_return_tensors
 from quire.collate.vision.mrope import MropeOptions, VisionModel, positions_of, resolve_mrope
@@ -24,7 +24,7 @@ from quire.collate.vision.samples import (
     read_samples,
 )
 from quire.errors import InvalidOption, InvalidRow, unknown_name
-from quire.labels import LabelOptions, causal_labels
+from quire.labels import LabelOptions
 
 VisionBatch: TypeAlias = "dict[str, Value | list[object]]"
 
@@ -78,23 +78,16 @@ class VisionPaddingFreeCollator:
         options = resolve_mrope(self.mrope, self.model)
         packs = as_rows(features)
         samples = read_samples(packs, options, self.token_fields)
+        positions = positions_of(samples, options, self.model)
         ends = np.cumsum([0, *map(len, packs)]).tolist()
         boundaries = _pack_boundaries(ends, samples.rows.lengths)
-
-        def placed(columns: Sequence[Ints]) -> Ints:
-            rows = [np.concatenate(columns[first:end]) for first, end in pairwise(ends)]
-            return place(rows, boundaries, 0, np.result_type(*rows))
-
-        text = boundaries.position_ids()
-        axes = zip(*positions_of(samples, options, self.model), strict=True)
-        batch: Batch = {
-            "input_ids": placed(samples.rows.tokens),
-            "labels": _labels(samples, boundaries, placed, self.ignore_index),
-            "position_ids": np.stack([text, *(placed(axis) for axis in axes)]),
-            "text_position_ids": text,
-            "mm_token_type_ids": placed(samples.token_types),
-            **{name: placed(column) for name, column in samples.token_columns.items()},
-        }
+        text, layout = boundaries.position_ids(), Layout.of(boundaries)
+        rows, others = samples.rows.joined(ends), samples.token_columns
+        columns = {name: join(column, ends) for name, column in others.items()}
+        axes = [join(axis, ends) for axis in zip(*positions, strict=True)]
+        batch = _token_batch(rows, columns, layout, self.ignore_index)
+        batch["position_ids"] = np.stack([text, *map(layout.place, axes)])
+        batch["text_position_ids"] = text
         batch |= transformers_arguments(boundaries) | varlen_arguments(boundaries)
         batch |= ATTENTION[self.attention](boundaries)
         return _finished(batch, samples, self.return_tensors)
@@ -130,22 +123,14 @@ class VisionPaddedCollator:
         """The batch of these samples, which are not changed."""
         options = resolve_mrope(self.mrope, self.model)
         samples = read_samples([_without_packs(features)], options, self.token_fields)
-        lengths = samples.rows.lengths
-        boundaries = Boundaries.of_rows([[0]] * len(lengths), lengths)
-
-        def placed(columns: Sequence[Ints], fill: int = 0) -> Ints:
-            return place(columns, boundaries, fill, np.result_type(*columns))
-
+        rows, columns = samples.rows, samples.token_columns
         axes = zip(*positions_of(samples, options, self.model), strict=True)
-        batch: Batch = {
-            "input_ids": placed(samples.rows.tokens, pad_token_id(self.tokenizer)),
-            "labels": _labels(samples, boundaries, placed, self.ignore_index),
-            "attention_mask": (boundaries.segment_ids() > 0).astype(np.int64),
-            "position_ids": np.stack([placed(axis) for axis in axes]),
-            "mm_token_type_ids": placed(samples.token_types),
-            **{name: placed(column) for name, column in samples.token_columns.items()},
-            "use_cache": False,
-        }
+        layout = Layout.of(Boundaries.of_rows([[0]] * len(rows.tokens), rows.lengths))
+        pad = pad_token_id(self.tokenizer)
+        batch = _token_batch(rows, columns, layout, self.ignore_index, pad)
+        batch["attention_mask"] = (layout.segment_ids > 0).astype(np.int64)
+        batch["position_ids"] = np.stack([layout.place(axis) for axis in axes])
+        batch["use_cache"] = False
         return _finished(batch, samples, self.return_tensors)
 
 
@@ -186,20 +171,20 @@ def _pack_boundaries(ends: Sequence[int], lengths: Sequence[int]) -> Boundaries:
     return Boundaries.of_rows(starts, [sum(row) for row in rows])
 
 
-def _labels(
-    samples: VisionSamples,
-    boundaries: Boundaries,
-    placed: Callable[[Sequence[Ints]], Ints],
+def _token_batch(
+    rows: Rows,
+    columns: Mapping[str, Sequence[Ints]],
+    layout: Layout,
     ignore_index: int,
-) -> Ints:
-    """Labels as given, else the text tokens; the first token of a sample is not a target."""
-    rows, mask = samples.rows, samples.loss_mask
-    return causal_labels(
-        placed(rows.tokens if rows.labels is None else rows.labels),
-        boundaries.segment_ids(),
-        LabelOptions(ignore_index=ignore_index),
-        loss_mask=None if mask is None else placed(mask),
-    )
+    pad: int = 0,
+) -> Batch:
+    """Tokens, labels (as given, else the text tokens) and other columns with a value per token."""
+    tokens = layout.place(rows.tokens, pad)
+    return {
+        "input_ids": tokens,
+        "labels": layout.labels(rows, tokens, LabelOptions(ignore_index=ignore_index)),
+        **{name: layout.place(column) for name, column in columns.items()},
+    }
 
 
 def _finished(batch: Batch, samples: VisionSamples, return_tensors: str) -> VisionBatch:

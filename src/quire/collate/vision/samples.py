@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,26 +31,16 @@ class VisionSamples:
     """The samples of a batch, in order."""
 
     rows: Rows
-    """Tokens, labels and loss masks of every sample."""
+    """Tokens, labels and loss masks of every sample; without labels, placeholders are masked."""
     token_types: list[Ints]
     """0 for text, 1 for image placeholders, 2 for video placeholders."""
     grids: list[Grids]
     vision: Batch
     """Patches and grids of all samples, concatenated."""
     token_columns: dict[str, list[Ints]]
-    """Other fields with one value per token."""
+    """Token types and other fields with one value per token."""
     others: dict[str, list[object]]
     """Fields with one value per sample."""
-
-    @property
-    def loss_mask(self) -> list[Ints] | None:
-        """Which tokens may be targets: placeholders are not, unless labels are given."""
-        if self.rows.labels is not None:
-            return self.rows.loss_mask
-        text = [(types == TEXT).astype(np.int64) for types in self.token_types]
-        if self.rows.loss_mask is None:
-            return text
-        return [np.minimum(*both) for both in zip(text, self.rows.loss_mask, strict=True)]
 
 
 def read_samples(
@@ -65,16 +55,16 @@ def read_samples(
     grids = [_grids(sample, index) for index, sample in enumerate(samples)]
     _require_seconds(samples, grids)
     joined = {name: _join(samples, name) for name in _VISION_FIELDS}
+    columns: dict[str, list[Any]] = {"mm_token_type_ids": types}
+    for name in token_fields:
+        if any(name in sample for sample in samples):
+            columns[name] = [_token_column(sample, name, i) for i, sample in enumerate(samples)]
     return VisionSamples(
-        rows=rows,
+        rows=rows if rows.labels is not None else _without_placeholders(rows, types),
         token_types=types,
         grids=grids,
         vision={name: values for name, values in joined.items() if values is not None},  # type: ignore[misc]
-        token_columns={
-            name: [_token_column(sample, name, i) for i, sample in enumerate(samples)]  # type: ignore[misc]
-            for name in token_fields
-            if any(name in sample for sample in samples)
-        },
+        token_columns=columns,
         others=_other_fields(samples, token_fields),
     )
 
@@ -138,6 +128,14 @@ def _row_fields(sample: Feature, index: int) -> Feature:
                 "to PaddingFreeCollator or DataCollatorForCausalLM"
             )
     return {name: sample[name] for name in _ROW_FIELDS if name in sample}
+
+
+def _without_placeholders(rows: Rows, token_types: Sequence[Ints]) -> Rows:
+    """The rows with a loss mask that excludes the placeholders of images and videos."""
+    masks = [(types == TEXT).astype(np.int64) for types in token_types]
+    if rows.loss_mask is not None:
+        masks = [np.minimum(*both) for both in zip(masks, rows.loss_mask, strict=True)]
+    return replace(rows, loss_mask=masks)
 
 
 def _token_types(sample: Feature, index: int, options: MropeOptions) -> Ints:
