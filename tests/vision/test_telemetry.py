@@ -16,13 +16,12 @@ from tests.vision.inputs import KINDS, ByNumber, samples
 
 
 def recorded(fills, length=100):
-    counters = PackCounters(length)
+    counters = PackCounters(length, epoch=3)
     for tokens in fills:
         pair = [(0, tokens), (1, 0)]
-        for position, size in pair:
-            counters.add("input", position, size)
-        counters.emit(pair, single_long=False)
-    return counters.telemetry(epoch=3)
+        counters.add("input", pair)
+        counters.emit([(pair, False)])
+    return counters.telemetry()
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=200))

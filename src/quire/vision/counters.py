@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -11,6 +11,7 @@ from quire.errors import InvalidDocument, InvalidState
 from quire.ledger import REASONS, Ledger, RunningLedger
 from quire.vision.state import read_count, read_rows
 from quire.vision.telemetry import PackingTelemetry
+from quire.vision.workers import Share
 
 logger = logging.getLogger("quire.vision")
 _MOST_MESSAGES = 20
@@ -29,61 +30,61 @@ class PackCounters:
     Work that may fail half-way is counted in a copy, which replaces these counters once it is done.
 
     >>> counters = PackCounters(max_length=40)
-    >>> counters.add("input", 0, 30); counters.add("input", 1, 5); counters.drop("drop_last", 1, 5)
-    >>> counters.telemetry(epoch=0, pending=[(0, 30)]).ledger.documents
+    >>> counters.add("input", [(0, 30), (1, 5)]); counters.drop("drop_last", 1, 5)
+    >>> counters.telemetry(pending=[(0, 30)]).ledger.documents
     Tally(input=2, emitted=0, pending=1, dropped=Counter({'drop_last': 1}))
     """
 
     def __init__(
         self,
         max_length: int,
+        *,
+        epoch: int = 0,
         max_bad_records: int = 0,
         source_of: SourceOf | None = None,
-        *,
+        worker: Share | None = None,
         silent: bool = False,
     ) -> None:
-        self._max_length, self._max_bad_records = max_length, max_bad_records
-        self._source_of, self._silent = source_of, silent
+        self._max_length, self._epoch = max_length, epoch
+        self._max_bad_records, self._source_of = max_bad_records, source_of
+        self._worker, self._silent = worker or Share(), silent
         self._ledgers: dict[str, RunningLedger] = {}
-        """By dataset; copies share them until they change one."""
-        self._own: set[str] = set()
-        """Datasets whose ledgers no other copy has."""
+        """By dataset. Copies share the ledgers, so a ledger is replaced and never changed."""
         self._fills: Counter[int] = Counter()
-        """Packs, by their number of tokens."""
-        self._shares_fills = False
+        """Packs, by their number of tokens; shared and replaced like the ledgers."""
         self._num_single_long = 0
         self._messages: Counter[str] = Counter()
 
     def copy(self) -> PackCounters:
-        """Counters that continue from these, which must not be changed any more.
-
-        Called for every sample, so ``_fills``, which is large, is copied only when a pack is added.
-        """
+        """Counters that continue from these; called for every sample."""
         other = PackCounters.__new__(PackCounters)
         vars(other).update(vars(self))  # faster than `copy.copy`
-        other._ledgers, other._own = self._ledgers.copy(), set()
-        other._shares_fills = True
+        other._ledgers = self._ledgers.copy()
         return other
 
     def num_samples(self, kind: str) -> int:
         """Samples counted as this kind, over all datasets."""
         return sum(ledger.state_dict().get(kind, [0])[0] for ledger in self._ledgers.values())
 
-    def add(self, kind: str, position: int, tokens: int) -> None:
-        """Count a sample as ``input``, as ``emitted``, or as dropped for this reason."""
-        source = self._source(position)
-        if source not in self._own:
+    def add(self, kind: str, samples: Sizes) -> None:
+        """Count samples as ``input``, as ``emitted``, or as dropped for this reason."""
+        for source, counts in self._by_source(samples).items():
             shared = self._ledgers.get(source)
-            self._ledgers[source] = RunningLedger() if shared is None else shared.copy()
-            self._own.add(source)
-        self._ledgers[source].add(kind, 1, tokens)
+            self._ledgers[source] = ledger = RunningLedger() if shared is None else shared.copy()
+            ledger.add(kind, *counts)
 
-    def _source(self, position: int) -> str:
-        return "" if self._source_of is None else self._source_of(position)
+    def _by_source(self, samples: Sizes) -> dict[str, tuple[int, int]]:
+        """The number of samples and of their tokens, by dataset."""
+        totals: dict[str, tuple[int, int]] = {}
+        for position, tokens in samples:
+            source = "" if self._source_of is None else self._source_of(position)
+            before = totals.get(source, (0, 0))
+            totals[source] = (before[0] + 1, before[1] + tokens)
+        return totals
 
     def drop(self, reason: str, position: int, tokens: int) -> None:
         """Count a dropped sample; log a warning if it is too long."""
-        self.add(reason, position, tokens)
+        self.add(reason, [(position, tokens)])
         if reason == "skipped_oversized":
             self._log(
                 logging.WARNING,
@@ -101,27 +102,26 @@ class PackCounters:
                 f"sample {position} {problem}{after}; fix the data, or have such samples skipped "
                 "and counted with max_bad_records"
             ) from problem
-        self.add("bad_record", position, tokens)
+        self.add("bad_record", [(position, tokens)])
         if not self._silent:  # every one of them: max_bad_records limits how many there are
             logger.warning("skipped sample %d: it %s", position, problem)
 
-    def emit(self, samples: Sizes, *, single_long: bool) -> None:
-        """Count a pack of these samples."""
-        total = 0
-        for position, tokens in samples:
-            self.add("emitted", position, tokens)
-            total += tokens
-            if single_long:
+    def emit(self, packs: Iterable[tuple[Sizes, bool]]) -> None:
+        """Count packs, each given by its samples and by whether it is a single long one."""
+        self._fills = self._fills.copy()
+        for samples, single_long in packs:
+            sizes = list(samples)
+            self.add("emitted", sizes)
+            total = sum(tokens for _, tokens in sizes)
+            self._fills[min(total, self._max_length)] += 1
+            self._num_single_long += single_long
+            for position, tokens in sizes if single_long else ():
                 self._log(
                     logging.INFO,
                     "sample %d gets a pack of its own: its length of %d tokens is not below "
                     "packing_length %d, or it exceeds another limit of a pack",
                     *(position, tokens, self._max_length),
                 )
-        if self._shares_fills:
-            self._fills, self._shares_fills = self._fills.copy(), False
-        self._fills[min(total, self._max_length)] += 1
-        self._num_single_long += single_long
 
     def _log(self, level: int, message: str, *values: object) -> None:
         if self._silent:
@@ -132,12 +132,18 @@ class PackCounters:
         if self._messages[message] == _MOST_MESSAGES:
             logger.log(level, "further samples of this kind are counted but not logged")
 
-    def telemetry(self, epoch: int, pending: Sizes = ()) -> PackingTelemetry:
+    def log_telemetry(self) -> None:
+        """Log the counts of the whole epoch; a worker counts only its own part."""
+        worker = self._worker
+        prefix = f"worker {worker.index} of {worker.count}: " if worker.count > 1 else ""
+        logger.info("%s%s", prefix, self.telemetry().line())
+
+    def telemetry(self, pending: Sizes = ()) -> PackingTelemetry:
         """The counts so far; ``pending`` are the samples that wait in a buffer."""
         ledger = sum(self.source_ledgers(pending).values(), Ledger()).check()
         return PackingTelemetry.of_packs(
             self._fills,
-            epoch=epoch,
+            epoch=self._epoch,
             packing_length=self._max_length,
             num_single_long=self._num_single_long,
             ledger=ledger,
@@ -145,12 +151,9 @@ class PackCounters:
 
     def source_ledgers(self, pending: Sizes = ()) -> dict[str, Ledger]:
         """A ledger for each dataset; without fusion there is one, without a name."""
-        waiting: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-        for position, tokens in pending:
-            source = self._source(position)
-            waiting[source] = (waiting[source][0] + 1, waiting[source][1] + tokens)
+        waiting = self._by_source(pending)
         return {
-            source: self._ledgers[source].ledger(waiting[source]).check()
+            source: self._ledgers[source].ledger(waiting.get(source, (0, 0))).check()
             for source in sorted(self._ledgers)
         }
 

@@ -12,15 +12,21 @@ from quire.errors import InvalidOption, InvalidState
 from quire.ledger import Ledger
 from quire.options import require_integer, suggest_keywords
 from quire.vision.adapters import IterableStylePacks, MapStylePacks
-from quire.vision.counters import logger
-from quire.vision.epoch import Epoch, Packing
+from quire.vision.epoch import Epoch
 from quire.vision.iterator import PackIterator, PlannedPacks
 from quire.vision.lengths import KnownLengths
 from quire.vision.options import TRAINER_OPTIONS, Scope, VisionPackingOptions
 from quire.vision.plan import PackCounts
 from quire.vision.samples import Measure, SampleReader
 from quire.vision.source import has_random_access, require_readable
-from quire.vision.state import SEAL, State, opened, read_count, require_same_terms
+from quire.vision.state import (
+    SEAL,
+    State,
+    opened,
+    read_count,
+    require_same_share,
+    require_same_terms,
+)
 from quire.vision.telemetry import PackingTelemetry
 from quire.vision.templates import merge_size, prepare_template, token_id
 from quire.vision.workers import IterableBase, Share, WorkerUpdates
@@ -73,7 +79,9 @@ class PackedVLDataset(IterableBase):
         require_readable(dataset)
         self.dataset = dataset
         rules = self.options.rules(template)
-        self._packing = Packing(
+        self._epoch = Epoch(
+            # A fused dataset may already be at a later epoch: its packs begin there.
+            number=dataset.epoch if hasattr(dataset, "fused_sizes") else 0,
             dataset=dataset,
             options=self.options,
             rules=rules,
@@ -87,8 +95,6 @@ class PackedVLDataset(IterableBase):
             rank=Share.of_rank(rank, world_size),
             lengths=lengths,
         )
-        # A fused dataset may already be at a later epoch: its packs begin there.
-        self._epoch = Epoch(self._packing, dataset.epoch if hasattr(dataset, "fused_sizes") else 0)
         self._packs: PackIterator | None = None
         self._skip = 0
         self._resume: State | None = None
@@ -110,17 +116,17 @@ class PackedVLDataset(IterableBase):
     @property
     def packing_length(self) -> int:
         """The most tokens in a pack."""
-        return self._packing.rules.max_length
+        return self._epoch.rules.max_length
 
     @property
     def lengths_needed(self) -> str:
         """What the caller must provide so that the number of packs is known."""
-        return self._packing.rules.lengths_needed
+        return self._epoch.rules.lengths_needed
 
     @property
     def rank(self) -> tuple[int, int]:
         """The rank that these packs belong to, and the world size."""
-        return self._packing.rank.index, self._packing.rank.count
+        return self._epoch.rank.index, self._epoch.rank.count
 
     @property
     def epoch(self) -> int:
@@ -129,7 +135,7 @@ class PackedVLDataset(IterableBase):
 
     def set_epoch(self, epoch: int) -> None:
         """Forward the epoch to the dataset first, then pack its new order from the start."""
-        self._move_to(require_integer("epoch", epoch, 0))
+        self._move_to(replace(self._epoch, number=require_integer("epoch", epoch, 0)))
         # A trainer sets the epoch again after it has loaded a state of it: the state is kept.
         is_kept = self._resume is not None and self._resume["epoch"] == epoch
         if not is_kept or self._one_use.is_over():
@@ -142,8 +148,7 @@ class PackedVLDataset(IterableBase):
         Trainers count the packs of the first epoch and expect the same number in all others. An
         epoch with fewer keeps the group it would drop, then splits its largest packs.
         """
-        self._packing = replace(self._packing, num_packs=number)
-        self._move_to(self.epoch)
+        self._move_to(replace(self._epoch, num_packs=number))
         self._update_workers()
 
     def skip_packs(self, number: int) -> None:
@@ -167,8 +172,7 @@ class PackedVLDataset(IterableBase):
         """The epoch whose packs are delivered; a persistent worker first applies any update."""
         if (update := self._updates.receive()) is not None:
             fixed = None if update.num_packs < 0 else update.num_packs
-            self._packing = replace(self._packing, num_packs=fixed)
-            self._move_to(update.epoch)
+            self._move_to(replace(self._epoch, number=update.epoch, num_packs=fixed))
             self._resume, self._skip = None, update.skip
         if hasattr(self.dataset, "fused_sizes") and self.dataset.epoch != self.epoch:
             raise InvalidOption(
@@ -183,13 +187,13 @@ class PackedVLDataset(IterableBase):
         self._updates.send(
             epoch=self.epoch,
             skip=self._skip,
-            num_packs=self._packing.num_packs,
+            num_packs=self._epoch.num_packs,
             has_state=self._resume is not None,
         )
 
-    def _move_to(self, epoch: int) -> None:
-        self._set_dataset_epoch(epoch)
-        self._epoch, self._packs, self._skip = Epoch(self._packing, epoch), None, 0
+    def _move_to(self, epoch: Epoch) -> None:
+        self._set_dataset_epoch(epoch.number)
+        self._epoch, self._packs, self._skip = epoch, None, 0
 
     def _set_dataset_epoch(self, epoch: int) -> None:
         if hasattr(self.dataset, "set_epoch"):
@@ -222,7 +226,7 @@ class PackedVLDataset(IterableBase):
             return None
         done = self.telemetry()
         seen = done.ledger.documents.input - done.ledger.documents.pending
-        samples = len(self.dataset) / self._packing.rank.count
+        samples = len(self.dataset) / self._epoch.rank.count
         return round(done.num_packs * samples / seen) if seen else None
 
     def __iter__(self) -> Iterator[list[Any]]:
@@ -235,42 +239,36 @@ class PackedVLDataset(IterableBase):
             return iter(partial(_raise, error), None)
 
     def _opened(self) -> Iterator[list[Any]]:
-        packs = self.current_epoch().open_packs()
-        if self._one_use.is_over():
+        epoch, worker = self.current_epoch(), Share.of_worker()
+        packs = epoch.open_packs(worker)
+        if (self._resume is not None or self._skip) and self._one_use.is_over():
             self._resume, self._skip = None, 0
-        self._start(packs)
-        if isinstance(packs, PlannedPacks):
-            packs.skip(Share.of_worker().count_below(self._skip))
-        packs.on_end = partial(self._log_end, packs)
+        self._start(packs, epoch.share(worker))
+        if self._skip and isinstance(packs, PlannedPacks):
+            packs.skip(worker.count_below(self._skip))
         # Only now, so that a caller that retries after an error continues from the same state.
         self._packs, self._resume, self._skip = packs, None, 0
         # Without the methods of `packs`: torchdata would load states into it, not into the dataset.
         return iter(packs.__next__, None)
 
-    def _start(self, packs: PackIterator) -> None:
+    def _start(self, packs: PackIterator, share: Share) -> None:
         """Begin the epoch, or continue from the loaded state, which is discarded if invalid."""
         resume = self._resume
         if resume is None or resume["place"] is None:
             packs.begin()
             return
-        self._require_same_share(resume)  # loaded in the main process, it may be used by a worker
+        require_same_share(resume, share)  # loaded in the main process, it may be used by a worker
         try:
             packs.load_state_dict(resume)
         except InvalidState:
             self._resume = None
             raise
 
-    def _log_end(self, packs: PackIterator) -> None:
-        if packs is self._packs:
-            worker = Share.of_worker()
-            prefix = f"worker {worker.index} of {worker.count}: " if worker.count > 1 else ""
-            logger.info("%s%s", prefix, self.telemetry().line())
-
     def telemetry(self) -> PackingTelemetry:
         """What this process has delivered in this epoch so far."""
         if self._packs is None:
-            return self._epoch.counters().telemetry(self.epoch)
-        return self._packs.counters.telemetry(self.epoch, self._packs.pending())
+            return self._epoch.counters().telemetry()
+        return self._packs.counters.telemetry(self._packs.pending())
 
     def planned_telemetry(self) -> PackingTelemetry | None:
         """What this rank delivers in the whole epoch, over all workers; None if not known."""
@@ -290,7 +288,7 @@ class PackedVLDataset(IterableBase):
         """
         if self._resume is not None:
             return dict(self._resume)
-        share = self._epoch.share()
+        share = self._epoch.share(Share.of_worker())
         unstarted: State = {"place": None, "account": [], "packs": {}}
         return SEAL.sealed(
             {
@@ -306,9 +304,9 @@ class PackedVLDataset(IterableBase):
         plain = opened(state)
         epoch, before = read_count("epoch", plain["epoch"]), (self._epoch, self._packs, self._skip)
         try:
-            self._move_to(epoch)
+            self._move_to(replace(self._epoch, number=epoch))
             require_same_terms(plain["terms"], self._epoch.terms())
-            self._require_same_share(plain)
+            require_same_share(plain, self._epoch.share(Share.of_worker()))
             for name, kinds in (("place", dict | NoneType), ("packs", dict)):
                 if not isinstance(plain[name], kinds):
                     found = f"{plain[name]!r:.60}"
@@ -319,15 +317,6 @@ class PackedVLDataset(IterableBase):
             self._epoch, self._packs, self._skip = before
             self._set_dataset_epoch(self.epoch)
             raise
-
-    def _require_same_share(self, state: State) -> None:
-        share = self._epoch.share()
-        if state["share"] != [share.index, share.count]:
-            raise InvalidState(
-                f"the state is of part {state['share']} of ranks and workers and this is part "
-                f"{[share.index, share.count]}; continue with the same number of them, or count "
-                "packs and use skip_packs"
-            )
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_packs": None}  # a worker opens its own

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
+
+import numpy as np
 
 from quire.errors import InvalidOption
 from quire.plan.lengths import IntArray
 from quire.vision.counters import PackCounters
 from quire.vision.grouping import GROUPING_VERSION, PackBuffer
 from quire.vision.iterator import BufferedPacks, PackIterator, PlannedPacks, Progress
-from quire.vision.lengths import KnownLengths, known_sizes, sizes_hash
+from quire.vision.lengths import KnownLengths, known_sizes
 from quire.vision.options import PackRules, VisionPackingOptions
 from quire.vision.plan import (
     SPLITTING_VERSION,
@@ -28,10 +31,14 @@ from quire.vision.telemetry import PackingTelemetry
 from quire.vision.workers import Share
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Packing:
-    """Everything that determines the packs of a rank, in every epoch."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Epoch:
+    """One epoch on one rank, with everything that determines its packs.
 
+    The dataset must be at that epoch already.
+    """
+
+    number: int
     dataset: Any
     options: VisionPackingOptions
     rules: PackRules
@@ -41,72 +48,65 @@ class Packing:
     num_packs: int | None = None
     """The number of packs of every epoch if it is fixed; None: as many as the samples fill."""
     plans: PlanCache = field(default_factory=PlanCache)
-
-
-class Epoch:
-    """One epoch on one rank; the dataset must be at that epoch already."""
-
-    def __init__(self, packing: Packing, number: int) -> None:
-        self._packing = packing
-        self.number = number
+    """Shared by all epochs."""
 
     @cached_property
     def sizes(self) -> IntArray | None:
         """The sizes of all samples, if they are known."""
-        packing = self._packing
-        return known_sizes(packing.dataset, packing.lengths, packing.reader)
+        return known_sizes(self.dataset, self.lengths, self.reader)
 
     @cached_property
     def whole(self) -> WholeEpoch | None:
         """How the epoch is grouped as a whole; None if it is grouped buffer by buffer."""
-        packing, options = self._packing, self._packing.options
-        access = has_random_access(packing.dataset)
-        if not packs_whole_epoch(options.packing_scope, packing.rules, self.sizes, access):
+        scope, access = self.options.packing_scope, has_random_access(self.dataset)
+        if not packs_whole_epoch(scope, self.rules, self.sizes, access):
             return None
-        return WholeEpoch(seed=options.seed, epoch=self.number)
+        return WholeEpoch(seed=self.options.seed, epoch=self.number)
 
     @cached_property
     def plan(self) -> EpochPlan | None:
         """The groups of the rank, if lengths are known."""
-        packing, sizes, whole = self._packing, self.sizes, self.whole
+        sizes, whole = self.sizes, self.whole
         if sizes is None:
             return None
 
         def make() -> EpochPlan:
-            return plan_epoch(sizes, packing.rank, packing.rules, whole)
+            return plan_epoch(sizes, self.rank, self.rules, whole)
 
         # Planning buffer by buffer takes less time than computing the key.
-        return packing.plans.get((whole, self._sizes_hash), make) if whole else make()
+        return self.plans.get((whole, self._sizes_hash), make) if whole else make()
 
     @cached_property
     def schedule(self) -> Schedule | None:
         """All packs of the rank, if lengths are known."""
-        return None if self.plan is None else self.plan.schedule(self._packing.num_packs)
+        return None if self.plan is None else self.plan.schedule(self.num_packs)
 
-    def open_packs(self) -> PackIterator:
-        """The packs of this process, from the first one on."""
-        packing, dataset, workers = self._packing, self._packing.dataset, Share.of_worker()
+    def open_packs(self, worker: Share) -> PackIterator:
+        """The packs of a worker, from the first one on."""
         if self.schedule is None:
-            samples, share, progress = open_samples(dataset), self.share(), self._start()
-            return BufferedPacks(samples, share, packing.rules, packing.reader, progress)
-        if workers.count > 1 and shards_itself(dataset):
-            raise InvalidOption(
-                f"lengths= covers the whole dataset, but a {type(dataset).__name__} splits itself "
-                f"among {workers.count} workers; use no workers, or no lengths"
+            samples, share, progress = (
+                open_samples(self.dataset),
+                self.share(worker),
+                self._start(worker),
             )
-        return self.planned_packs(self.schedule, workers)
+            return BufferedPacks(samples, share, self.rules, self.reader, progress)
+        if worker.count > 1 and shards_itself(self.dataset):
+            raise InvalidOption(
+                f"lengths= covers the whole dataset, but a {type(self.dataset).__name__} splits "
+                f"itself among {worker.count} workers; use no workers, or no lengths"
+            )
+        return self.planned_packs(self.schedule, worker)
 
     def planned_packs(
-        self, schedule: Schedule, share: Share | None = None, *, silent: bool = False
+        self, schedule: Schedule, worker: Share | None = None, *, silent: bool = False
     ) -> PlannedPacks:
-        """A share of the scheduled packs, from the first one on."""
-        dataset, reader = self._packing.dataset, self._packing.reader
+        """A worker's part of the scheduled packs, or all of them."""
         return PlannedPacks(
             schedule,
-            share or Share(),
-            lambda wanted: open_samples(dataset, wanted),
-            reader,
-            self._start(silent=silent),
+            worker or Share(),
+            partial(open_samples, self.dataset),
+            self.reader,
+            self._start(worker, silent=silent),
         )
 
     def planned_telemetry(self) -> PackingTelemetry | None:
@@ -116,45 +116,50 @@ class Epoch:
         packs = self.planned_packs(self.schedule, silent=True)
         packs.begin()
         packs.skip(len(self.schedule.packs))
-        return packs.counters.telemetry(self.number)
+        return packs.counters.telemetry()
 
-    def share(self) -> Share:
-        """This process's part of the input: its rank's, and of that its worker's."""
-        rank = self._packing.rank
-        if shards_itself(self._packing.dataset):
-            return rank
-        return rank.divided(Share.of_worker())
+    def share(self, worker: Share) -> Share:
+        """A worker's part of the input: of its rank's part, every n-th sample."""
+        return self.rank if shards_itself(self.dataset) else self.rank.divided(worker)
 
-    def counters(self, *, silent: bool = False) -> PackCounters:
+    def counters(self, worker: Share | None = None, *, silent: bool = False) -> PackCounters:
         """Counters at zero."""
-        source_of = getattr(self._packing.dataset, "source_of", None)
-        max_bad = self._packing.options.max_bad_records
-        return PackCounters(self._packing.rules.max_length, max_bad, source_of, silent=silent)
+        return PackCounters(
+            self.rules.max_length,
+            epoch=self.number,
+            max_bad_records=self.options.max_bad_records,
+            source_of=getattr(self.dataset, "source_of", None),
+            worker=worker,
+            silent=silent,
+        )
 
-    def _start(self, *, silent: bool = False) -> Progress:
-        return Progress(self.counters(silent=silent), PackBuffer(self._packing.rules))
+    def _start(self, worker: Share | None, *, silent: bool = False) -> Progress:
+        return Progress(self.counters(worker, silent=silent), PackBuffer(self.rules))
 
     @cached_property
     def _sizes_hash(self) -> str | None:  # cached: a loader may ask for the state after every pack
-        return None if self.sizes is None else sizes_hash(self.sizes)
+        if self.sizes is None:
+            return None
+        plain = np.ascontiguousarray(self.sizes, dtype="<i8").tobytes()
+        return hashlib.sha256(plain).hexdigest()[:32]
 
     def terms(self) -> dict[str, Any]:
         """What must be the same when a state is continued."""
-        packing, dataset, whole = self._packing, self._packing.dataset, self.whole
-        names = [part.name for part in fields(packing.options) if part.name.startswith("packing_")]
+        options, dataset, whole = self.options, self.dataset, self.whole
+        names = [part.name for part in fields(options) if part.name.startswith("packing_")]
         # Not the private one of `datasets`: it is random if a function could not be hashed.
         fingerprint = getattr(dataset, "fingerprint", None)
         is_split = self.schedule is not None and self.schedule.is_split
         return {
-            **{name: getattr(packing.options, name) for name in names},
-            "packing_length": packing.rules.max_length,
+            **{name: getattr(options, name) for name in names},
+            "packing_length": self.rules.max_length,
             "packing_scope": "buffer" if whole is None else "epoch",
             "seed": None if whole is None else whole.seed,
             "plan": None if self.plan is None else self.plan.fingerprint,
             "lengthening": SPLITTING_VERSION if is_split else None,
             "matching": GROUPING_VERSION,
-            "world_size": packing.rank.count,
-            "num_packs": packing.num_packs,
+            "world_size": self.rank.count,
+            "num_packs": self.num_packs,
             "samples": len(dataset) if has_random_access(dataset) else None,
             "lengths": self._sizes_hash,
             "dataset": fingerprint if isinstance(fingerprint, str) else None,

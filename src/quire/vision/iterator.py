@@ -56,8 +56,7 @@ class PackIterator(ABC):
 
     def __init__(self, reader: SampleReader, progress: Progress) -> None:
         self._reader, self._progress = reader, progress
-        self.on_end: Callable[[], None] | None = None
-        """Called once, after the last pack."""
+        self._has_ended = False
 
     @property
     def counters(self) -> PackCounters:
@@ -75,8 +74,8 @@ class PackIterator(ABC):
             self._refill()
         group, counters = progress.packs[progress.num_delivered], progress.counters.copy()
         members = self._members(group, counters)
-        sizes = ((position, sizes[0]) for position, (_, sizes) in members)
-        counters.emit(sizes, single_long=group.single_long)
+        sizes = [(position, sizes[0]) for position, (_, sizes) in members]
+        counters.emit([(sizes, group.single_long)])
         pack = [sample for _, (sample, _) in members]
         self._progress = progress._replace(
             counters=counters, num_delivered=progress.num_delivered + 1
@@ -84,9 +83,9 @@ class PackIterator(ABC):
         return pack
 
     def _end(self) -> None:
-        if self.on_end is not None:
-            self.on_end()
-        self.on_end = None
+        if not self._has_ended:
+            self.counters.log_telemetry()
+        self._has_ended = True
 
     def _read(self, samples: Samples, position: int) -> tuple[Any, Sizes | InvalidDocument]:
         """A sample and its sizes, or what is wrong with it."""
@@ -106,9 +105,9 @@ class PackIterator(ABC):
         self.counters.load_state_dict(state)
         self._load_place(state["place"])
 
-    @abstractmethod
     def begin(self) -> None:
-        """Start the epoch; not called when a state is loaded."""
+        """Count what is known when an epoch starts; not called when a state is loaded."""
+        self.counters.add("input", self.pending())
 
     @abstractmethod
     def pending(self) -> Iterator[tuple[int, int]]:
@@ -135,32 +134,32 @@ class PlannedPacks(PackIterator):
     def __init__(
         self,
         schedule: Schedule,
-        share: Share,
+        worker: Share,
         open_samples: Callable[[Collection[int]], Samples],
         reader: SampleReader,
         progress: Progress,
     ) -> None:
-        packs = schedule.packs[share.index :: share.count]
+        packs = schedule.packs[worker.index :: worker.count]
         super().__init__(reader, progress._replace(packs=packs, is_last=True))
         self._sizes = schedule.sizes
-        self._dropped = schedule.dropped if share.index == 0 else []
+        self._dropped = schedule.dropped if worker.index == 0 else []
         self._open_samples = open_samples
         self._samples: Samples | None = None
 
     def begin(self) -> None:
         """Count everything in the schedule as input, and what is in no pack as dropped."""
-        for position, tokens in self.pending():
-            self.counters.add("input", position, tokens)
+        super().begin()
         for reason, position in self._dropped:
-            self.counters.add("input", position, self._tokens(position))
-            self.counters.drop(reason, position, self._tokens(position))
+            tokens = self._tokens(position)
+            self.counters.add("input", [(position, tokens)])
+            self.counters.drop(reason, position, tokens)
 
     def skip(self, number: int) -> None:
         """Count the next packs as delivered without reading them."""
         progress, counters = self._progress, self.counters.copy()
         end = min(progress.num_delivered + number, len(progress.packs))
-        for group in progress.packs[progress.num_delivered : end]:
-            counters.emit(self._group_sizes(group), single_long=group.single_long)
+        skipped = progress.packs[progress.num_delivered : end]
+        counters.emit((self._group_sizes(group), group.single_long) for group in skipped)
         self._progress = progress._replace(counters=counters, num_delivered=end)
 
     def pending(self) -> Iterator[tuple[int, int]]:
@@ -249,9 +248,6 @@ class BufferedPacks(PackIterator):
         super().__init__(reader, progress)
         self._samples, self._share, self._rules = samples, share, rules
 
-    def begin(self) -> None:
-        """Do nothing: samples are counted as they are read."""
-
     def pending(self) -> Iterator[tuple[int, int]]:
         """Positions and tokens of samples that were read and not delivered yet."""
         progress = self._progress
@@ -279,21 +275,19 @@ class BufferedPacks(PackIterator):
     def _read_next(self) -> bool:
         """Read a sample into the buffer, or count why it is left out; False if there is none."""
         progress = self._progress
-        position, counters = self._share.number(progress.num_read), progress.counters.copy()
+        position = self._share.number(progress.num_read)
         sample, sizes = self._read(self._samples, position)
         if sample is End.OF_SAMPLES:
             return False
-        new = progress.new
+        counters, new = progress.counters.copy(), progress.new
+        tokens = length_or_zero(sample) if isinstance(sizes, InvalidDocument) else sizes[0]
+        counters.add("input", [(position, tokens)])
         if isinstance(sizes, InvalidDocument):
-            tokens = length_or_zero(sample)
-            counters.add("input", position, tokens)
             counters.drop_bad(position, tokens, sizes)
+        elif (reason := self._rules.drop_reason(sizes)) is not None:
+            counters.drop(reason, position, tokens)
         else:
-            counters.add("input", position, sizes[0])
-            if (reason := self._rules.drop_reason(sizes)) is not None:
-                counters.drop(reason, position, sizes[0])
-            else:
-                new = (*new, (position, (sample, sizes)))
+            new = (*new, (position, (sample, sizes)))
         self._progress = progress._replace(
             counters=counters, new=new, num_read=progress.num_read + 1
         )

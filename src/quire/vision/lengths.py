@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -45,11 +44,6 @@ def _sizes_of_columns(dataset: Any, names: object, reader: SampleReader) -> IntA
     columns = {name: dataset[name] for name in (known[0], *grids)}
     rows = zip(*columns.values(), strict=True)
     return _sizes_in_memory([dict(zip(columns, row, strict=True)) for row in rows], reader)
-
-
-def sizes_hash(sizes: IntArray) -> str:
-    """A digest of the sizes."""
-    return hashlib.sha256(np.ascontiguousarray(sizes, dtype="<i8").tobytes()).hexdigest()[:32]
 
 
 def _given_sizes(given: KnownLengths, names: tuple[str, ...]) -> IntArray:

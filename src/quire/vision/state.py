@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from quire.errors import InvalidState
 from quire.seals import Migrations, Seal
+from quire.vision.workers import Share
 
 State: TypeAlias = dict[str, Any]
 _FIELDS = frozenset(
@@ -52,6 +53,16 @@ def require_same_terms(saved: object, current: Mapping[str, Any]) -> None:
         raise InvalidState(
             f"{'; '.join(differing)}: continue with the same dataset, options and ranks, or start "
             "the epoch over"
+        )
+
+
+def require_same_share(state: State, share: Share) -> None:
+    """Raise unless the state is of the same part of ranks and workers."""
+    here = [share.index, share.count]
+    if state["share"] != here:
+        raise InvalidState(
+            f"the state is of part {state['share']} of ranks and workers and this is part {here}; "
+            "continue with the same number of them, or count packs and use skip_packs"
         )
 
 
