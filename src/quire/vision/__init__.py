@@ -9,30 +9,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from quire.errors import missing_dependency
-from quire.vision.options import VisionConfig, VisionPackingOptions
+from quire.vision.fusion import FusionDataset
+from quire.vision.grouping import calculate_matched_group
+from quire.vision.options import (
+    VisionConfig,
+    VisionPackingOptions,
+    evaluation_template,
+    prepare_template,
+)
+from quire.vision.telemetry import PackingTelemetry, aggregate_metrics
 
 if TYPE_CHECKING:
     from quire.vision.callback import PackingCallback
     from quire.vision.dataset import PackedVLDataset
-    from quire.vision.fusion import FusionDataset
-    from quire.vision.grouping import calculate_matched_group
-    from quire.vision.telemetry import PackingTelemetry, aggregate_metrics
-    from quire.vision.templates import evaluation_template, prepare_template
     from quire.vision.training import VisionTraining, configure_training
 
 _LAZY = {
-    "FusionDataset": "quire.vision.fusion",
     "PackedVLDataset": "quire.vision.dataset",
     "PackingCallback": "quire.vision.callback",
-    "PackingTelemetry": "quire.vision.telemetry",
     "VisionTraining": "quire.vision.training",
-    "aggregate_metrics": "quire.vision.telemetry",
-    "calculate_matched_group": "quire.vision.grouping",
     "configure_training": "quire.vision.training",
-    "evaluation_template": "quire.vision.templates",
-    "prepare_template": "quire.vision.templates",
 }
-"""Names and their modules, which are imported on first access."""
+"""Names whose modules import torch, if it is installed; imported on first access."""
 
 _OPTIONAL = ("safetensors", "torch", "transformers")
 

@@ -15,9 +15,14 @@ from quire.vision.adapters import IterableStylePacks, MapStylePacks
 from quire.vision.epoch import Epoch
 from quire.vision.iterator import PackIterator, PlannedPacks
 from quire.vision.lengths import KnownLengths
-from quire.vision.options import TRAINER_OPTIONS, Scope, VisionPackingOptions
+from quire.vision.options import (
+    TRAINER_OPTIONS,
+    Scope,
+    VisionPackingOptions,
+    prepare_template,
+)
 from quire.vision.plan import PackCounts
-from quire.vision.samples import Measure, SampleReader
+from quire.vision.samples import Measure, SampleReader, merge_size, token_id
 from quire.vision.source import has_random_access, require_readable
 from quire.vision.state import (
     SEAL,
@@ -28,7 +33,6 @@ from quire.vision.state import (
     require_same_terms,
 )
 from quire.vision.telemetry import PackingTelemetry
-from quire.vision.templates import merge_size, prepare_template, token_id
 from quire.vision.workers import IterableBase, Share, WorkerUpdates
 from quire.worker_memory import OneUse, worker_info
 

@@ -288,9 +288,8 @@ class BufferedPacks(PackIterator):
             counters.drop(reason, position, tokens)
         else:
             new = (*new, (position, (sample, sizes)))
-        self._progress = progress._replace(
-            counters=counters, new=new, num_read=progress.num_read + 1
-        )
+        num_read, held = progress.num_read + 1, progress.held
+        self._progress = Progress(counters, progress.buffer, held=held, new=new, num_read=num_read)
         return True
 
     def _grouped(self, progress: Progress, *, is_last: bool) -> Progress:

@@ -1,10 +1,13 @@
-"""Options of vision-language packing: the names under ``training.``, and the rules they become."""
+"""Options of vision-language packing: the names under ``training.``, the template they set, and
+the rules they become.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +17,8 @@ from quire.options import Count, Number, Positive, Seed, require_integer, valida
 from quire.plan.lengths import MOST_TOKENS, BoolArray, IntArray
 
 Scope: TypeAlias = Literal["auto", "buffer", "epoch"]
+Template = TypeVar("Template")
+"""ms-swift's, or an object with the same attributes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +93,28 @@ class VisionPackingOptions:
             min_fill=self.packing_min_fill_ratio,
             drop_last=self.packing_drop_last,
         )
+
+
+def prepare_template(template: Any, options: VisionPackingOptions) -> None:  # noqa: ANN401
+    """Set ``packing``, ``padding_free`` and, with ``global_max_length``, ``max_length``."""
+    if options.global_max_length is not None:
+        template.max_length = options.global_max_length
+    template.packing = True
+    template.padding_free = True
+
+
+def evaluation_template(template: Template) -> Template:
+    """A copy for batches that are padded and not packed; the original keeps its flags.
+
+    >>> from types import SimpleNamespace
+    >>> training = SimpleNamespace(packing=True, padding_free=True, max_length=8)
+    >>> evaluation_template(training), training.packing
+    (namespace(packing=False, padding_free=False, max_length=8), True)
+    """
+    unpacked: Any = copy.copy(template)
+    unpacked.packing = False
+    unpacked.padding_free = False
+    return unpacked  # type: ignore[no-any-return]
 
 
 TRAINER_OPTIONS = (

@@ -260,3 +260,21 @@ def _integer(name: str, value: Any) -> int:  # noqa: ANN401 - int, numpy integer
     if not 0 <= number <= MOST_TOKENS or isinstance(value, bool):
         raise InvalidDocument(f"has {name} {value!r} but must be an integer >= 0")
     return number
+
+
+def token_id(template: object, name: str, given: int | None = None) -> int | None:
+    """The id of a placeholder: as given, or from the template or its processor."""
+    if given is not None:
+        return require_integer(name, given, 0)
+    for owner in (template, getattr(template, "processor", None)):
+        found = getattr(owner, name, None)
+        if isinstance(found, int) and not isinstance(found, bool):
+            return found
+    return None
+
+
+def merge_size(template: object) -> int:
+    """Patches per side that one placeholder represents; 2, as in all Qwen-VL models so far."""
+    processor = getattr(template, "processor", None)
+    found = getattr(getattr(processor, "image_processor", None), "merge_size", None)
+    return found if isinstance(found, int) and found > 0 else 2

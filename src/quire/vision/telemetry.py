@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from quire.ledger import Ledger
+from quire.printable import counted
 
 NUM_BINS = 20
 _TRAINER_METRICS = frozenset(
@@ -113,12 +114,12 @@ class PackingTelemetry:
         """One line for the log."""
         documents, tokens = self.ledger.documents, self.ledger.tokens
         dropped = ", ".join(
-            f"{reason} {_plural(number, 'sample')} ({_plural(tokens.dropped[reason], 'token')})"
+            f"{reason} {counted(number, 'sample')} ({counted(tokens.dropped[reason], 'token')})"
             for reason, number in sorted(documents.dropped.items())
         )
         return (
-            f"packing, epoch {self.epoch}: {_plural(self.num_packs, 'pack')} of "
-            f"{self.packing_length} tokens from {_plural(self.num_samples, 'sample')}; "
+            f"packing, epoch {self.epoch}: {counted(self.num_packs, 'pack')} of "
+            f"{self.packing_length} tokens from {counted(self.num_samples, 'sample')}; "
             f"fill ratio mean {self.fill_mean:.3f}, "
             f"p5 {self.fill_p5:.3f}, p50 {self.fill_p50:.3f}, p95 {self.fill_p95:.3f}; "
             f"single-long {self.num_single_long} ({self.single_long_percent:.1f} %), "
@@ -155,7 +156,3 @@ def _percentile(ratios: np.ndarray, counts: np.ndarray, share: float) -> float:
         return 0.0
     reached = np.cumsum(counts) >= share * counts.sum()
     return float(ratios[int(reached.argmax())])
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

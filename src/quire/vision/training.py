@@ -26,8 +26,7 @@ from quire.vision.adapters import TrainingPacks
 from quire.vision.callback import PackingCallback
 from quire.vision.dataset import PackedVLDataset
 from quire.vision.lengths import KnownLengths
-from quire.vision.options import VisionPackingOptions
-from quire.vision.templates import evaluation_template
+from quire.vision.options import VisionPackingOptions, evaluation_template
 
 logger = logging.getLogger("quire.vision")
 
