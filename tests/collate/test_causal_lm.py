@@ -44,14 +44,14 @@ def test_the_default_batch_has_the_three_keys_and_no_cache():
     assert {batch[k].dtype for k in ("input_ids", "labels", "position_ids")} == {torch.int64}
 
 
-def test_numpy_and_torch_batches_hold_the_same():
+def test_numpy_and_torch_batches_have_equal_values():
     arrays, tensors = collate(PACKED), collate(PACKED, return_tensors="pt")
     for name in ("input_ids", "labels", "position_ids"):
         assert isinstance(arrays[name], np.ndarray)
         assert arrays[name].tolist() == tensors[name].tolist()
 
 
-def test_lists_arrays_and_tensors_give_the_same_batch_and_stay_as_they_were():
+def test_lists_arrays_and_tensors_give_the_same_batch_and_are_not_modified():
     expected = collate(PACKED)
     for kind in (list, np.array, torch.tensor, lambda x: np.array(x, dtype=np.int32), tuple):
         features = [{name: kind(values) for name, values in row.items()} for row in PACKED]
@@ -81,12 +81,12 @@ def test_a_tokenizer_without_pad_pads_with_eos_and_without_both_with_zero():
     assert collate(PACKED, SimpleNamespace())["input_ids"][1, -1] == 0
 
 
-def test_the_batch_uses_the_names_that_it_is_told():
+def test_the_batch_uses_the_given_names():
     batch = collate(PACKED, input_name="x", labels_name="y", attention=None)
     assert list(batch) == ["x", "y", "position_ids"]
 
 
-def test_another_ignore_index_is_used_everywhere():
+def test_a_custom_ignore_index_is_used_for_all_masked_labels():
     labels = collate(PACKED, ignore_index=-1)["labels"]
     assert labels.tolist() == [[-1, 6, 2, -1, 2], [-1, 9, 2, -1, -1]]
 
@@ -94,7 +94,7 @@ def test_another_ignore_index_is_used_everywhere():
 # packed_sequences
 
 
-def test_without_starts_nothing_is_taken_for_packed_unless_it_is_asked_for():
+def test_rows_without_starts_are_packed_only_on_request():
     rows = [{"input_ids": [5, 2, 6, 2]}, {"input_ids": [7, 2]}]
     with pytest.warns(UserWarning, match="no row of the batch has document_starts"):
         batch = collate(rows)
@@ -114,7 +114,7 @@ LOST = re.escape(
 
 
 @pytest.mark.parametrize("make", [DataCollatorForCausalLM, PaddingFreeCollator])
-def test_rows_that_lost_their_starts_are_reported_once(make):
+def test_a_warning_about_lost_starts_is_given_once(make):
     rows = [{"input_ids": [5, 6, 2]}, {"input_ids": [7, 2, 8, 2]}]
     collator = make(TOKENIZER, return_tensors="np")
     with pytest.warns(UserWarning, match=LOST) as warned:
@@ -138,11 +138,11 @@ def test_rows_that_lost_their_starts_are_reported_once(make):
         ({"input_ids": [5, 2, 6, 2]}, {"packed_sequences": True}),
     ],
 )
-def test_rows_that_are_known_to_be_packed_or_not_are_not_reported(make, row, options):
+def test_no_warning_is_given_if_it_is_known_whether_rows_are_packed(make, row, options):
     make(TOKENIZER, return_tensors="np", **options)([row])  # warnings are errors here
 
 
-def test_packing_can_be_switched_off_and_labels_are_masked_by_starts_all_the_same():
+def test_packing_can_be_turned_off_while_labels_are_still_masked_by_starts():
     batch = collate(PACKED, packed_sequences=False)
     assert list(batch) == ["input_ids", "labels"]
     assert batch["labels"].tolist() == collate(PACKED)["labels"].tolist()
@@ -154,24 +154,24 @@ def test_a_row_without_starts_among_rows_with_them_is_one_document():
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1], [0, 1, 2, 3, 0], [0, 1, 0, 1, 2]]
 
 
-def test_a_row_without_starts_is_read_from_its_tokens_when_all_rows_are_said_to_be_packed():
+def test_starts_are_found_from_tokens_if_packed_sequences_is_true():
     rows = [PACKED[0], {"input_ids": [7, 2, 8, 2]}]
     batch = collate(rows, packed_sequences=True)
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1], [0, 1, 0, 1, 0]]
 
 
-def test_starts_win_over_tokens():
+def test_given_starts_take_precedence_over_tokens():
     row = {"input_ids": [5, 2, 6, 2], "document_starts": [0]}
     assert collate([row], packed_sequences=True)["position_ids"].tolist() == [[0, 1, 2, 3]]
 
 
-def test_an_eos_of_id_0_is_found_as_any_other():
+def test_an_eos_with_id_0_is_found_like_any_other():
     tokenizer = SimpleNamespace(eos_token_id=0, bos_token_id=9, pad_token_id=1)
     batch = collate([{"input_ids": [5, 0, 6, 7, 0]}], tokenizer, packed_sequences=True)
     assert batch["position_ids"].tolist() == [[0, 1, 0, 1, 2]]
 
 
-def test_without_eos_documents_are_found_by_bos_and_without_both_it_is_an_error():
+def test_documents_are_found_by_bos_without_eos_and_it_is_an_error_without_both():
     rows = [{"input_ids": [1, 5, 6, 1, 7]}]
     tokenizer = SimpleNamespace(bos_token_id=1)
     batch = collate(rows, tokenizer, packed_sequences=True)
@@ -180,7 +180,7 @@ def test_without_eos_documents_are_found_by_bos_and_without_both_it_is_an_error(
         collate(rows, SimpleNamespace(), packed_sequences=True)
 
 
-def test_lengths_of_documents_as_trl_packs_them_are_starts():
+def test_the_seq_lengths_of_trl_are_converted_to_starts():
     row = {"input_ids": [5, 6, 2, 7, 2], "seq_lengths": [3, 2]}
     assert collate([row])["position_ids"].tolist() == [[0, 1, 2, 0, 1]]
     with pytest.raises(InvalidRow, match=r"row 0: seq_lengths sum to 4, but the row has 5"):
@@ -192,7 +192,7 @@ def test_lengths_of_documents_as_trl_packs_them_are_starts():
 # Labels
 
 
-def test_positions_that_another_packer_wrote_are_starts():
+def test_position_ids_of_another_packer_are_converted_to_starts():
     row = {"input_ids": [5, 6, 2, 7, 2], "position_ids": [0, 1, 2, 0, 1]}
     assert collate([row])["position_ids"].tolist() == [[0, 1, 2, 0, 1]]
     with pytest.raises(InvalidRow, match=r"row 0 has 2 position_ids but 5 input_ids"):
@@ -201,24 +201,24 @@ def test_positions_that_another_packer_wrote_are_starts():
         collate([row | {"position_ids": [0, 5, 6, 0, 1]}])
 
 
-def test_given_labels_of_minus_100_are_not_learnt_under_another_ignore_index():
+def test_given_labels_of_minus_100_are_not_targets_with_a_custom_ignore_index():
     row = {"input_ids": [5, 6, 7], "labels": [-100, -100, 7], "document_starts": [0]}
     assert collate([row], ignore_index=-1)["labels"].tolist() == [[-1, -1, 7]]
 
 
-def test_labels_that_rows_bring_pass_through_and_are_masked_at_boundaries():
+def test_given_labels_are_kept_and_masked_at_boundaries():
     row = {"input_ids": [5, 6, 2, 7, 2], "labels": [5, -100, 2, 7, 2], "document_starts": [0, 3]}
     batch = collate([row, row | {"input_ids": [5, 6, 2, 7, 2]}])
     assert batch["labels"].tolist() == [[-100, -100, 2, -100, 2]] * 2
 
 
-def test_labels_of_another_vocabulary_are_kept():
+def test_given_labels_may_differ_from_the_tokens():
     row = {"input_ids": [5, 6, 7], "labels": [15, 16, 17]}
     assert collate([row])["labels"].tolist() == [[-100, 16, 17]]
 
 
 @pytest.mark.parametrize("name", ["loss_mask", "assistant_masks", "completion_mask"])
-def test_only_the_tokens_of_a_loss_mask_are_learnt(name):
+def test_only_tokens_selected_by_a_loss_mask_are_targets(name):
     row = {"input_ids": [5, 6, 2, 7, 2], "document_starts": [0, 3], name: [1, 0, 1, 1, 1]}
     short = {"input_ids": [5, 6], name: [0, 1]}
     labels = collate([row, short])["labels"]
@@ -230,7 +230,7 @@ def test_two_loss_masks_must_both_allow_a_token():
     assert collate([row])["labels"].tolist() == [[-100, -100, 7, -100]]
 
 
-def test_boundary_masking_and_eos_can_be_switched():
+def test_boundary_masking_and_training_on_eos_can_be_turned_off():
     assert collate(PACKED, mask_boundary_loss=False)["labels"].tolist() == [
         [5, 6, 2, 7, 2],
         [8, 9, 2, -100, -100],
@@ -291,11 +291,11 @@ def test_truncation_with_padded_documents_counts_their_padding():
 # Attention
 
 
-def test_none_emits_exactly_the_three():
+def test_attention_none_adds_no_keys():
     assert list(collate(PACKED, attention=None)) == ["input_ids", "labels", "position_ids"]
 
 
-def test_every_mask_form_is_that_of_the_segments():
+def test_every_form_of_mask_matches_the_segments():
     segments = np.array([[1, 1, 1, 2, 2], [1, 1, 1, 0, 0]])
     assert np.array_equal(collate(PACKED, attention="sdpa")["attention_mask"], bool_mask(segments))
     eager = collate(PACKED, attention="eager", return_tensors="pt")["attention_mask"]
@@ -318,7 +318,7 @@ def test_varlen_has_transformers_names_and_bounds_of_the_flattened_batch():
     assert batch["max_length_q"] == batch["max_length_k"] == 3
 
 
-def test_rows_that_are_not_packed_get_the_mask_of_whole_rows():
+def test_masks_of_unpacked_rows_cover_whole_rows():
     rows = [{"input_ids": [5, 2, 6]}, {"input_ids": [7, 2]}]
     expected = [[1, 1, 1], [1, 1, 0]]
     with pytest.warns(UserWarning, match="no row of the batch has document_starts"):
@@ -337,7 +337,7 @@ packed_rows = st.lists(st.lists(documents, min_size=1, max_size=5), min_size=1, 
 
 
 @given(packed_rows, st.integers(1, 4), st.sampled_from([0, 2]))
-def test_every_document_comes_out_whole_in_its_own_segment(rows, multiple, pad):
+def test_every_document_is_complete_in_its_own_segment(rows, multiple, pad):
     features = []
     for row in rows:
         lengths = [len(document) for document in row]
@@ -384,7 +384,9 @@ def test_every_document_comes_out_whole_in_its_own_segment(rows, multiple, pad):
     "options",
     [{}, {"truncation": True, "max_length": 4}, {"pad_documents_to": 2, "max_length": 8}],
 )
-def test_bad_starts_are_refused_with_row_and_value_and_never_cut_away(starts, message, options):
+def test_invalid_starts_are_rejected_with_row_and_value_even_if_truncation_would_cut_them(
+    starts, message, options
+):
     rows = [PACKED[0], {"input_ids": [5, 6, 2, 7, 2], "document_starts": starts}]
     with pytest.raises(InvalidBoundaries, match=message):
         collate(rows, **options)
@@ -431,24 +433,24 @@ def test_bad_starts_are_refused_with_row_and_value_and_never_cut_away(starts, me
         ),
     ],
 )
-def test_bad_rows_are_refused_with_row_and_column(rows, message):
+def test_invalid_rows_are_rejected_with_row_and_column(rows, message):
     with pytest.raises(InvalidRow, match=message):
         collate(rows)
 
 
-def test_an_attention_mask_of_ones_says_nothing_and_is_left_out():
+def test_an_attention_mask_of_ones_is_left_out():
     rows = [row | {"attention_mask": [1] * len(row["input_ids"])} for row in PACKED]
     assert "attention_mask" not in collate(rows)
 
 
-def test_rows_longer_than_max_length_are_refused_unless_truncation_is_asked_for():
+def test_rows_longer_than_max_length_are_rejected_without_truncation():
     with pytest.raises(InvalidRow, match="row 0 needs 5 places but max_length is 4; cut rows with"):
         collate(PACKED, max_length=4)
     with pytest.raises(InvalidRow, match="row 0 needs 8 places but max_length is 4"):
         collate(PACKED, max_length=4, pad_documents_to=4)
 
 
-def test_rows_of_several_lengths_are_refused_without_padding():
+def test_rows_of_different_lengths_are_rejected_without_padding():
     with pytest.raises(InvalidRow, match="row 1 needs 3 places and row 0 needs 5"):
         collate(PACKED, padding=False)
 
@@ -476,16 +478,16 @@ def test_rows_of_several_lengths_are_refused_without_padding():
         ({"labels_name": "input_ids"}, "input_name and labels_name are both 'input_ids'"),
     ],
 )
-def test_options_that_cannot_be_are_refused_at_once(options, message):
+def test_invalid_options_are_rejected_when_the_collator_is_made(options, message):
     with pytest.raises(InvalidOption, match=message):
         DataCollatorForCausalLM(TOKENIZER, **({"return_tensors": "pt"} | options))
 
 
-def test_a_number_of_numpy_is_a_number():
+def test_numpy_integers_are_accepted():
     assert collate(PACKED, max_length=np.int64(6), padding="max_length")["labels"].shape == (2, 6)
 
 
-def test_a_tokenizer_without_eos_cannot_leave_it_out_of_training():
+def test_train_on_eos_false_requires_a_tokenizer_with_eos():
     with pytest.raises(InvalidOption, match="eos_token_id is not set"):
         DataCollatorForCausalLM(SimpleNamespace(), train_on_eos=False)
 

@@ -1,4 +1,4 @@
-"""The packed loss and its gradients are those of the documents alone, in float64 to 1e-10."""
+"""The packed loss and its gradients equal those of separate documents, in float64 to 1e-10."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def assert_equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> Non
 
 
 @pytest.mark.parametrize("averaging", ["token", "document", "sqrt"])
-def test_packed_loss_and_gradients_are_those_of_documents_alone(tiny_llama, tokenizer, averaging):
+def test_packed_loss_and_gradients_equal_those_of_separate_documents(
+    tiny_llama, tokenizer, averaging
+):
     expected = alone(tiny_llama, averaging)
     rows = [pack(row) for row in documents_of_rows()]
     stacked = DataCollatorForCausalLM(tokenizer, attention="segments")
@@ -101,7 +103,7 @@ def test_packed_loss_and_gradients_are_those_of_documents_alone(tiny_llama, toke
     assert_equal(loss_and_gradients(tiny_llama, batches, averaging), expected)
 
 
-def test_without_restarts_or_boundary_masks_the_loss_is_another(tiny_llama, tokenizer):
+def test_the_loss_differs_without_restarting_positions_or_boundary_masks(tiny_llama, tokenizer):
     expected = alone(tiny_llama, "token")[0]
     rows = [pack(row) for row in documents_of_rows()]
     good = DataCollatorForCausalLM(tokenizer, attention="segments")(rows) | {"use_cache": False}
@@ -131,7 +133,7 @@ def assert_documents_have_their_own_logits(model, logits, rows, atol: float = 1e
     [("transformers", "sdpa"), ("transformers", "eager"), ("sdpa", "sdpa"), ("eager", "eager")],
 )
 @pytest.mark.parametrize("multiple", [1, 4])
-def test_a_bare_call_with_the_batch_gives_every_document_its_own_logits(
+def test_a_bare_model_call_gives_the_logits_of_separate_documents(
     tiny_llama, tokenizer, attention, backend, multiple
 ):
     rows = documents_of_rows()
@@ -153,7 +155,9 @@ def test_a_bare_call_with_the_batch_gives_every_document_its_own_logits(
 
 
 @pytest.mark.parametrize("shape", [{}, {"num_tokens": 100, "num_segments": 32, "max_length": 24}])
-def test_a_bare_call_with_a_padding_free_batch_does_so_too(tiny_llama, tokenizer, shape):
+def test_a_bare_model_call_with_a_padding_free_batch_gives_the_logits_of_separate_documents(
+    tiny_llama, tokenizer, shape
+):
     rows = documents_of_rows()
     batch = PaddingFreeCollator(tokenizer, **shape)([pack(row) for row in rows])
     with torch.no_grad():
@@ -163,9 +167,7 @@ def test_a_bare_call_with_a_padding_free_batch_does_so_too(tiny_llama, tokenizer
 
 
 @pytest.mark.parametrize("fault", ["cache", "mask of ones"])
-def test_a_call_that_transformers_does_not_take_for_packed_is_seen_to_leak(
-    tiny_llama, tokenizer, fault
-):
+def test_documents_leak_if_transformers_does_not_detect_packing(tiny_llama, tokenizer, fault):
     rows = documents_of_rows()
     batch = DataCollatorForCausalLM(tokenizer, attention=None)([pack(row) for row in rows])
     if fault == "mask of ones":
@@ -176,7 +178,7 @@ def test_a_call_that_transformers_does_not_take_for_packed_is_seen_to_leak(
             assert_documents_have_their_own_logits(tiny_llama, logits, rows, atol=1e-4)
 
 
-def test_the_loss_of_transformers_itself_is_the_token_mean(tiny_llama, tokenizer):
+def test_the_loss_of_transformers_is_the_mean_over_tokens(tiny_llama, tokenizer):
     rows = [pack(row) for row in documents_of_rows()]
     batch = DataCollatorForCausalLM(tokenizer)(rows)
     with torch.no_grad():

@@ -20,7 +20,7 @@ ROWS = [
 ]
 
 
-def test_rows_lie_end_to_end_and_every_document_is_a_segment():
+def test_rows_are_concatenated_and_every_document_is_a_segment():
     batch = PaddingFreeCollator()(copy.deepcopy(ROWS))
     assert batch["input_ids"].tolist() == [[5, 6, 2, 7, 2, 8, 9, 2]]
     assert batch["labels"].tolist() == [[-100, 6, 2, -100, 2, -100, 9, 2]]
@@ -35,7 +35,7 @@ documents = st.lists(st.lists(st.integers(3, 60), min_size=1, max_size=7), min_s
 
 
 @given(documents, st.booleans())
-def test_rows_of_one_document_give_what_transformers_gives(rows, with_labels):
+def test_rows_of_one_document_equal_those_of_transformers(rows, with_labels):
     features = [{"input_ids": row} for row in rows]
     if with_labels:
         features = [row | {"labels": [-100, *row["input_ids"][1:]]} for row in features]
@@ -51,7 +51,7 @@ def test_rows_of_one_document_give_what_transformers_gives(rows, with_labels):
             assert ours[name] == value, name
 
 
-def test_packed_rows_give_what_trl_gives():
+def test_packed_rows_equal_those_of_trl():
     sft_trainer = pytest.importorskip("trl.trainer.sft_trainer")
     lengths = [[3, 2], [3]]
     features = [
@@ -65,7 +65,7 @@ def test_packed_rows_give_what_trl_gives():
         assert torch.equal(torch.as_tensor(ours[name]), torch.as_tensor(value)), name
 
 
-def test_labels_loss_masks_and_eos_are_those_of_every_row():
+def test_labels_loss_masks_and_eos_apply_to_every_row():
     tokenizer = SimpleNamespace(eos_token_id=2)
     rows = [row | {"loss_mask": [1] * len(row["input_ids"])} for row in ROWS]
     rows[1]["loss_mask"] = [1, 0, 1]
@@ -135,18 +135,18 @@ def test_a_fixed_shape_compiles_once_and_a_free_one_does_not():
         ({"max_length": 2}, "row 0 has a document of 3 tokens but max_length is 2"),
     ],
 )
-def test_what_does_not_fit_the_fixed_shape_is_refused(options, message):
+def test_rows_that_do_not_fit_the_fixed_shape_are_rejected(options, message):
     with pytest.raises(InvalidRow, match=message):
         PaddingFreeCollator(**options)(ROWS)
 
 
-def test_the_row_with_too_long_a_document_is_named():
+def test_the_row_whose_document_is_too_long_is_named():
     rows = [*ROWS, {"input_ids": [3, 4, 5, 6]}]
     with pytest.raises(InvalidRow, match="row 2 has a document of 4 tokens but max_length is 3"):
         PaddingFreeCollator(max_length=3)(rows)
 
 
-def test_bad_starts_are_named_by_row():
+def test_invalid_starts_are_reported_with_their_row():
     rows = [ROWS[0], {"input_ids": [8, 9, 2], "document_starts": [0, 3]}]
     with pytest.raises(InvalidBoundaries, match=r"row 1: document_starts\[1\] is 3"):
         PaddingFreeCollator()(rows)
@@ -161,12 +161,12 @@ def test_bad_starts_are_named_by_row():
         ({"train_on_eos": False}, "eos_token_id is not set"),
     ],
 )
-def test_options_that_cannot_be_are_refused_at_once(options, message):
+def test_invalid_options_are_rejected_when_the_collator_is_made(options, message):
     with pytest.raises(InvalidOption, match=message):
         PaddingFreeCollator(**options)
 
 
-def test_documents_without_starts_are_found_from_tokens_when_rows_are_said_to_be_packed():
+def test_starts_are_found_from_tokens_in_a_padding_free_batch():
     row = {"input_ids": [5, 2, 6, 7, 2]}
     for packed, bounds in ((True, [0, 2, 5]), (False, [0, 5])):
         collator = PaddingFreeCollator(

@@ -22,7 +22,7 @@ def test_positions_restart_at_bos():
     assert positions.tolist() == [[0, 1, 0, 1, 0, 1], [0, 0, 1, 2, 3, 0]]
 
 
-def test_starts_win_over_tokens():
+def test_given_starts_take_precedence_over_tokens():
     starts = [[0, 1], torch.tensor([0, 4])]
     positions = get_pos_ids_for_packed_sequence(torch.tensor(TOKENS), 2, document_starts=starts)
     assert positions.tolist() == [[0, 0, 1, 2, 3, 4], [0, 1, 2, 3, 0, 1]]
@@ -43,6 +43,6 @@ def test_narrow_tokens_do_not_narrow_the_positions():
         ((TOKENS, 2, [[0], [0, 6]]), InvalidBoundaries, r"row 1: document_starts\[1\] is 6"),
     ],
 )
-def test_what_cannot_be_positions_is_refused(arguments, error, message):
+def test_invalid_tokens_or_starts_are_rejected(arguments, error, message):
     with pytest.raises(error, match=message):
         get_pos_ids_for_packed_sequence(*arguments)

@@ -55,7 +55,7 @@ def test_documents_keep_their_positions_and_learn_their_eos(tokenizer, packed_se
         assert labels[length:].tolist() == [-100] * padding
 
 
-def test_old_rows_without_starts_are_read_from_their_eos(tokenizer):
+def test_starts_of_rows_without_them_are_found_by_eos(tokenizer):
     rows = [pack(texts, tokenizer)[1] for texts in TEXTS]
     collator = DataCollatorForCausalLM(tokenizer, packed_sequences=True, return_tensors="np")
     old = collator([{"input_ids": row["input_ids"]} for row in rows])
@@ -65,7 +65,7 @@ def test_old_rows_without_starts_are_read_from_their_eos(tokenizer):
 
 
 @pytest.mark.parametrize("name", parameters("qwen3"))
-def test_a_conversation_is_one_document_whatever_its_messages_end_with(name):
+def test_a_conversation_is_one_document_regardless_of_how_its_messages_end(name):
     tokenizer = load(name)
     messages = [{"role": "user", "content": "What is a quire?"}] * 3
     text = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
@@ -80,7 +80,7 @@ def test_a_conversation_is_one_document_whatever_its_messages_end_with(name):
 
 
 @pytest.mark.parametrize("name", parameters("gpt2"))
-def test_gpt2_pads_with_eos_as_it_has_no_pad(name):
+def test_gpt2_pads_with_eos_because_it_has_no_pad(name):
     tokenizer = load(name)
     assert tokenizer.pad_token_id is None and tokenizer.bos_token_id == tokenizer.eos_token_id
     batch = DataCollatorForCausalLM(tokenizer, return_tensors="np")(
@@ -90,7 +90,7 @@ def test_gpt2_pads_with_eos_as_it_has_no_pad(name):
     assert batch["labels"][1].tolist() == [-100] * 3
 
 
-def test_rows_that_the_tokenizer_itself_made_are_taken_as_they_are(tokenizer):
+def test_rows_made_by_the_tokenizer_itself_are_accepted(tokenizer):
     rows = [tokenizer(text) for texts in TEXTS for text in texts]
     batch = DataCollatorForCausalLM(tokenizer)(rows)
     assert list(batch) == ["input_ids", "labels"]

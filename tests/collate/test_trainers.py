@@ -71,7 +71,7 @@ def starts_of(batch) -> set[tuple[int, int]]:
     return {tuple(place) for place in bos.nonzero().tolist()}
 
 
-def test_a_trainer_with_its_defaults_is_told_that_the_starts_are_lost(model, tmp_path):
+def test_a_trainer_with_default_arguments_warns_that_starts_are_lost(model, tmp_path):
     trainer = trainer_of(model, packed(), tmp_path)
     with pytest.warns(
         UserWarning, match=r"row 0 has EOS \(2\) inside.*remove_unused_columns=False"
@@ -88,14 +88,14 @@ def test_a_trainer_with_its_defaults_is_told_that_the_starts_are_lost(model, tmp
     [({"position_ids": True}, {}), ({}, {"remove_unused_columns": False})],
     ids=["position_ids", "all columns"],
 )
-def test_a_trainer_keeps_documents_apart(model, tmp_path, columns, arguments):
+def test_a_trainer_keeps_documents_isolated(model, tmp_path, columns, arguments):
     trainer = trainer_of(model, packed(**columns), tmp_path, **arguments)
     batch = first_batch(trainer)
     assert len(starts_of(batch)) > 3
     assert check_isolation(model, batch).isolated
 
 
-def test_rows_with_boundary_columns_are_the_same_rows():
+def test_boundary_columns_do_not_change_the_rows():
     rows = packed(position_ids=True, seq_lengths=True)
     assert rows.column_names == ["input_ids", "document_starts", "position_ids", "seq_lengths"]
     assert rows.select_columns(["input_ids", "document_starts"]).to_list() == packed().to_list()
@@ -134,13 +134,13 @@ def with_positions(model, folder):
 
 
 @pytest.mark.parametrize("make", [padding_free, with_our_collator])
-def test_an_sft_trainer_keeps_documents_apart(model, tmp_path, make):
+def test_an_sft_trainer_keeps_documents_isolated(model, tmp_path, make):
     batch = first_batch(make(model, tmp_path))
     assert len(starts_of(batch)) > 3
     assert check_isolation(model, batch).isolated
 
 
-def test_a_default_sft_trainer_is_told_that_the_starts_are_lost(model, tmp_path):
+def test_an_sft_trainer_with_default_arguments_warns_that_starts_are_lost(model, tmp_path):
     trainer = sft_trainer(model, packed(), tmp_path, DataCollatorForCausalLM(SPECIALS))
     with pytest.warns(UserWarning, match="no row of the batch has document_starts"):
         first_batch(trainer)
@@ -148,14 +148,14 @@ def test_a_default_sft_trainer_is_told_that_the_starts_are_lost(model, tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [padding_free, with_our_collator, with_positions])
-def test_it_trains(model, tmp_path, make):
+def test_trainers_train_on_packed_rows(model, tmp_path, make):
     assert np.isfinite(make(model, tmp_path).train().training_loss)
 
 
 # Several processes: accelerate reads an iterable dataset on one of them and dispatches its batches
 
 
-def test_a_batch_says_that_there_is_no_cache_in_a_form_that_can_be_dispatched(monkeypatch):
+def test_use_cache_of_a_batch_can_be_dispatched_to_several_processes(monkeypatch):
     row = {"input_ids": [5, 2, 6, 2], "document_starts": [0, 2]}
     collator = DataCollatorForCausalLM(quire.ByteTokenizer())
     for world, value in (("", False), ("1", False), ("2", ())):

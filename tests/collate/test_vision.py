@@ -180,13 +180,13 @@ def test_no_field_of_a_sample_replaces_what_isolates_samples(name):
             collator([[good, good | {name: [1]}]])
 
 
-def test_positions_of_none_are_computed(flat):
+def test_position_ids_that_are_none_are_computed(flat):
     batch = flat([[{"input_ids": [1, 2], "position_ids": None}, {"input_ids": [3]}]])
     assert batch["position_ids"][:, 0].tolist() == [[0, 1, 0]] * 4
 
 
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
-def test_empty_vision_fields_are_those_of_a_sample_without_images(flat, padded, kind):
+def test_empty_vision_fields_are_accepted_for_samples_without_images(flat, padded, kind):
     text = {"input_ids": [1, 2], "pixel_values": kind([]), "image_grid_thw": kind([])}
     batch = flat([[text, with_image(5), text]])
     assert (len(batch["pixel_values"]), len(batch["image_grid_thw"])) == (16, 1)
@@ -411,7 +411,7 @@ def test_a_bad_sample_is_rejected_by_its_index(flat, padded, bad, message):
             padded([good, bad])
 
 
-def test_seconds_for_only_some_videos_are_rejected(flat):
+def test_second_per_grid_ts_for_only_some_videos_are_rejected(flat):
     samples = [with_video(1, second_per_grid_ts=[0.5]), {"input_ids": [5]}, with_video(2)]
     with pytest.raises(InvalidRow, match="sample 2 has videos but no second_per_grid_ts, and samp"):
         flat([samples])

@@ -107,7 +107,7 @@ def test_packs_by_number_need_random_access_and_known_lengths():
         packed(ByNumber(samples(LENGTHS))).map_style()
 
 
-def test_a_table_with_a_column_of_lengths_is_enough():
+def test_packs_by_number_accept_a_table_with_a_column_of_lengths():
     table = datasets.Dataset.from_list([{"input_ids": [1] * n, "lengths": [n]} for n in LENGTHS])
     assert len(packed(table).map_style()) == len(packed())
 

@@ -113,7 +113,7 @@ def test_a_measure_may_count_tokens_that_the_model_adds():
         list(images_only)
 
 
-def test_one_more_than_the_budget_is_an_error():
+def test_one_bad_sample_more_than_the_budget_is_an_error():
     dataset = packed([{}, {}, sample(2, 5)], max_bad_records=1)
     with pytest.raises(InvalidDocument, match=r"sample 1 .*after 1 bad samples were skipped"):
         list(dataset)
@@ -160,7 +160,7 @@ def test_videos_are_compared_with_their_own_placeholders():
         list(packed([video], video_token_id=8))
 
 
-def test_the_placeholders_id_comes_from_the_template_or_its_processor():
+def test_the_placeholder_id_comes_from_the_template_or_its_processor():
     class Processor:
         image_token_id = IMAGE
 

@@ -69,7 +69,7 @@ def test_an_abandoned_iteration_starts_over(kind):
     assert numbers(dataset) == whole
 
 
-def test_no_samples_give_no_packs(kind):
+def test_an_empty_dataset_has_no_packs(kind):
     assert list(packed(kind([]))) == []
 
 
@@ -130,7 +130,7 @@ def test_packs_equal_those_of_a_naive_packer_with_known_and_unknown_lengths(
         assert ledger.documents.pending == 0
 
 
-def test_the_ledger_holds_after_every_pack(kind):
+def test_the_ledger_balances_after_every_pack(kind):
     lengths = [(37 * n) % 90 + 1 for n in range(60)]
     dataset = packed(kind(samples(lengths)), packing_buffer=9)
     emitted = 0

@@ -12,7 +12,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "vision_language.py
 
 
 @pytest.mark.filterwarnings("ignore")  # of other libraries
-def test_the_example_is_isolated_packs_well_and_learns(capsys):
+def test_the_example_isolates_samples_packs_well_and_learns(capsys):
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     output = capsys.readouterr().out
     assert re.search(r"\d samples in the first pack: isolated", output)

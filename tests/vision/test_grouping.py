@@ -60,13 +60,13 @@ def test_the_end_without_drop_last_emits_everything():
     assert dropped is None
 
 
-def test_the_end_drops_no_group_that_is_full_enough():
+def test_the_end_keeps_groups_that_are_full_enough():
     groups, dropped = buffered([60, 60], ratio=0.6).finish()
     assert taken(groups) == [(0,), (1,)]
     assert dropped is None
 
 
-def test_a_long_sample_is_alone_in_a_pack_and_keeps_its_turn():
+def test_a_long_sample_gets_its_own_pack_and_keeps_its_position():
     groups = buffered([50, 80, 50, 200, 30, 30], ratio=0.6).take_groups()
     assert taken(groups) == [(0, 4), (1,), (2, 5), (3,)]
     assert [group.single_long for group in groups] == [False, True, False, True]
@@ -79,7 +79,7 @@ def test_a_group_that_is_full_of_images_is_not_underfilled():
     assert buffer.positions.tolist() == [2]
 
 
-def test_a_sample_over_the_image_limit_is_alone_in_a_pack_and_not_cut():
+def test_a_sample_over_the_image_limit_gets_its_own_pack_and_is_not_cut():
     buffer = buffered([[10, 9], [900, 1]], max_length=1000, ratio=0.65, max_images=4)
     assert [group.single_long for group in buffer.take_groups()] == [True, False]
 

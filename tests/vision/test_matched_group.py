@@ -34,7 +34,7 @@ def test_a_finished_buffer_carries_nothing():
     assert carried == []
 
 
-def test_no_sequences_give_no_groups():
+def test_an_empty_list_of_sequences_has_no_groups():
     assert calculate_matched_group([], 80) == ([], [])
     assert calculate_matched_group([], 80, is_finished=False) == ([], [])
 

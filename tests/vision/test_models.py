@@ -1,4 +1,4 @@
-"""Samples of a pack are isolated in the models: each has the logits it has alone."""
+"""Samples of a pack are isolated in the models: each has the logits it has without the others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def logits(family, backend, batch):
 
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
-def test_logits_of_a_pack_equal_those_of_its_samples_alone(family, backend):
+def test_logits_of_a_pack_equal_those_of_its_separate_samples(family, backend):
     together = logits(family, backend, packed(family))[0]
     for sample, span in zip(samples(family), spans(family), strict=True):
         # Alone, the model computes mask and positions itself.
@@ -62,7 +62,7 @@ def test_logits_of_a_pack_equal_those_of_its_samples_alone(family, backend):
 
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
-def test_logits_in_a_batch_of_packs_equal_those_of_each_pack_alone(family, backend):
+def test_logits_in_a_batch_of_packs_equal_those_of_each_separate_pack(family, backend):
     rules = MropeOptions.of_config(model(family).config)
     collator, given = VisionPaddingFreeCollator(rules), list(samples(family))
     packs = [given[:2], given[2:]]
@@ -81,7 +81,7 @@ def test_changing_a_sample_changes_no_bit_of_another(family, backend):
 
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
-def test_a_given_mask_isolates_as_well(family, backend):
+def test_a_dense_mask_isolates_samples(family, backend):
     batch = packed(family, backend)
     assert isolation(family, backend, batch).verdict == "isolated"
     expected = logits(family, backend, packed(family))
@@ -209,7 +209,7 @@ def test_positions_equal_those_of_the_models_own_method(family):
 
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
-def test_logits_of_padded_evaluation_equal_those_of_each_sample_alone(family, backend):
+def test_logits_of_padded_evaluation_equal_those_of_each_separate_sample(family, backend):
     batch = padded(family, samples(family))
     together = logits(family, backend, batch)
     names = ("input_ids", "mm_token_type_ids", "image_grid_thw", "video_grid_thw", "attention_mask")

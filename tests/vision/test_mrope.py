@@ -73,7 +73,7 @@ def test_times_are_rounded_in_float32_as_in_the_models():
     assert ours[0].tolist() == expected[0, 0].tolist() == [0, 1, 2, 4, 5, 7]
 
 
-def test_separate_frames_are_images_with_text_between_them():
+def test_separate_frames_are_positioned_like_images_with_text_between_them():
     options = MropeOptions(frames_stand_apart=True)
     grids = Grids(image=NO_GRIDS, video=np.array([[2, 2, 2]]))
     assert mrope_position_ids(np.array([2, 0, 2]), grids, options).tolist() == [[0, 1, 2]] * 3

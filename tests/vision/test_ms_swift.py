@@ -63,7 +63,7 @@ def test_ms_swifts_sequential_groups_equal_ours(lazy, template):
     assert theirs.packed_idx == [[n for n, _ in group] for group in ours]
 
 
-def test_ms_swifts_pipeline_shows_both_forms(packed, template):
+def test_ms_swifts_pipeline_accepts_both_forms(packed, template):
     pipeline = sft.SwiftSft.__new__(sft.SwiftSft)
     pipeline.template, pipeline.train_msg = template, {}
     pipeline.args = SimpleNamespace(lazy_tokenize=False, streaming=False)

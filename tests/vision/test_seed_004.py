@@ -1,4 +1,4 @@
-"""Seed 004, requirement by requirement: one test for each scenario that the dataset answers for.
+"""Seed 004, requirement by requirement: one test for each scenario of the dataset.
 
 The collators' scenarios (mRoPE, flattening) and the trainer's (batch size, evaluation batches,
 metrics of a run) have tests beside them; here is what the wrapper, fusion and telemetry promise.
@@ -142,12 +142,12 @@ def test_packed_collator_compatibility(kind):
 # Requirement: Fusion integration
 
 
-class Told(FusionDataset):
-    """Writes down when it is told of an epoch."""
+class Recorded(FusionDataset):
+    """Records the epochs that are set."""
 
     def set_epoch(self, epoch):
         super().set_epoch(epoch)
-        self.told = [*getattr(self, "told", []), epoch]
+        self.epochs = [*getattr(self, "epochs", []), epoch]
 
 
 def test_fusion_with_packing_enabled():
@@ -156,13 +156,13 @@ def test_fusion_with_packing_enabled():
         "charts": ByNumber([vl_sample(n, 20, 2) for n in range(40)]),
         "text": ByNumber(samples([15] * 20)),
     }
-    fused = Told(parts, {"charts": 0.5, "text": 2.0}, seed=1)
+    fused = Recorded(parts, {"charts": 0.5, "text": 2.0}, seed=1)
     dataset = PackedVLDataset(fused, packing_length=80, packing_drop_last=False)
     orders = []
     for epoch in (0, 1):
         dataset.set_epoch(epoch)
-        assert fused.told[-1] == epoch
-        assert dataset.telemetry().num_packs == 0  # packing starts anew
+        assert fused.epochs[-1] == epoch
+        assert dataset.telemetry().num_packs == 0  # packing starts over
         orders.append([[id(item) for item in pack] for pack in dataset])
         emitted = {n: part.documents.emitted for n, part in dataset.source_ledgers().items()}
         assert emitted == {"charts": 20, "text": 40}

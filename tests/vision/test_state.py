@@ -246,7 +246,7 @@ def test_a_tampered_state_with_a_valid_checksum_is_rejected(changes):
     assert len(list(dataset)) > 10
 
 
-def test_a_newer_version_says_upgrade():
+def test_a_state_of_a_newer_version_is_rejected_with_the_advice_to_upgrade():
     """Fault 29."""
     dataset = packed(ByNumber(samples(LENGTHS)))
     state = resealed(after(dataset, 2), version=4)
@@ -255,7 +255,7 @@ def test_a_newer_version_says_upgrade():
 
 
 @pytest.mark.parametrize("state", [None, {}, [], {"format": "quire.stream"}, 7])
-def test_anything_but_a_state_is_rejected(state):
+def test_a_value_that_is_not_a_state_is_rejected(state):
     with pytest.raises(InvalidState, match="not a state of a packed dataset"):
         packed([]).load_state_dict(state)
 

@@ -69,7 +69,7 @@ def test_percentages_include_skipped_samples():
     assert (found.num_skipped, found.skipped_percent, found.num_single_long) == (1, 25.0, 0)
 
 
-def test_telemetry_is_json():
+def test_telemetry_converts_to_json():
     plain = recorded([50, 70]).to_dict()
     assert json.loads(json.dumps(plain)) == plain
     assert plain["fill_mean"] == 0.6

@@ -474,7 +474,7 @@ def test_a_run_resumed_from_a_checkpoint_ends_with_the_same_bits(whole, step):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 2])
-def test_workers_change_nothing(whole, step):
+def test_training_with_workers_ends_with_the_same_weights(whole, step):
     made = training(whole.args.output_dir, dataloader_num_workers=2)
     shared = trainer_of(made)
     checkpoint = f"{whole.args.output_dir}/checkpoint-{step}" if step else None
