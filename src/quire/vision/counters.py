@@ -20,7 +20,7 @@ _KINDS = frozenset({"input", "emitted"}) | REASONS
 
 SourceOf: TypeAlias = Callable[[int], str]
 """Returns the name of the dataset that the sample at a position comes from."""
-Sizes: TypeAlias = Iterable[tuple[int, int]]
+TokenCounts: TypeAlias = Iterable[tuple[int, int]]
 """Positions and numbers of tokens of samples."""
 
 
@@ -66,14 +66,14 @@ class PackCounters:
         """Samples counted as this kind, over all datasets."""
         return sum(ledger.state_dict().get(kind, [0])[0] for ledger in self._ledgers.values())
 
-    def add(self, kind: str, samples: Sizes) -> None:
+    def add(self, kind: str, samples: TokenCounts) -> None:
         """Count samples as ``input``, as ``emitted``, or as dropped for this reason."""
         for source, counts in self._by_source(samples).items():
             shared = self._ledgers.get(source)
             self._ledgers[source] = ledger = RunningLedger() if shared is None else shared.copy()
             ledger.add(kind, *counts)
 
-    def _by_source(self, samples: Sizes) -> dict[str, tuple[int, int]]:
+    def _by_source(self, samples: TokenCounts) -> dict[str, tuple[int, int]]:
         """The number of samples and of their tokens, by dataset."""
         totals: dict[str, tuple[int, int]] = {}
         for position, tokens in samples:
@@ -106,7 +106,7 @@ class PackCounters:
         if not self._silent:  # every one of them: max_bad_records limits how many there are
             logger.warning("skipped sample %d: it %s", position, problem)
 
-    def emit(self, packs: Iterable[tuple[Sizes, bool]]) -> None:
+    def emit(self, packs: Iterable[tuple[TokenCounts, bool]]) -> None:
         """Count packs, each given by its samples and by whether it is a single long one."""
         self._fills = self._fills.copy()
         for samples, single_long in packs:
@@ -138,7 +138,7 @@ class PackCounters:
         prefix = f"worker {worker.index} of {worker.count}: " if worker.count > 1 else ""
         logger.info("%s%s", prefix, self.telemetry().line())
 
-    def telemetry(self, pending: Sizes = ()) -> PackingTelemetry:
+    def telemetry(self, pending: TokenCounts = ()) -> PackingTelemetry:
         """The counts so far; ``pending`` are the samples that wait in a buffer."""
         ledger = sum(self.source_ledgers(pending).values(), Ledger()).check()
         return PackingTelemetry.of_packs(
@@ -149,7 +149,7 @@ class PackCounters:
             ledger=ledger,
         )
 
-    def source_ledgers(self, pending: Sizes = ()) -> dict[str, Ledger]:
+    def source_ledgers(self, pending: TokenCounts = ()) -> dict[str, Ledger]:
         """A ledger for each dataset; without fusion there is one, without a name."""
         waiting = self._by_source(pending)
         return {

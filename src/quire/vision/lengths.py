@@ -25,15 +25,20 @@ def known_sizes(dataset: Any, given: KnownLengths | None, reader: SampleReader) 
         return sizes
     if isinstance(dataset, list | tuple):
         return _sizes_in_memory(dataset, reader)
-    if reader.measure is not None or not has_random_access(dataset):
-        return None
-    return _sizes_of_columns(dataset, getattr(dataset, "column_names", None), reader)
+    names = getattr(dataset, "column_names", None)
+    if reader.measure is None and has_random_access(dataset) and isinstance(names, Sequence):
+        return _sizes_of_columns(dataset, names, reader)
+    return None
 
 
-def _sizes_of_columns(dataset: Any, names: object, reader: SampleReader) -> IntArray | None:  # noqa: ANN401
+def _sizes_of_columns(
+    dataset: Any,  # noqa: ANN401
+    names: Sequence[str],
+    reader: SampleReader,
+) -> IntArray | None:
     """Sizes from lengths and grids, if all images have grids; pixels are large and not read."""
-    known = [name for name in LENGTH_FIELDS if isinstance(names, Sequence) and name in names]
-    if not isinstance(names, Sequence) or not known:
+    known = [name for name in LENGTH_FIELDS if name in names]
+    if not known:
         return None
     if len(reader.names) == 1:
         return _matched(dataset, _given_sizes(dataset[known[0]], reader.names))
@@ -91,7 +96,7 @@ def _sizes_in_memory(samples: Sequence[Any], reader: SampleReader) -> IntArray |
     ):
         return None
     try:
-        rows = [reader.measured(sample) for sample in samples]
+        rows = [reader.sizes(sample, check_fields=False) for sample in samples]
     except InvalidDocument:
         return None
     return np.array(rows, dtype=np.int64).reshape(len(samples), len(reader.names))

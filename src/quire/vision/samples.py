@@ -46,23 +46,15 @@ class SampleReader:
     merge_size: int = 2
     """One placeholder represents a square of ``merge_size`` × ``merge_size`` patches."""
 
-    def sizes(self, sample: object) -> tuple[int, ...]:
+    def sizes(self, sample: object, *, check_fields: bool = True) -> tuple[int, ...]:
         """The sizes of a sample; raises `InvalidDocument` if it is malformed."""
-        mapping, given = require_mapping(sample), self._own_measures(sample)
-        sizes = self._sizes(mapping, given)
-        # The caller's own measure may count tokens that a model adds for images.
-        self._check(mapping, trusts_length="tokens" in given)
+        mapping = require_mapping(sample)
+        given = {} if self.measure is None else _own_measures(self.measure, sample)
+        sizes = tuple([given[n] if n in given else _COUNT[n](mapping) for n in self.names])
+        if check_fields:
+            # The caller's own measure may count tokens that a model adds for images.
+            self._check(mapping, trusts_length="tokens" in given)
         return sizes
-
-    def measured(self, sample: object) -> tuple[int, ...]:
-        """The sizes of a sample, without checking that its fields agree."""
-        return self._sizes(require_mapping(sample), self._own_measures(sample))
-
-    def _own_measures(self, sample: object) -> dict[str, int]:
-        return {} if self.measure is None else _checked_measures(_measured(self.measure, sample))
-
-    def _sizes(self, sample: Sample, given: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple([given[n] if n in given else _COUNT[n](sample) for n in self.names])
 
     def _check(self, sample: Sample, *, trusts_length: bool) -> None:
         if sample.get("input_ids") is not None:
@@ -181,17 +173,13 @@ _COUNT: dict[str, Callable[[Sample], int]] = {
 }
 
 
-def _measured(measure: Measure, sample: object) -> object:
-    """The result of the caller's function, which may have to open an image."""
+def _own_measures(measure: Measure, sample: object) -> dict[str, int]:
+    """What the caller's function returns, if those are counts."""
     try:
-        return measure(sample)
+        measures = measure(sample)
     except Exception as error:
-        raise_if_bad_sample(error)
+        raise_if_bad_sample(error)  # it may have to open an image
         raise
-
-
-def _checked_measures(measures: object) -> dict[str, int]:
-    """What the caller's function returned, if those are counts."""
     if not isinstance(measures, Mapping) or not set(measures) <= set(_COUNT):
         raise InvalidOption(
             f"measure returned {measures!r} but must map some of {', '.join(_COUNT)} to counts"

@@ -103,12 +103,12 @@ def configure_training(
         VisionPaddingFreeCollator(known, attention=attention),
         VisionPaddedCollator(tokenizer, known),
     )
-    others: dict[str, Any] = {"callbacks": [], "data_collator": collator}
+    callbacks = []
     args = _copied(args, options)
     if options.packing and train_dataset is not None:
         packed = _pack(train_dataset, options, args, known, template=template, lengths=lengths)
         train_dataset = TrainingPacks(packed, args.world_size)
-        others["callbacks"] = [PackingCallback(train_dataset)]
+        callbacks = [PackingCallback(train_dataset)]
     if options.packing:
         _set_batch_size(args)
         _equalize_epochs(train_dataset, args)
@@ -120,8 +120,9 @@ def configure_training(
         args=args,
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
+        data_collator=collator,
+        callbacks=callbacks,
         eval_template=template if options.eval_packing else unpacked,
-        **others,
     )
 
 
