@@ -1,60 +1,24 @@
-"""Every format is read by corpora and by streams, and a new one takes one module and one line."""
+"""Every format is read by corpora and by streams."""
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
-import sys
-import types
 
 import pyarrow as pa
 import pytest
 
 from quire.errors import InvalidState
-from quire.formats import FORMATS, format_of
-from quire.formats.fields import Fields, RecordProblem
+from quire.formats import format_of
+from quire.formats.fields import Fields
 from quire.formats.files import find_files
-from quire.formats.format import Format, Record, Span, batched
+from quire.formats.format import Record, Span, batched
 from quire.stream.options import StreamSource
-from quire.stream.sources import BadRecord, open_source
+from quire.stream.sources import open_source
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
 from tests.corpus.corpora import pack
 
 TEXTS = ["one", "two", "drei"]
-
-
-class Csv(Format):
-    """The example in the docstring of `quire.formats`, with a check of its own."""
-
-    name = "csv"
-
-    def read(self, file, span, fields):
-        with file.open() as stream:
-            rows = csv.DictReader(io.TextIOWrapper(stream, "utf-8"))
-            records = (
-                Record(
-                    number=number,
-                    end=number + 1,
-                    size=len(str(row)),
-                    value=RecordProblem("has too many values") if None in row else row,
-                )
-                for number, row in enumerate(rows)
-                if number >= span.start
-            )
-            yield from batched(file, records, fields)
-
-
-@pytest.fixture
-def csv_file(tmp_path, monkeypatch):
-    module = types.ModuleType("quire.formats.csv_of_a_test")
-    module.FORMAT = Csv()
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(FORMATS, ".csv", "csv_of_a_test")
-    file = tmp_path / "a.csv"
-    file.write_text("text,n\none,1\ntwo,2,3\ndrei,4\n")
-    return file
 
 
 def arrow_file(path, values):
@@ -75,16 +39,6 @@ def read_all(shard):
             records.append(shard.next())
         except StopIteration:
             return records
-
-
-def test_a_new_format_is_read_by_corpora_and_by_streams(csv_file, tmp_path):
-    shards = opened(csv_file)
-    first, bad, last = read_all(shards.open(0, None))
-    assert (first, last) == ("one", "drei")
-    assert bad == BadRecord("a.csv: record 1 has too many values")
-    assert read_all(shards.open(0, 2)) == ["drei"]
-    result = pack(csv_file, tmp_path / "out", max_bad_records=1)
-    assert result.ledger.check().documents.emitted == 2
 
 
 def test_arrow_files_are_streamed_from_any_row(tmp_path):
@@ -125,7 +79,7 @@ def test_records_before_damage_are_delivered_first(tmp_path):
         next(batches)
 
 
-def test_batches_tell_where_every_record_ends(tmp_path):
+def test_batches_know_where_every_record_ends(tmp_path):
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "a"}\n\n{\n{"text": "b"}\n')
     (found,) = find_files([file])

@@ -3,25 +3,30 @@
 `files.find_files` finds the files, and `InputFile.read` yields their records in batches, from any
 position on: `corpus` reads spans of files, `stream` continues from a saved position.
 
-To add a format, write one module here that defines ``FORMAT`` and add one line to `FORMATS`::
+To add a format, write one module here that defines ``FORMAT``, and add a line for its suffix to
+`FORMATS`. This is all of a format for CSV files::
+
+    import csv
+    import io
+
+    from quire.formats.fields import RecordProblem
+    from quire.formats.format import Format
+
 
     class Csv(Format):
         name = "csv"
 
-        def read(self, file, span, fields):
-            with file.open() as stream:
-                rows = csv.DictReader(io.TextIOWrapper(stream, "utf-8"))
-                records = (
-                    Record(number=number, end=number + 1, size=len(str(row)), value=row)
-                    for number, row in enumerate(rows)
-                    if number >= span.start
-                )
-                yield from batched(file, records, fields)
+        def parse(self, stream):
+            with io.TextIOWrapper(stream, "utf-8", newline="") as text:
+                for row in csv.DictReader(text):
+                    yield RecordProblem("has more values than names") if None in row else row
+
 
     FORMAT = Csv()
 
-`format.Format` lists what a format may define beyond `read`: how to split a file into spans, its
-schema, a sample of its records.
+`format.Format` has the defaults: batches, positions, resuming, compressed files, a sample to find
+out what the records hold. A format with positions of its own or with an index to divide a file by
+overrides those methods; one that yields Arrow data is a `tables.TableFormat`.
 """
 
 from __future__ import annotations

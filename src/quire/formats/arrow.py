@@ -13,71 +13,59 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from quire.errors import CorruptFile, InvalidState
+from quire.errors import CorruptFile
 from quire.formats.arrays import is_list, require_sound
-from quire.formats.compression import Expansion, damage_as_corrupt_file
-from quire.formats.fields import Fields
+from quire.formats.compression import Expansion
 from quire.formats.files import InputFile
-from quire.formats.format import Batch, Format, Span
-from quire.formats.tables import (
-    BYTES,
-    columns_to_read,
-    row_batches,
-    row_spans,
-    rows_within,
-    wanted_columns,
-    without_dictionaries,
-)
+from quire.formats.format import Span
+from quire.formats.tables import BYTES, Table, TableFormat, rows_within, without_dictionaries
 from quire.storage import RemotePath
 
 Reader: TypeAlias = pa.RecordBatchFileReader | pa.RecordBatchStreamReader
 _MAGIC = b"ARROW1"
 
 
-class Arrow(Format):
-    """Records are rows; spans are made of record batches."""
-
-    name = "arrow"
-    unit = "row"
-
-    def read(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Batch]:
-        """The rows of a span."""
-        names = columns_to_read(fields, self.schema(file))
-        with _opened(file, names) as reader:
-            rows = _rows(reader, names, span, Expansion(file.path, file.size))
-            yield from row_batches(file, rows, span, fields)
-
-    def spans(self, file: InputFile, fields: Fields, limit: int) -> Iterator[Span]:
-        """Every record batch, or parts of one that is too large."""
-        return row_spans(file, _sizes(file, wanted_columns(fields)), limit)
-
-    def text_size(self, file: InputFile, fields: Fields) -> int:
-        """Bytes of the wanted columns."""
-        return sum(size for _, size in _sizes(file, wanted_columns(fields)))
-
-    def schema(self, file: InputFile) -> pa.Schema:
-        """The columns."""
-        with _opened(file) as reader:
-            _ = reader.schema.names  # in a damaged file they may not be text
-            return reader.schema
-
-
-FORMAT = Arrow()
-
-
 @contextmanager
-def _opened(file: InputFile, names: Sequence[str] = ()) -> Iterator[Reader]:
+def _open(file: InputFile, names: Sequence[str]) -> Iterator[Table]:
     """The file, to read these columns; without names, to read its schema."""
-    file.require_unchanged()
-    with damage_as_corrupt_file(file.path, "cannot be read as arrow"), _source(file) as source:
+    with _source(file) as source:
         with _reader(source, file.size) as reader:
             if not names:
-                yield reader
+                yield _ArrowTable(reader, file, names)
                 return
             places = [reader.schema.get_field_index(name) for name in names]
         require_bounded_messages(source, Expansion(file.path, file.size), set(names))
         with _reader(source, file.size, sorted(places)) as reader:
-            yield reader
+            yield _ArrowTable(reader, file, names)
+
+
+FORMAT = TableFormat("arrow", _open)
+
+
+class _ArrowTable:
+    """Its parts are record batches."""
+
+    def __init__(self, reader: Reader, file: InputFile, names: Sequence[str]) -> None:
+        self._reader, self._file, self._names = reader, file, list(names)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._reader.schema
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return [(batch.num_rows, batch.nbytes) for batch in self._record_batches()]
+
+    def rows(self, span: Span) -> Iterator[pa.RecordBatch]:
+        expansion = Expansion(self._file.path, self._file.size)
+        for batch in rows_within(self._file, span, self._record_batches()):
+            yield from without_dictionaries(batch, expansion)
+
+    def _record_batches(self) -> Iterator[pa.RecordBatch]:
+        has_footer = isinstance(self._reader, pa.RecordBatchFileReader)
+        numbers = range(self._reader.num_record_batches) if has_footer else ()
+        for batch in map(self._reader.get_batch, numbers) if has_footer else self._reader:
+            require_sound(batch)
+            yield batch.select(self._names)
 
 
 def _source(file: InputFile) -> pa.NativeFile:
@@ -93,37 +81,6 @@ def _reader(source: pa.NativeFile, size: int, places: Sequence[int] = ()) -> Rea
     options = pa.ipc.IpcReadOptions(included_fields=list(places) or None)
     opened = pa.ipc.open_file if has_footer else pa.ipc.open_stream
     return opened(source, options=options)
-
-
-def _sizes(file: InputFile, names: list[str]) -> list[tuple[int, int]]:
-    """(rows, bytes of the named columns) of each record batch."""
-    with _opened(file, names) as reader:
-        return [(b.num_rows, b.select(names).nbytes) for b in _record_batches(reader)]
-
-
-def _rows(
-    reader: Reader, names: list[str], span: Span, expansion: Expansion
-) -> Iterator[pa.RecordBatch]:
-    seen = 0
-
-    def counted() -> Iterator[pa.RecordBatch]:
-        nonlocal seen
-        for batch in _record_batches(reader):
-            seen += batch.num_rows
-            yield batch.select(names)
-
-    for batch in rows_within(counted(), span):
-        yield from without_dictionaries(batch, expansion)
-    if seen < span.start:
-        raise InvalidState(f"{expansion.path} has {seen} rows, but {span.start} were read from it")
-
-
-def _record_batches(reader: Reader) -> Iterator[pa.RecordBatch]:
-    has_footer = isinstance(reader, pa.RecordBatchFileReader)
-    numbers = range(reader.num_record_batches) if has_footer else ()
-    for batch in map(reader.get_batch, numbers) if has_footer else reader:
-        require_sound(batch)
-        yield batch
 
 
 def require_bounded_messages(source: pa.NativeFile, expansion: Expansion, names: set[str]) -> None:

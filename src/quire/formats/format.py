@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
+from quire.errors import CorruptFile, InvalidState, QuireError
 from quire.formats.fields import Fields, RecordProblem, as_token_table
+from quire.printable import counted
 
 if TYPE_CHECKING:
     from quire.formats.files import InputFile
 
 _EXPANSION = 4
 """How many times larger the text of a compressed file is assumed to be, before it is read."""
+_SAMPLE = 100
+"""Records in a sample."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,23 +88,49 @@ class Record(NamedTuple):
     """Its first byte in the text."""
 
 
-class Format(ABC):
-    """How one kind of file is read; a subclass defines at least ``name`` and `read`."""
+class Format:
+    """How one kind of file is read.
+
+    A subclass defines ``name`` and `parse`; everything else has a default. Formats whose records
+    have positions of their own define `records` instead, and those with Arrow data define `read`
+    (see `tables.TableFormat`).
+    """
 
     name: str
     """Recorded in manifests."""
     unit = "record"
     """What messages call a record."""
-    is_compressible = False
+    is_compressible = True
     """Whether such files may be compressed as a whole, such as ``.jsonl.gz``."""
     has_byte_positions = False
     """Whether spans count bytes of text; otherwise they count records."""
     is_plain_text = False
     """Whether files have no fields: neither messages nor tokens."""
 
-    @abstractmethod
+    def parse(self, stream: BinaryIO) -> Iterable[Mapping[str, Any] | RecordProblem]:
+        """The records of a whole file in order; for a bad one, what is wrong with it."""
+        raise NotImplementedError(f"{type(self).__name__} must define parse, records or read")
+
+    def records(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Record]:
+        """The records of a span with their positions; by default, `parse` is run to the span."""
+        number = 0
+        with file.open() as stream:
+            try:
+                for value in islice(self.parse(stream), span.stop):
+                    if number >= span.start:
+                        yield _numbered(number, value, fields.max_record_bytes)
+                    number += 1
+            except (QuireError, OSError, NotImplementedError):
+                raise
+            except Exception as error:  # a parser of another library may raise anything
+                raise CorruptFile(
+                    f"{file.path}: {self.unit} {number} cannot be read: {error}; repair the file"
+                ) from error
+        require_reached(file, number, span)
+
     def read(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Batch]:
         """The records of a span; the batches depend only on the file and the fields."""
+        return batched(file, self.records(file, span, fields), fields)
 
     def spans(self, file: InputFile, fields: Fields, limit: int) -> Iterator[Span]:
         """Spans of about ``limit`` bytes of text that cover the file; by default one."""
@@ -116,8 +147,25 @@ class Format(ABC):
         return None
 
     def sample(self, file: InputFile, fields: Fields) -> Iterator[Mapping[str, Any]]:
-        """The first records of a file without a schema."""
-        return iter(())
+        """The first records of a file without a schema, as far as they can be read."""
+        for record in islice(self.records(file, Span(), fields), _SAMPLE):
+            if isinstance(record.value, Mapping):
+                with suppress(RecordProblem):
+                    yield fields.with_tokens(record.value)
+
+
+def _numbered(number: int, value: Mapping[str, Any] | RecordProblem, max_bytes: int) -> Record:
+    size = len(str(value).encode("utf-8", "surrogatepass"))
+    if size > max_bytes:
+        value = RecordProblem(f"has {size} bytes, over {max_bytes}")
+    return Record(number=number, end=number + 1, size=size, value=value)
+
+
+def require_reached(file: InputFile, num_records: int, span: Span) -> None:
+    """Raise if a span starts after the last of a file's records."""
+    if num_records < span.start:
+        held = counted(num_records, file.format.unit)
+        raise InvalidState(f"{file.path} has {held}, but {span.start} were read from it")
 
 
 def batched(file: InputFile, records: Iterable[Record], fields: Fields) -> Iterator[Batch]:

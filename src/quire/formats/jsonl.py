@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from typing import Any, BinaryIO, NamedTuple
 
 from quire.errors import InvalidState, SourceChanged
 from quire.formats.fields import Fields, RecordProblem
 from quire.formats.files import InputFile
-from quire.formats.format import Batch, Format, Record, Span, batched
+from quire.formats.format import Format, Record, Span
 from quire.storage import AnyPath
 
 _BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 22
-_SAMPLE = 100
-"""Lines in a sample."""
 
 
 class JsonLines(Format):
@@ -25,22 +22,21 @@ class JsonLines(Format):
 
     name = "jsonl"
     unit = "line"
-    is_compressible = True
     has_byte_positions = True
 
-    def read(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Batch]:
+    def records(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Record]:
         """The objects of the lines that begin in the span."""
+        limit = fields.max_record_bytes
         with file.open() as stream:
             _seek(stream, file, span.start)
-            lines = read_lines(
+            for line in read_lines(
                 stream,
-                max_bytes=fields.max_record_bytes,
+                max_bytes=limit,
                 start=span.start,
                 stop=span.stop,
                 first=span.first_record,
-            )
-            records = (_record(line, fields.max_record_bytes) for line in lines)
-            yield from batched(file, records, fields)
+            ):
+                yield _record(line, limit)
 
     def spans(self, file: InputFile, fields: Fields, limit: int) -> Iterator[Span]:
         """Spans of equal size that start with a line; only a file of several is read for that."""
@@ -55,14 +51,6 @@ class JsonLines(Format):
                 yield Span(
                     file=file.number, start=start, stop=stop, first_record=record, size=stop - start
                 )
-
-    def sample(self, file: InputFile, fields: Fields) -> Iterator[Mapping[str, Any]]:
-        """The objects of the first lines, as far as they can be read."""
-        with file.open() as stream:
-            lines = read_lines(stream, max_bytes=fields.max_record_bytes)
-            for line in islice(lines, _SAMPLE):
-                with suppress(RecordProblem):
-                    yield fields.with_tokens(parse_record((line.data or b"").removeprefix(_BOM)))
 
 
 FORMAT = JsonLines()

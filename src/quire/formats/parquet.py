@@ -15,18 +15,14 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quire.errors import InvalidState
-from quire.formats.compression import Expansion, damage_as_corrupt_file
-from quire.formats.fields import Fields
+from quire.formats.compression import Expansion
 from quire.formats.files import InputFile
-from quire.formats.format import Batch, Format, Span
+from quire.formats.format import Span
 from quire.formats.tables import (
     PIECE_BYTES,
-    columns_to_read,
-    row_batches,
-    row_spans,
+    Table,
+    TableFormat,
     rows_within,
-    wanted_columns,
     without_dictionaries,
 )
 from quire.storage import AnyPath, RemotePath
@@ -35,50 +31,65 @@ _MOST_ROWS = 1024
 _WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BOOLEAN": 1}
 
 
-class Parquet(Format):
-    """Records are rows; a span of rows is found through the footer."""
-
-    name = "parquet"
-    unit = "row"
-
-    def read(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Batch]:
-        """The rows of a span."""
-        names = columns_to_read(fields, self.schema(file))
-        with _opened(file, names) as table, _open_for_headers(file.path) as source:
-            rows = _rows(table, source, span, names, Expansion(file.path, file.size))
-            yield from row_batches(file, rows, span, fields)
-
-    def spans(self, file: InputFile, fields: Fields, limit: int) -> Iterator[Span]:
-        """Every row group, or parts of one that is too large."""
-        return row_spans(file, _row_groups(file, wanted_columns(fields)), limit)
-
-    def text_size(self, file: InputFile, fields: Fields) -> int:
-        """Bytes of the wanted columns, as the footer states them."""
-        return sum(size for _, size in _row_groups(file, wanted_columns(fields)))
-
-    def schema(self, file: InputFile) -> pa.Schema:
-        """The columns."""
-        with _opened(file) as table:
-            _ = table.schema_arrow.names  # in a damaged file they may not be text
-            return table.schema_arrow
-
-
-FORMAT = Parquet()
-
-
 @contextmanager
-def _opened(file: InputFile, names: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+def _open(file: InputFile, names: Sequence[str]) -> Iterator[Table]:
     """The file, to read these columns; without names, to read its footer."""
-    file.require_unchanged()
-    with damage_as_corrupt_file(file.path, "cannot be read as parquet"):
-        with _parquet_file(file.path) as table:
-            if not names:
-                yield table
-                return
-            metadata = table.metadata
-        Expansion(file.path, file.size).require(_decoded_size(metadata, names))
-        with _parquet_file(file.path, metadata, _nested_texts(metadata, names)) as table:
-            yield table
+    with _parquet_file(file.path) as table:
+        if not names:
+            yield _ParquetTable(table, file, names)
+            return
+        metadata = table.metadata
+    Expansion(file.path, file.size).require(_decoded_size(metadata, names))
+    with _parquet_file(file.path, metadata, _nested_texts(metadata, names)) as table:
+        yield _ParquetTable(table, file, names)
+
+
+FORMAT = TableFormat("parquet", _open)
+
+
+class _ParquetTable:
+    """Its parts are row groups, which are found through the footer."""
+
+    def __init__(self, table: pq.ParquetFile, file: InputFile, names: Sequence[str]) -> None:
+        self._table, self._file, self._names = table, file, names
+        self._metadata = table.metadata
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._table.schema_arrow
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Rows and bytes, as the footer states them."""
+        return [
+            (
+                self._metadata.row_group(number).num_rows,
+                sum(
+                    chunk.total_uncompressed_size
+                    for chunk in _chunks(self._metadata, self._names, [number])
+                ),
+            )
+            for number in range(self._metadata.num_row_groups)
+        ]
+
+    def rows(self, span: Span) -> Iterator[pa.RecordBatch]:
+        first, groups, skipped = 0, [], 0
+        for number in range(self._metadata.num_row_groups):
+            rows = self._metadata.row_group(number).num_rows
+            if first + rows <= span.start:
+                skipped = first + rows
+            elif span.stop is None or first < span.stop:
+                groups.append(number)
+            first += rows
+        return rows_within(self._file, span, self._decoded(groups), skipped)
+
+    def _decoded(self, groups: list[int]) -> Iterator[pa.RecordBatch]:
+        expansion = Expansion(self._file.path, self._file.size)
+        with _open_for_headers(self._file.path) as source:
+            batch_size = _rows_at_once(self._metadata, source, self._names)
+        for batch in self._table.iter_batches(
+            batch_size=batch_size, row_groups=groups, columns=self._names, use_threads=False
+        ):
+            yield from without_dictionaries(batch, expansion)
 
 
 def _parquet_file(
@@ -96,19 +107,6 @@ def _parquet_file(
 def _open_for_headers(path: AnyPath) -> BinaryIO:
     """The file for a few small reads: from a store, only these bytes are fetched."""
     return path.open_ranges() if isinstance(path, RemotePath) else path.open("rb")
-
-
-def _row_groups(file: InputFile, names: Sequence[str]) -> list[tuple[int, int]]:
-    """(rows, bytes of the named columns) of each row group."""
-    with _opened(file, names) as table:
-        metadata = table.metadata
-        return [
-            (
-                metadata.row_group(number).num_rows,
-                sum(c.total_uncompressed_size for c in _chunks(metadata, names, [number])),
-            )
-            for number in range(metadata.num_row_groups)
-        ]
 
 
 def _chunks(
@@ -142,31 +140,6 @@ def _decoded_size(metadata: pq.FileMetaData, names: Collection[str]) -> int:
         )
         for chunk in _chunks(metadata, names)
     )
-
-
-def _rows(
-    table: pq.ParquetFile, source: BinaryIO, span: Span, names: list[str], expansion: Expansion
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a span, in batches of about `PIECE_BYTES` at most."""
-    first, groups, skipped = 0, [], 0
-    for number in range(table.metadata.num_row_groups):
-        rows = table.metadata.row_group(number).num_rows
-        if first + rows <= span.start:
-            skipped = first + rows
-        elif span.stop is None or first < span.stop:
-            groups.append(number)
-        first += rows
-    if span.start > first:
-        raise InvalidState(f"{expansion.path} has {first} rows, but {span.start} were read from it")
-    if groups:
-        batches = table.iter_batches(
-            batch_size=_rows_at_once(table.metadata, source, names),
-            row_groups=groups,
-            columns=names,
-            use_threads=False,
-        )
-        parts = (part for batch in batches for part in without_dictionaries(batch, expansion))
-        yield from rows_within(parts, span, skipped)
 
 
 def _rows_at_once(metadata: pq.FileMetaData, source: BinaryIO, names: Collection[str]) -> int:

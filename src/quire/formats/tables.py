@@ -1,4 +1,4 @@
-"""What parquet and Arrow files share: rows in batches of bounded size.
+"""Formats whose files are tables: rows in batches of bounded size.
 
 A value that occurs once in a dictionary may be repeated a million times in a few bytes. Text that
 is read as dictionaries is therefore decoded in parts, after its size has been computed.
@@ -6,8 +6,10 @@ is read as dictionaries is therefore decoded in parts, after its size has been c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +18,10 @@ import pyarrow.compute as pc
 
 from quire.errors import InvalidDocument
 from quire.formats.arrays import as_objects, is_list, is_text
-from quire.formats.compression import Expansion
+from quire.formats.compression import Expansion, damage_as_corrupt_file
 from quire.formats.fields import Conversation, Fields, without_nulls
 from quire.formats.files import InputFile
-from quire.formats.format import BadRecord, Batch, Span
+from quire.formats.format import BadRecord, Batch, Format, Span, require_reached
 from quire.formats.token_columns import TOKENS, WATCHED, unfit_records
 from quire.storage import AnyPath
 
@@ -33,16 +35,85 @@ BYTES = (
 )
 
 
-def wanted_columns(fields: Fields) -> list[str]:
+class Table(Protocol):
+    """An open file, of which some columns are read."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns of the file."""
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """(rows, bytes of the columns that are read) of each part that can be read separately."""
+
+    def rows(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """The rows of a span, in batches of about `PIECE_BYTES` at most, without dictionaries."""
+
+
+class TableFormat(Format):
+    """Records are rows.
+
+    ``open_table`` opens a file to read some of its columns; without names, to read its schema.
+    """
+
+    unit = "row"
+    is_compressible = False
+
+    def __init__(
+        self,
+        name: str,
+        open_table: Callable[[InputFile, Sequence[str]], AbstractContextManager[Table]],
+    ) -> None:
+        self.name, self._open_table = name, open_table
+
+    def read(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Batch]:
+        """The rows of a span."""
+        with self._opened(file, _columns_to_read(fields, self.schema(file))) as table:
+            yield from _batches(file, table.rows(span), span, fields)
+
+    def spans(self, file: InputFile, fields: Fields, limit: int) -> Iterator[Span]:
+        """Every part of the file, or several spans of equally many rows if it is too large."""
+        first = 0
+        for rows, size in self._sizes(file, fields):
+            count = max(1, min(rows, -(-size // limit)))
+            edges = [first + rows * part // count for part in range(count + 1)]
+            for start, stop in pairwise(edges):
+                yield Span(
+                    file=file.number, start=start, stop=stop, first_record=start, size=size // count
+                )
+            first += rows
+
+    def text_size(self, file: InputFile, fields: Fields) -> int:
+        """Bytes of the columns that are packed."""
+        return sum(size for _, size in self._sizes(file, fields))
+
+    def schema(self, file: InputFile) -> pa.Schema:
+        """The columns."""
+        with self._opened(file) as table:
+            _ = table.schema.names  # in a damaged file they may not be text
+            return table.schema
+
+    def _sizes(self, file: InputFile, fields: Fields) -> list[tuple[int, int]]:
+        with self._opened(file, _wanted_columns(fields)) as table:
+            return table.sizes()
+
+    @contextmanager
+    def _opened(self, file: InputFile, names: Sequence[str] = ()) -> Iterator[Table]:
+        file.require_unchanged()
+        damage = damage_as_corrupt_file(file.path, f"cannot be read as {self.name}")
+        with damage, self._open_table(file, names) as table:
+            yield table
+
+
+def _wanted_columns(fields: Fields) -> list[str]:
     """The columns that are packed."""
     if fields.token_columns:
         return [fields.tokens_column if name == TOKENS else name for name in fields.token_columns]
     return [fields.messages_column or fields.text_column]
 
 
-def columns_to_read(fields: Fields, schema: pa.Schema) -> list[str]:
+def _columns_to_read(fields: Fields, schema: pa.Schema) -> list[str]:
     """The columns that are packed, and those to check or to render, where the file has them."""
-    names = wanted_columns(fields)
+    names = _wanted_columns(fields)
     optional: Sequence[str] = WATCHED if fields.token_columns else ()
     if fields.messages_column is not None and fields.tools_column is not None:
         optional = (fields.tools_column,)
@@ -58,21 +129,8 @@ def require_text(path: AnyPath, schema: pa.Schema, name: str) -> None:
         raise InvalidDocument(f"{path}: column {name!r} holds {kind} but text is needed")
 
 
-def row_spans(file: InputFile, chunks: Sequence[tuple[int, int]], limit: int) -> Iterator[Span]:
-    """A span per chunk of (rows, bytes), or several of equally many rows if it is too large."""
-    first = 0
-    for rows, size in chunks:
-        count = max(1, min(rows, -(-size // limit)))
-        edges = [first + rows * part // count for part in range(count + 1)]
-        for start, stop in pairwise(edges):
-            yield Span(
-                file=file.number, start=start, stop=stop, first_record=start, size=size // count
-            )
-        first += rows
-
-
 def rows_within(
-    batches: Iterable[pa.RecordBatch], span: Span, first: int = 0
+    file: InputFile, span: Span, batches: Iterable[pa.RecordBatch], first: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a span, out of batches of which the first begins at row ``first``."""
     for batch in batches:
@@ -83,13 +141,14 @@ def rows_within(
         if low < high:
             yield batch.slice(low, high - low)
         first += batch.num_rows
+    require_reached(file, first, span)
 
 
-def row_batches(
+def _batches(
     file: InputFile, rows: Iterable[pa.RecordBatch], span: Span, fields: Fields
 ) -> Iterator[Batch]:
     """Batches of ``fields.batch_bytes`` from the rows of a span."""
-    names = wanted_columns(fields)
+    names = _wanted_columns(fields)
     record = span.start
     for part in rows:
         # Batches, and with them shards, do not depend on columns that are only checked.
@@ -105,7 +164,7 @@ def row_batches(
 
 def _token_batch(file: InputFile, rows: pa.RecordBatch, first: int, fields: Fields) -> Batch:
     unfit = unfit_records(rows)
-    rows = rows.select(wanted_columns(fields)).rename_columns(list(fields.token_columns))
+    rows = rows.select(_wanted_columns(fields)).rename_columns(list(fields.token_columns))
     good = [row for row in range(rows.num_rows) if row not in unfit]
     return Batch(
         file=file.number,
@@ -118,7 +177,7 @@ def _token_batch(file: InputFile, rows: pa.RecordBatch, first: int, fields: Fiel
 
 def _value_batch(file: InputFile, rows: pa.RecordBatch, first: int, fields: Fields) -> Batch:
     """Texts or conversations."""
-    (name,) = wanted_columns(fields)
+    (name,) = _wanted_columns(fields)
     has_tools = fields.messages_column is not None and fields.tools_column in rows.schema.names
     tools = as_objects(rows.column(fields.tools_column)) if has_tools else [None] * rows.num_rows
     batch = Batch(file=file.number, num_bytes=rows.select([name]).nbytes)

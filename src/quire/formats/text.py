@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from quire.errors import InvalidOption, InvalidState
+from quire.errors import InvalidOption
 from quire.formats.fields import Fields, RecordProblem
 from quire.formats.files import InputFile
-from quire.formats.format import Batch, Format, Record, Span, batched
+from quire.formats.format import Format, Record, Span, require_reached
 
 
 class TextFile(Format):
     """The whole file is its only record, number 0."""
 
     name = "txt"
-    is_compressible = True
     is_plain_text = True
 
-    def read(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Batch]:
+    def records(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Record]:
         """The text, if the span starts before it."""
         if fields.token_columns or fields.messages_column is not None:
             raise InvalidOption(f"{file.path} is plain text, which has no tokens or messages")
-        if span.start > 1:
-            raise InvalidState(f"{file.path} has 1 document, but {span.start} were read from it")
+        require_reached(file, 1, span)
         if not span.start:
-            yield from batched(file, [_record(file, fields)], fields)
+            yield _record(file, fields)
 
 
 FORMAT = TextFile()
