@@ -113,13 +113,8 @@ def line_starts(path: AnyPath, targets: Iterable[int]) -> Iterator[tuple[int, in
     with path.open("rb") as stream:
         for target in chain([first], targets):
             offset, number = _count_lines(stream, offset, number, target - 1)
-            line = stream.readline(_BLOCK) if offset < target else b""
-            while line:
-                offset += len(line)
-                if line.endswith(b"\n"):
-                    number += 1
-                    break
-                line = stream.readline(_BLOCK)
+            if offset < target and (rest := _rest_of_line(stream)):
+                offset, number = offset + rest, number + 1
             yield offset, number
 
 
@@ -137,10 +132,13 @@ def _seek(stream: BinaryIO, file: InputFile, start: int) -> None:
     if file.compression is None:
         stream.seek(start - 1)
     else:
-        _skip(stream, file, start - 1)
+        _skip(stream, start - 1)
     before = stream.read(1)
     if not before and file.compression is not None:
-        raise SourceChanged(f"{file.path} ends before byte {start} of its text; restore it")
+        raise SourceChanged(
+            f"{file.path} ends before the position of the cursor, byte {start} of its text; "
+            "restore it"
+        )
     if before != b"\n" and (not before or stream.read(1)):  # the last line may have no \n
         raise InvalidState(
             f"{file.path}: no line ends at byte {start}, where reading should continue; use a "
@@ -148,14 +146,9 @@ def _seek(stream: BinaryIO, file: InputFile, start: int) -> None:
         )
 
 
-def _skip(stream: BinaryIO, file: InputFile, count: int) -> None:
-    """Read on to a position; a compressed file has no other way."""
-    while count:
-        block = stream.read(min(count, _BLOCK))
-        if not block:
-            raise SourceChanged(
-                f"{file.path} ends {count} bytes before the position of the cursor; restore it"
-            )
+def _skip(stream: BinaryIO, count: int) -> None:
+    """Read up to this many bytes; a compressed file has no other way."""
+    while count and (block := stream.read(min(count, _BLOCK))):
         count -= len(block)
 
 

@@ -39,13 +39,6 @@ _OF_PACKED_ROWS = ("document_starts", "seq_lengths")
 WATCHED = (*_FIRST, *_OF_PACKED_ROWS)
 
 
-def require_column_names(columns: object) -> None:
-    """Raise unless these are names of columns, or None for all of them."""
-    is_list = isinstance(columns, list | tuple) and all(isinstance(name, str) for name in columns)
-    if columns is not None and not is_list:
-        raise InvalidOption(f"columns is {columns!r} but a list of names is needed")
-
-
 def documents_from_columns(
     table: pa.Table,
     columns: Sequence[str] | None = None,
