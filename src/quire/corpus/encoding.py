@@ -19,10 +19,10 @@ from quire.formats.bad_records import BadRecords
 from quire.formats.fields import Conversation
 from quire.formats.files import InputFile
 from quire.formats.format import BadRecord, Batch
-from quire.formats.token_columns import TOKENS, as_documents, documents_from_columns
+from quire.formats.token_columns import TOKENS, documents_from_columns
 from quire.ledger import Ledger
 from quire.text import Encoded, Tokenizer, TokenizerLike, as_tokenizer
-from quire.text.chat import conversation_encoder
+from quire.text.chat import conversation_encoder, encode_conversations
 from quire.text.chat.template import ChatTokenizer
 from quire.text.encode import encode_contents, with_specials
 
@@ -142,28 +142,15 @@ class _Conversations(Encoder):
         self._render = conversation_encoder(tokenizer, options.assistant_only, options.chat_date)
 
     def _encode(self, batch: Batch, file: InputFile, bad: BadRecords) -> Documents:
-        tokens: list[list[int]] = []
-        labels: list[list[int]] = []
-        for index, (messages, tools) in enumerate(cast(list[Conversation], batch.values)):
-            try:
-                ids, targets = self._render(messages, tools)
-            except InvalidDocument as error:
-                bad.add(index, str(error).partition(":")[0])  # what follows may repeat the text
-                ids, targets = [], []
-            tokens.append(ids)
-            labels.append(targets)
-        return _labelled(tokens, labels, bad)
+        conversations = cast(list[Conversation], batch.values)
+        return encode_conversations(conversations, self._render, bad, _problem_without_text)
 
     def _no_documents(self) -> Documents:
-        return _labelled([], [], BadRecords(0))
+        return encode_conversations([], self._render, BadRecords(0))
 
 
-def _labelled(
-    tokens: Sequence[list[int]], labels: Sequence[list[int]], bad: BadRecords
-) -> Documents:
-    ids, targets = Encoded.of_lists(tokens), Encoded.of_lists(labels)
-    columns = {TOKENS: pa.array(ids.tokens), "labels": pa.array(targets.tokens)}
-    return as_documents(columns, ids.lengths, bad)
+def _problem_without_text(error: InvalidDocument) -> str:
+    return str(error).partition(":")[0]  # what follows may repeat the text
 
 
 class _Tokens(Encoder):

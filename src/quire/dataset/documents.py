@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,11 @@ from quire.errors import InvalidDocument, InvalidOption
 from quire.formats.arrays import is_text
 from quire.formats.bad_records import BadRecords
 from quire.formats.fields import TOOLS, without_nulls
-from quire.formats.token_columns import TOKENS, WATCHED, as_documents, documents_from_columns
+from quire.formats.token_columns import TOKENS, WATCHED, documents_from_columns
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.progress import progress_bar
 from quire.text import as_tokenizer
-from quire.text.chat import conversation_encoder
+from quire.text.chat import conversation_encoder, encode_conversations
 from quire.text.chat.template import as_chat_tokenizer
 from quire.text.encode import encode_contents, with_specials
 from quire.text.encoded import Encoded
@@ -30,6 +30,8 @@ from quire.text.encoded import Encoded
 _BATCH_BYTES = 1 << 24
 """Text passed to the tokenizer at once: enough for its threads, little compared to the tokens."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+Item = TypeVar("Item")
 
 
 def documents_of(columns: Columns, options: DatasetOptions) -> Documents:
@@ -107,17 +109,15 @@ def _with_tokens_named(columns: Columns, wanted: Sequence[str], tokens: str) -> 
 
 
 def _from_texts(columns: Columns, options: DatasetOptions) -> Documents:
+    num_records = len(columns)
     tokenizer = as_tokenizer(options.tokenizer)
-    bad = BadRecords(len(columns), options.max_bad_records)
+    bad = BadRecords(num_records, options.max_bad_records)
     parts = []
-    with progress_bar("tokenizing", len(columns), show=options.progress) as advance:
+    with progress_bar("tokenizing", num_records, show=options.progress) as advance:
         for texts in _text_batches(columns, options.text_column, bad):
             parts.append(encode_contents(texts, tokenizer, options))
             advance(len(texts))
-    # Every part is asked, so that a large vocabulary need not be read for its size.
-    known = all(part.from_vocabulary for part in parts)
-    encoded = replace(Encoded.joined(parts), from_vocabulary=known)
-    return with_specials(encoded, tokenizer, options, bad)
+    return with_specials(Encoded.joined(parts), tokenizer, options, bad)
 
 
 def _text_batches(columns: Columns, name: str, bad: BadRecords) -> Iterator[list[str]]:
@@ -167,25 +167,16 @@ def _from_conversations(columns: Columns, options: DatasetOptions) -> Documents:
     conversations = _objects(columns, str(options.messages_column))
     tools = _tools(columns, options.tools_column)
     bad = BadRecords(len(conversations), options.max_bad_records)
-    encoded: list[tuple[list[int], list[int]]] = []
     with progress_bar("rendering", len(conversations), show=options.progress) as advance:
-        for number, given in enumerate(zip(conversations, tools, strict=True)):
-            try:
-                _require_utf8(given)
-                encoded.append(encode(*given))
-            except InvalidDocument as error:
-                bad.add(number, str(error))
-                encoded.append(([], []))
-            advance(1)
-    ids = Encoded.of_lists(tokens for tokens, _ in encoded)
-    labels = Encoded.of_lists(targets for _, targets in encoded)
-    flat = {TOKENS: pa.array(ids.tokens), "labels": pa.array(labels.tokens)}
-    return as_documents(flat, ids.lengths, bad)
+        pairs = _advancing(zip(conversations, tools, strict=True), advance)
+        return encode_conversations(pairs, encode, bad)
 
 
-def _require_utf8(values: Sequence[object]) -> None:
-    if any(isinstance(value, UnicodeDecodeError) for value in values):
-        raise InvalidDocument("is not UTF-8")
+def _advancing(items: Iterable[Item], advance: Callable[[int], None]) -> Iterator[Item]:
+    """The items; each counts as done when the next one is taken."""
+    for item in items:
+        yield item
+        advance(1)
 
 
 def _tools(columns: Columns, name: str | None) -> list[Any]:

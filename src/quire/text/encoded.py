@@ -27,6 +27,8 @@ class Encoded:
         return cls(
             tokens=np.concatenate([part.tokens for part in (*parts, none)]),
             lengths=np.concatenate([part.lengths for part in (*parts, none)]),
+            # Only if every part is, so that a large vocabulary need not be read for its size.
+            from_vocabulary=all(part.from_vocabulary for part in parts),
         )
 
     @classmethod

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tokenizers
 
 from quire.errors import CorruptFile, InvalidOption
@@ -53,12 +52,9 @@ def encode_with_backend(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> 
     """Batch encoding at full speed, without offsets; the backend has no truncation or padding."""
     encode = getattr(backend, "encode_batch_fast", backend.encode_batch)
     with _typed_failures("the tokenizer cannot encode these texts"):
-        parts = [_plain(encode(part, add_special_tokens=False)) for part in _parts(texts)]
-    return Encoded(
-        tokens=np.concatenate([tokens for tokens, _ in parts]),
-        lengths=np.concatenate([lengths for _, lengths in parts]),
-        from_vocabulary=True,
-    )
+        return Encoded.joined(
+            [_encoded(encode(part, add_special_tokens=False)) for part in _parts(texts)]
+        )
 
 
 _PART = 1 << 22
@@ -78,14 +74,12 @@ def _parts(texts: Sequence[str]) -> Iterator[list[str]]:
     yield part
 
 
-def _plain(
-    encodings: list[tokenizers.Encoding],
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """All tokens end to end, and the number of tokens of each text."""
+def _encoded(encodings: list[tokenizers.Encoding]) -> Encoded:
     lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
     tokens = chain.from_iterable(encoding.ids for encoding in encodings)
     # With a count, numpy reads every id once; from a list it would read them twice.
-    return np.fromiter(tokens, dtype=np.int32, count=int(lengths.sum())), lengths
+    flat = np.fromiter(tokens, dtype=np.int32, count=int(lengths.sum()))
+    return Encoded(tokens=flat, lengths=lengths, from_vocabulary=True)
 
 
 def private_backend(

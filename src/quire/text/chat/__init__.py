@@ -7,10 +7,17 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+import pyarrow as pa
+
+from quire.documents import Documents
 from quire.errors import InvalidDocument, InvalidOption
-from quire.text.chat.date import as_chat_date, today
+from quire.formats.bad_records import BadRecords
+from quire.formats.token_columns import as_documents
+from quire.options.rules import iso_date
+from quire.text.chat.date import today
 from quire.text.chat.template import ChatTemplate, ChatTokenizer, Messages
 from quire.text.chat.turns import TurnForm, find_turns
+from quire.text.encoded import Encoded
 from quire.text.tokenizer import CalledTokenizer
 
 IGNORE = -100
@@ -41,12 +48,15 @@ def conversation_encoder(
     today's, the same for all conversations. The function raises `InvalidDocument` with a message
     that completes "record 7 ...".
     """
-    plain = ChatTemplate(tokenizer, as_chat_date(date) or today())
+    day = today() if date is None else datetime.date.fromisoformat(iso_date("chat_date", date))
+    plain = ChatTemplate(tokenizer, day)
     find = _turns_of(plain) if assistant_only else None
     _ = plain.source  # raises before the first record if there is none
     encoder = CalledTokenizer(tokenizer)
 
     def encode(messages: Messages, tools: object = None) -> tuple[list[int], list[int]]:
+        if isinstance(messages, UnicodeDecodeError) or isinstance(tools, UnicodeDecodeError):
+            raise InvalidDocument("is not UTF-8")
         messages = _checked(messages)
         template = plain.with_tools(tools)
         if find is None:
@@ -55,6 +65,29 @@ def conversation_encoder(
         return _labelled(*find(messages, template), encoder)
 
     return encode
+
+
+def encode_conversations(
+    conversations: Iterable[tuple[Messages, object]],
+    encode: Encode,
+    bad: BadRecords,
+    problem: Callable[[InvalidDocument], str] = str,
+) -> Documents:
+    """One document per conversation and its tools, with labels.
+
+    What cannot be encoded is a bad record; ``problem`` says what to report of the error.
+    """
+    encoded: list[tuple[list[int], list[int]]] = []
+    for number, (messages, tools) in enumerate(conversations):
+        try:
+            encoded.append(encode(messages, tools))
+        except InvalidDocument as error:
+            bad.add(number, problem(error))
+            encoded.append(([], []))
+    ids = Encoded.of_lists(tokens for tokens, _ in encoded)
+    labels = Encoded.of_lists(targets for _, targets in encoded)
+    columns = {"input_ids": pa.array(ids.tokens), "labels": pa.array(labels.tokens)}
+    return as_documents(columns, ids.lengths, bad)
 
 
 def _turns_of(plain: ChatTemplate) -> Callable[[Messages, ChatTemplate], Rendered]:

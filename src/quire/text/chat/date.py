@@ -11,8 +11,6 @@ import datetime
 import string
 from functools import lru_cache
 
-from quire.errors import InvalidOption
-
 ASKS_FOR_DATE = "strftime_now"
 """The function that a template calls for the date."""
 
@@ -31,22 +29,6 @@ macro, so what follows renders as if it were at the start.
 
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 _MONTHS = "January February March April May June July August September October November December"
-
-
-def as_chat_date(value: object) -> datetime.date | None:
-    """The date, from a date or from its ISO form; None stays None.
-
-    >>> as_chat_date("2026-11-18")
-    datetime.date(2026, 11, 18)
-    """
-    if value is None or type(value) is datetime.date:
-        return value
-    try:
-        return datetime.date.fromisoformat(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise InvalidOption(
-            f"chat_date is {value!r} but must be an ISO date such as '2026-11-18'"
-        ) from error
 
 
 _clock = datetime.date.today
