@@ -33,10 +33,7 @@ def gather(documents: Documents, plan: Plan, *, keep_sources: bool = False) -> p
     fragment_offsets = documents.offsets[plan.documents] + plan.starts
     lengths = plan.stops.astype(np.int64) - plan.starts
     views = _views(fragment_offsets, lengths, documents.prefix_at)
-    columns = {
-        name: _gathered(values, *views, plan, documents.prefix)
-        for name, values in documents.columns.items()
-    }
+    columns = {name: _gathered(values, *views, plan) for name, values in documents.columns.items()}
     columns["document_starts"] = _lists(_starts_in_rows(plan), plan.row_offsets)
     if keep_sources:
         require_free(columns, "keep_sources", "document_ids", "document_offsets")
@@ -68,11 +65,11 @@ def _views(
 
 
 def _gathered(
-    values: pa.Array, offsets: IntArray, lengths: IntArray, plan: Plan, prefix: int
+    values: pa.Array, offsets: IntArray, lengths: IntArray, plan: Plan
 ) -> pa.ChunkedArray:
     row_ends = np.append(0, np.cumsum(plan.row_lengths))
     edges = _row_edges(row_ends)
-    per_fragment = 1 + prefix
+    per_fragment = 1 + plan.options.prefix
 
     def chunk(first: int, last: int) -> pa.Array:
         pieces = slice(

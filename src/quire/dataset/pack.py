@@ -85,12 +85,13 @@ def _planned(
     documents: Documents, columns: Columns, options: DatasetOptions
 ) -> tuple[Documents, Plan]:
     """The plan, and the documents in it: groups without a trained label are dropped before."""
-    terms = documents.plan_options(options)
     if options.group_column is None:
-        judge = supervised_by_labels(documents)
-        return documents, plan_documents(documents.lengths, terms, judge)
+        supervised = supervised_by_labels(documents)
+        terms = documents.plan_options(options.plan_options())
+        return documents, plan_documents(documents.lengths, terms, supervised)
     numbers = _group_numbers(columns, options.group_column)[documents.numbers]
     documents, numbers = teaching_groups(documents, numbers)
+    terms = documents.plan_options(options.plan_options())
     return documents, plan_groups(documents.lengths, numbers, terms)
 
 

@@ -54,9 +54,7 @@ def with_specials(
 
     A document's EOS is one of its tokens; BOS is stored once, as it starts every fragment.
     """
-    wants_bos = adds_bos(tokenizer) if options.add_bos is None else options.add_bos
-    bos = _special("bos_token_id", tokenizer, encoded) if wants_bos else None
-    eos = _special("eos_token_id", tokenizer, encoded) if options.add_eos else None
+    bos, eos = _special_ids(encoded, tokenizer, options)
     starts, lengths = _behind_bos(encoded, bos)
     good = np.ones(len(lengths), dtype=bool) if bad is None else bad.good
     empty = good & (lengths == 0)
@@ -106,15 +104,19 @@ def _behind_bos(
     return starts + skipped, lengths - skipped
 
 
-def _special(name: str, tokenizer: Tokenizer, encoded: Encoded) -> int | None:
-    token = getattr(tokenizer, name)
-    if token is None:
-        return None
-    require_integer(name, token, 0)
-    size = None if encoded.from_vocabulary else tokenizer.vocab_size
-    if size is not None and token >= size:
-        raise InvalidOption(f"{name} is {token} but the vocabulary has {size} ids from 0 on")
-    return int(token)
+def _special_ids(
+    encoded: Encoded, tokenizer: Tokenizer, options: EncodeOptions
+) -> tuple[int | None, int | None]:
+    """BOS and EOS, if they are wanted and the tokenizer has them."""
+    wants_bos = adds_bos(tokenizer) if options.add_bos is None else options.add_bos
+    wanted = {"bos_token_id": wants_bos, "eos_token_id": options.add_eos}
+    ids = {name: getattr(tokenizer, name) for name, is_wanted in wanted.items() if is_wanted}
+    found = {name: require_integer(name, i, 0) for name, i in ids.items() if i is not None}
+    size = None if encoded.from_vocabulary or not found else tokenizer.vocab_size
+    for name, token in found.items():
+        if size is not None and token >= size:
+            raise InvalidOption(f"{name} is {token} but the vocabulary has {size} ids from 0 on")
+    return found.get("bos_token_id"), found.get("eos_token_id")
 
 
 def _left_out(

@@ -105,7 +105,8 @@ class CalledTokenizer:
     def __post_init__(self) -> None:
         backend, callee = _private_backend(self.tokenizer), self.tokenizer
         if backend is not None and _encodes_itself(type(self.tokenizer)):
-            backend, callee = None, _with(backend, self.tokenizer)
+            callee = copy.copy(self.tokenizer)
+            callee._tokenizer, backend = backend, None
         object.__setattr__(self, "_backend", backend)
         object.__setattr__(self, "_callee", callee)
 
@@ -205,13 +206,6 @@ def _private_backend(tokenizer: object) -> Any:  # noqa: ANN401
 
     split = bool(getattr(tokenizer, "split_special_tokens", False))
     return private_backend(backend, split_special_tokens=split)
-
-
-def _with(backend: object, tokenizer: Any) -> Any:  # noqa: ANN401
-    """A shallow copy of a transformers tokenizer, with another backend."""
-    clone = copy.copy(tokenizer)
-    clone._tokenizer = backend
-    return clone
 
 
 def _encodes_itself(kind: type) -> bool:
