@@ -90,7 +90,7 @@ def test_in_truncate_mode_best_fit_needs_fewer_rows_than_greedy(max_length):
     assert 0.15 <= saved < 0.5  # 19.6, 20.4 and 21.3 %
 
 
-def test_utilisation_is_what_the_guide_promises_or_better():
+def test_utilization_is_at_least_what_the_guide_promises():
     """95 % for greedy, 96 for first_fit, 98 for best_fit: greedy needs overflow for that."""
     assert utilization(packed("greedy", True)) >= 0.99  # 99.98 %
     assert utilization(packed("greedy", False)) < 0.90  # 79.5 %
@@ -123,7 +123,7 @@ def test_best_fit_rows_come_longest_documents_first_until_they_are_shuffled():
     assert 0.25 < falls / len(shuffled.input_ids) < 0.75
 
 
-def test_packing_makes_a_fraction_of_the_rows():
+def test_packing_gives_a_fraction_of_the_rows():
     alone = pack_texts(texts(), "byte", BlockOptions(max_length=MAX_LENGTH))
     best = packed("best_fit", True)
     assert len(best.input_ids) * 1.7 < len(alone.input_ids)  # 552 and 1,128 rows
@@ -191,7 +191,7 @@ def test_with_overflow_greedy_is_full_and_needs_the_fewest_rows(kind, max_length
     assert min(first.utilization, best.utilization) > 0.96
 
 
-def test_half_of_all_rows_are_saved_where_next_fit_is_at_its_worst():
+def test_half_of_the_rows_are_saved_in_the_worst_case_of_next_fit():
     """Halves of a row, each followed by one token that keeps the next half out."""
     lengths = [MAX_LENGTH // 2, 1] * 1000
     greedy, best = (

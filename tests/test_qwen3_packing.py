@@ -55,7 +55,7 @@ def pack(texts: list[str], tokenizer, **options) -> dict[str, list[list[int]]]:
 # Packing
 
 
-def test_rows_are_the_documents_end_to_end_with_the_specials_that_there_are(tokenizer):
+def test_rows_are_the_documents_end_to_end_with_the_tokenizers_specials(tokenizer):
     rows = pack(TEXTS, tokenizer)
     documents = [encoded(tokenizer, text) for text in TEXTS]
     assert rows["input_ids"] == [[token for ids in documents for token in ids]]
@@ -63,7 +63,7 @@ def test_rows_are_the_documents_end_to_end_with_the_specials_that_there_are(toke
     assert rows["document_starts"] == [[0, ends[0], ends[0] + ends[1]]]
 
 
-def test_no_bos_is_added_if_the_tokenizer_has_none(qwen3):
+def test_a_missing_bos_is_left_out_without_a_gap(qwen3):
     rows = pack(TEXTS, load(qwen3), add_bos=True)
     assert rows == pack(TEXTS, load(qwen3), add_bos=False)
     assert None not in rows["input_ids"][0]
@@ -71,7 +71,7 @@ def test_no_bos_is_added_if_the_tokenizer_has_none(qwen3):
 
 @pytest.mark.parametrize("strategy", ["greedy", "best_fit", "first_fit"])
 @pytest.mark.parametrize("overflow", [True, False])
-def test_every_document_can_be_read_in_the_rows(tokenizer, strategy, overflow):
+def test_every_document_can_be_found_in_the_rows(tokenizer, strategy, overflow):
     texts = [text * n for n, text in enumerate(TEXTS * 4, start=1)]
     options = {"max_length": 256, "overflow": overflow, "packing_strategy": strategy}
     rows = pack(texts, tokenizer, **options)
@@ -115,7 +115,7 @@ def test_a_literal_end_of_text_in_a_document_is_not_a_boundary(tokenizer):
 
 
 @pytest.mark.parametrize("name", parameters("gpt2"))
-def test_gpt2_starts_no_document_with_two_end_of_texts(name):
+def test_no_gpt2_document_starts_with_two_end_of_texts(name):
     gpt2 = load(name)
     rows = pack(["<|endoftext|>Hello", "Hello"], gpt2)
     hello = encoded(gpt2, "Hello")
@@ -123,12 +123,12 @@ def test_gpt2_starts_no_document_with_two_end_of_texts(name):
 
 
 @pytest.mark.parametrize("name", parameters("qwen3", "gpt2"))
-def test_the_path_gives_the_rows_of_the_object(name):
+def test_a_path_gives_the_same_rows_as_the_object(name):
     texts = [*TEXTS, conversation()]
     assert pack(texts, folder_of(name)) == pack(texts, load(name))
 
 
-def test_nothing_of_a_corpus_is_lost(tokenizer):
+def test_no_token_of_a_corpus_is_lost(tokenizer):
     texts = [text * 9 for text in TEXTS]
     options = BlockOptions(max_length=32, packed=True, stride=4)
     rows = pack_texts(texts, tokenizer, options)
@@ -141,7 +141,7 @@ def test_nothing_of_a_corpus_is_lost(tokenizer):
 # Collation
 
 
-def test_positions_restart_only_at_documents_and_never_on_padding(tokenizer):
+def test_positions_restart_only_with_documents_and_padding(tokenizer):
     conversations = [conversation(), conversation(3)]
     rows = pack([*conversations, "Ende."], tokenizer, max_length=80)
     features = as_features(rows)
@@ -154,7 +154,7 @@ def test_positions_restart_only_at_documents_and_never_on_padding(tokenizer):
         assert resets == expected
 
 
-def test_the_real_eos_is_learned_where_it_is_also_the_padding(qwen3):
+def test_the_real_eos_is_trained_if_it_is_also_the_padding(qwen3):
     base = load(f"{qwen3}-base")
     features = as_features(pack(TEXTS, base, max_length=14))
     batch = DataCollatorForCausalLM(base)(features)
@@ -198,7 +198,7 @@ def test_packed_documents_do_not_attend_to_each_other(tokenizer):
     assert not report.skipped
 
 
-def test_without_starts_packed_documents_attend_to_each_other(qwen3):
+def test_documents_without_starts_attend_to_each_other(qwen3):
     """The control: the same row without its boundaries leaks, and the check says so."""
     tokenizer = load(qwen3)
     (feature,) = as_features(pack(["Folded.", "Bound."], tokenizer))

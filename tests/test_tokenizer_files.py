@@ -50,7 +50,7 @@ def test_qwen3_has_no_bos_and_its_eos_ends_a_turn(name):
 
 
 @pytest.mark.parametrize("name", GPT2)
-def test_gpt2_has_bos_and_eos_in_one_and_no_pad(name):
+def test_gpt2_has_one_token_for_bos_and_eos_and_no_pad(name):
     tokenizer = load(name)
     assert tokenizer.bos_token == tokenizer.eos_token == "<|endoftext|>"  # noqa: S105
     assert tokenizer.pad_token is None
@@ -58,7 +58,7 @@ def test_gpt2_has_bos_and_eos_in_one_and_no_pad(name):
 
 
 @pytest.mark.parametrize("name", [*QWEN3, *GPT2])
-def test_any_text_can_be_decoded(name):
+def test_any_text_is_decoded_unchanged(name):
     text = "Ünïcode 書 🎉\n\n\ttabs  <|endoftext|> it's 1234."
     tokenizer = load(name)
     ids = tokenizer(text)["input_ids"]
@@ -74,7 +74,7 @@ def test_qwen3_composes_characters_and_splits_digits(name):
 
 
 @pytest.mark.parametrize("name", QWEN3)
-def test_markup_of_tools_and_thoughts_is_one_token_each_but_not_special(name):
+def test_markup_of_tools_and_thoughts_is_one_token_each_and_not_special(name):
     tokenizer = load(name)
     markup = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>"]
     ids = tokenizer("".join(markup))["input_ids"]
@@ -116,6 +116,6 @@ def test_the_small_template_renders_what_the_real_one_renders(name, talk):
         assert small == load(name).apply_chat_template(talk, **how)
 
 
-def test_the_template_in_the_configuration_is_the_one_that_can_be_read():
+def test_the_template_in_the_configuration_equals_the_readable_one():
     config = json.loads((folder_of("small-qwen3") / "tokenizer_config.json").read_text("utf-8"))
     assert config["chat_template"] == (SMALL / "chatml.jinja").read_text(encoding="utf-8")

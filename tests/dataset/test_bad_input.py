@@ -46,7 +46,7 @@ def pack(dataset, tokenizer=None, **options):
         ({"messages_column": "message"}, "messages need a tokenizer"),
     ],
 )
-def test_an_option_that_cannot_be_is_an_error(options, message):
+def test_an_impossible_option_is_an_error(options, message):
     with pytest.raises(InvalidOption, match=message):
         pack(TOKENS, **options)
 
@@ -64,7 +64,7 @@ def test_a_group_and_a_cap_on_documents_contradict_each_other():
         pack([{"input_ids": [1], "g": 1}], group_column="g", max_documents_per_row=1)
 
 
-def test_a_group_that_cannot_be_cut_is_an_error_if_asked():
+def test_a_group_that_does_not_fit_is_an_error_on_request():
     records = [{"input_ids": [9], "g": 2}] + [{"input_ids": [1] * 5, "g": 1}] * 2
     with pytest.raises(OversizedDocument, match="the group of document 1 takes 10 tokens"):
         pack(records, group_column="g", overlong="error")
@@ -87,7 +87,7 @@ def test_a_group_column_must_hold_values_that_can_be_equal():
     ],
     ids=["stream", "iterator", "string", "none"],
 )
-def test_what_is_no_dataset_is_refused(dataset, message):
+def test_an_object_that_is_not_a_dataset_is_rejected(dataset, message):
     with pytest.raises(InvalidOption, match=message):
         pack(dataset)
 
@@ -115,7 +115,7 @@ def test_a_flag_is_true_or_false(name):
         quire.pack_dataset([{"text": "a"}], "byte", max_length=8, **{name: "no"})
 
 
-def test_rows_that_are_packed_already_are_refused():
+def test_rows_that_are_packed_already_are_rejected():
     rows = pack(Dataset.from_list(TOKENS))
     with pytest.raises(InvalidOption, match="packed already: it has 'document_starts'"):
         pack(rows)
@@ -124,7 +124,7 @@ def test_rows_that_are_packed_already_are_refused():
 
 
 @pytest.mark.parametrize("columns", [None, []])
-def test_rows_that_another_packed_are_refused(columns):
+def test_rows_packed_by_other_tools_are_rejected(columns):
     """As trl's packing leaves them."""
     row = {"input_ids": [5, 6, 7, 8], "seq_lengths": [2, 2]}
     with pytest.raises(InvalidOption, match="packed already: it has 'seq_lengths'"):
@@ -134,12 +134,12 @@ def test_rows_that_another_packed_are_refused(columns):
         pack([row], columns=columns)
 
 
-def test_positions_of_one_document_and_a_number_named_seq_lengths_are_no_packed_rows():
+def test_positions_of_one_document_and_a_number_named_seq_lengths_do_not_count_as_packed_rows():
     row = {"input_ids": [5, 6], "position_ids": [0, 1], "seq_lengths": 2}
     assert pack([row])["position_ids"].to_pylist() == [[0, 1]]
 
 
-def test_rows_with_lengths_of_their_documents_are_refused_as_input():
+def test_rows_with_lengths_of_their_documents_are_rejected_as_input():
     rows = pack([{"text": "a"}, {"text": "b"}], "byte", seq_lengths=True).to_pylist()
     rows[0].pop("document_starts")
     with pytest.raises(InvalidOption, match="packed already: it has 'seq_lengths'"):
@@ -151,7 +151,7 @@ def test_a_column_named_position_ids_is_not_overwritten():
         pack([{"input_ids": [5, 6], "position_ids": [0, 1]}], position_ids=True)
 
 
-def test_a_column_of_the_source_s_name_is_not_overwritten():
+def test_a_column_named_like_a_source_column_is_not_overwritten():
     records = [{"input_ids": [1, 2], "document_ids": [7, 8]}]
     assert pack(records)["document_ids"].to_pylist() == [[7, 8]]
     with pytest.raises(InvalidOption, match="keep_sources writes a column 'document_ids'"):
@@ -172,7 +172,9 @@ def test_a_column_of_the_source_s_name_is_not_overwritten():
     ],
     ids=str,
 )
-def test_what_is_no_text_is_an_error_or_counted_and_never_its_name(value, problem):
+def test_a_value_that_is_not_text_is_an_error_or_counted_and_never_packed_as_its_name(
+    value, problem
+):
     records = [{"text": "ab"}, {"text": value}, {"text": "c"}]
     with pytest.raises(InvalidDocument, match=f"record 1 {problem}.*max_bad_records"):
         pack(records, "byte")
@@ -199,14 +201,14 @@ def test_bytes_of_arrow_that_are_not_utf8_are_a_bad_record():
     assert rows["input_ids"].to_pylist() == [[1, 100, 2, 1, 101, 2]]
 
 
-def test_a_column_of_numbers_is_no_text():
+def test_a_column_of_numbers_is_not_text():
     with pytest.raises(
         InvalidDocument, match=r"column 'n' holds int64 but text is needed.*text_column"
     ):
         pack(Dataset.from_dict({"n": [1, 2]}), "byte", text_column="n")
 
 
-def test_empty_documents_are_counted_and_all_empty_is_warned_of():
+def test_empty_documents_are_counted_and_cause_a_warning():
     with pytest.warns(UserWarning, match="dropped empty: 1 documents, 0 tokens; return_ledger"):
         assert len(pack([{"text": ""}, {"text": "a"}], "byte")) == 1
     for empty, tokenizer in ([{"text": ""}], "byte"), ([{"input_ids": []}], None):
@@ -216,7 +218,7 @@ def test_empty_documents_are_counted_and_all_empty_is_warned_of():
         assert ledger.check().documents.dropped == {"empty": 1}
 
 
-def test_drops_are_warned_of_unless_the_ledger_is_asked_for():
+def test_drops_cause_a_warning_unless_the_ledger_is_requested():
     records = [{"input_ids": [1] * 20}, {"input_ids": [2] * 3}]
     with pytest.warns(UserWarning, match="truncated: 0 documents, 12 tokens") as caught:
         pack(records, overlong="truncate")
@@ -225,7 +227,7 @@ def test_drops_are_warned_of_unless_the_ledger_is_asked_for():
     assert ledger.tokens.dropped == {"truncated": 12}
 
 
-def test_text_is_cut_and_long_documents_are_left_out_as_for_a_map_batch():
+def test_text_is_cut_and_long_documents_are_dropped_as_in_a_map_batch():
     records = [{"text": "ab\n\ncd"}, {"text": "abcdefghi"}]
     rows, ledger = pack(records, "byte", truncate_at="\n\n", drop_longer_than=5, return_ledger=True)
     assert rows["input_ids"].to_pylist() == [[1, 100, 101, 2]]
@@ -260,12 +262,12 @@ def test_ids_out_of_the_vocabulary_are_an_error_and_never_wrapped():
         ([[1], [2**70]], "record 1 has a input_ids of type list"),
     ],
 )
-def test_what_are_no_tokens_is_an_error_with_its_row(values, message):
+def test_values_that_are_not_tokens_are_an_error_with_their_row(values, message):
     with pytest.raises(InvalidDocument, match=message):
         pack([{"input_ids": value} for value in values])
 
 
-def test_a_column_that_is_not_asked_for_may_be_anything():
+def test_a_column_that_is_not_requested_may_hold_anything():
     records = [{"input_ids": [1], "x": 1}, {"input_ids": [2], "x": "s"}]
     with pytest.raises(InvalidDocument, match=r"record 1 has a x of type str.*columns="):
         pack(records)
@@ -289,7 +291,7 @@ def test_a_tokenizer_that_needs_remote_code_is_not_run(tmp_path):
         pack(TEXT, tmp_path)
 
 
-def test_what_is_no_tokenizer_is_refused(tmp_path):
+def test_a_path_or_object_that_is_not_a_tokenizer_is_rejected(tmp_path):
     with pytest.raises(InvalidOption, match="no tokenizer at"):
         pack(TEXT, tmp_path / "nowhere")
     with pytest.raises(InvalidOption, match="int is not a tokenizer"):
@@ -298,6 +300,6 @@ def test_what_is_no_tokenizer_is_refused(tmp_path):
 
 @pytest.mark.parametrize("records", [[], Dataset.from_dict({}), pa.table({})], ids=type)
 @pytest.mark.parametrize("tokenizer", ["byte", None])
-def test_no_records_at_all_give_no_rows(records, tokenizer):
+def test_no_records_give_no_rows(records, tokenizer):
     rows, ledger = pack(records, tokenizer, return_ledger=True)
     assert (len(rows), ledger.documents.input) == (0, 0)

@@ -67,7 +67,7 @@ def test_a_conversation_of_many_messages_is_one_document(qwen3):
     assert row["document_starts"] == [0, lengths[0]]
 
 
-def test_a_tool_call_is_said_and_its_result_is_not(qwen3):
+def test_a_tool_call_is_trained_and_its_result_is_not(qwen3):
     (row,) = pack([TOOLS], qwen3)
     assert said(row, qwen3) == (
         '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 2}}\n</tool_call><|im_end|>'
@@ -123,24 +123,24 @@ def test_content_that_is_null_is_empty_wherever_the_conversation_comes_from(
         assert {name: packed[name] for name in row} == row
 
 
-def test_thoughts_that_the_template_drops_from_history_are_no_matter(qwen3):
+def test_thoughts_that_the_template_drops_from_history_cause_no_error(qwen3):
     thinking = {"role": "assistant", "content": "<think>\nWell.\n</think>\n\nHello."}
     (row,) = pack([[TALK[1], thinking, TALK[3], thinking]], qwen3)
     assert said(row, qwen3) == ("Hello.<|im_end|><think>\nWell.\n</think>\n\nHello.<|im_end|>")
 
 
-def test_an_end_of_turn_inside_what_is_said_does_not_end_it(qwen3):
+def test_an_end_of_turn_inside_the_content_does_not_end_the_turn(qwen3):
     sly = {"role": "assistant", "content": "I say <|im_end|> and go on."}
     (row,) = pack([[TALK[1], sly]], qwen3)
     assert said(row, qwen3) == f"{NO_THOUGHTS}I say <|im_end|> and go on.<|im_end|>"
 
 
-def test_an_assistant_that_speaks_first_is_heard(qwen3):
+def test_an_assistant_that_speaks_first_is_trained(qwen3):
     (row,) = pack([[{"role": "assistant", "content": "Welcome."}, TALK[1]]], qwen3)
     assert said(row, qwen3) == "Welcome.<|im_end|>"
 
 
-def test_all_of_it_is_trained_if_asked(qwen3):
+def test_the_whole_conversation_is_trained_on_request(qwen3):
     (row,) = pack([TALK], qwen3, assistant_only=False)
     assert row["labels"] == row["input_ids"]
 
@@ -171,7 +171,7 @@ def with_template(template: str):
     return tokenizer
 
 
-def test_a_template_that_marks_its_turns_is_believed_and_agrees_with_what_is_found():
+def test_marks_of_a_template_are_used_and_equal_the_turns_that_are_found():
     found, marked = with_template(PLAIN), with_template(MARKED)
     for talk in (TALK, TOOLS, TALK * 2):
         assert pack([talk], found) == pack([talk], marked)
@@ -190,7 +190,7 @@ def test_turns_of_any_text_are_found_where_the_template_marks_them(contents):
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(st.characters(codec="ascii"), max_size=12), min_size=2, max_size=6))
-def test_what_the_template_marks_is_what_transformers_finds_marked(contents):
+def test_the_marks_of_a_template_equal_those_of_transformers(contents):
     marked, talk = with_template(MARKED), talk_of(*contents)
     ids, labels = conversation_encoder(marked)(talk)
     theirs = marked.apply_chat_template(
@@ -203,13 +203,13 @@ def test_what_the_template_marks_is_what_transformers_finds_marked(contents):
 NARROW = MARKED.replace("<|im_end|>{% endgeneration %}", "{% endgeneration %}<|im_end|>")
 
 
-def test_where_the_mask_of_transformers_loses_pieces_of_a_character_all_are_trained():
+def test_all_tokens_of_a_character_are_trained_where_transformers_loses_some():
     tokenizer = with_template(NARROW)
     (row,) = pack([talk_of("hi", "\N{CUNEIFORM SIGN A}")], tokenizer)
     assert said(row, tokenizer) == "\N{CUNEIFORM SIGN A}"
 
 
-def test_where_the_mask_of_transformers_runs_on_to_the_user_the_answer_alone_is_trained():
+def test_only_the_answer_is_trained_where_the_mask_of_transformers_includes_the_user():
     tokenizer = copy.deepcopy(load("small-qwen3"))
     tokenizer.chat_template = NARROW
     tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
@@ -218,7 +218,7 @@ def test_where_the_mask_of_transformers_runs_on_to_the_user_the_answer_alone_is_
     assert said(row, tokenizer).startswith("Yes")
 
 
-def test_a_template_s_own_mask_is_used_even_if_it_is_narrower():
+def test_the_mask_of_a_template_is_used_even_if_it_is_narrower():
     tokenizer = with_template(NARROW)
     assert said(pack([TALK[3:]], tokenizer)[0], tokenizer) == "Bye."
 
@@ -244,7 +244,7 @@ def ids_of(tokens: list[str]) -> list[int]:
 
 
 @pytest.mark.parametrize("end", ["{{ eos_token }}", ""])
-def test_an_answer_whose_first_token_takes_the_space_of_the_prompt_is_trained(end):
+def test_an_answer_whose_first_token_includes_the_space_of_the_prompt_is_trained(end):
     eos = ["<|im_end|>"] * bool(end)
     template = SPACE_BEFORE.replace("{{ eos_token }}", end)
     (row,) = pack([talk_of("True or not?", "True")], with_template(template))
@@ -254,7 +254,7 @@ def test_an_answer_whose_first_token_takes_the_space_of_the_prompt_is_trained(en
     assert row["labels"] == [-100] * len(question) + ids_of(answer)
 
 
-def test_an_answer_whose_last_token_takes_the_lines_behind_it_is_trained_to_its_end():
+def test_an_answer_whose_last_token_includes_the_lines_after_it_is_trained_to_its_end():
     (row,) = pack([talk_of("not", "Hello there.")], with_template(LINES_BEHIND))
     question = ["##", "#", "Ġuser", "Ċ", "not", "ĊĊ", "##", "#", "Ġa", "ss", "ist", "ant", "Ċ"]
     answer = ["H", "el", "lo", "Ġthere", ".ĊĊ"]
@@ -263,7 +263,7 @@ def test_an_answer_whose_last_token_takes_the_lines_behind_it_is_trained_to_its_
 
 
 @pytest.mark.parametrize("template", [SPACE_BEFORE, LINES_BEHIND])
-def test_tokens_that_straddle_an_edge_are_trained_as_the_mask_of_transformers_has_them(template):
+def test_tokens_that_straddle_an_edge_are_trained_as_in_the_mask_of_transformers(template):
     marked = with_template(
         template.replace("{{ m.content }}", "{% if m.role == 'assistant' %}{% generation %}"
                          "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}")
@@ -274,14 +274,14 @@ def test_tokens_that_straddle_an_edge_are_trained_as_the_mask_of_transformers_ha
         assert pack([talk], found) == pack([talk], marked)
 
 
-def test_all_pieces_of_a_character_at_the_edge_are_trained():
+def test_all_tokens_of_a_character_at_the_edge_are_trained():
     tokenizer = with_template(LINES_BEHIND)
     (row,) = pack([talk_of("hi", "\N{CUNEIFORM SIGN A}")], tokenizer)
     assert said(row, tokenizer) == "\N{CUNEIFORM SIGN A}"
     assert sum(label != -100 for label in row["labels"]) > 1
 
 
-def test_blank_tokens_inside_an_answer_are_trained_where_their_offsets_are_trimmed_away():
+def test_blank_tokens_inside_an_answer_are_trained_if_their_offsets_are_trimmed():
     tokenizer = copy.deepcopy(load("small-qwen3"))
     tokenizer.chat_template = PLAIN
     tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
@@ -289,7 +289,7 @@ def test_blank_tokens_inside_an_answer_are_trained_where_their_offsets_are_trimm
     assert said(row, tokenizer) == "One\n    Two<|im_end|>"
 
 
-def test_an_empty_answer_without_an_end_of_turn_trains_no_token_that_it_lies_in():
+def test_an_empty_answer_without_an_end_of_turn_trains_no_token():
     talk = talk_of("hi", "", "So?", "No")
     tokenizer = with_template(LINES_BEHIND)
     assert said(pack([talk], tokenizer)[0], tokenizer) == "No"
@@ -323,7 +323,7 @@ def test_turns_that_cannot_be_found_are_an_error_or_a_counted_drop(template):
     assert len(pack([TALK], tokenizer, assistant_only=False)) == 1
 
 
-def test_a_template_that_refuses_a_conversation_says_which():
+def test_the_error_of_a_template_that_rejects_a_conversation_names_the_record():
     tokenizer = with_template(
         "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}"
         "{% endif %}{{ m.content }}{% endfor %}"
@@ -345,7 +345,7 @@ def test_a_template_that_refuses_a_conversation_says_which():
         ([{"role": None, "content": "Hi?"}], "message 0 without a role"),
     ],
 )
-def test_what_is_no_conversation_is_a_bad_record_under_its_own_number(messages, problem):
+def test_an_invalid_conversation_is_a_bad_record_under_its_own_number(messages, problem):
     tokenizer = with_template(PLAIN)
     with pytest.raises(InvalidDocument, match=f"record 1 .*{problem}|record 1 {problem}"):
         pack([TALK, messages], tokenizer)
@@ -354,7 +354,7 @@ def test_what_is_no_conversation_is_a_bad_record_under_its_own_number(messages, 
     assert rows[0]["document_ids"] == [1]
 
 
-def test_tool_calls_are_written_with_their_own_arguments_alone():
+def test_tool_calls_are_rendered_with_only_their_own_arguments():
     """Arrow gives all structs the same keys: the arguments of one tool would appear in all."""
     other = {"type": "function", "function": {"name": "sin", "arguments": {"x": 0.5}}}
     calls = [TOOLS, [TOOLS[0], {**TOOLS[1], "tool_calls": [other]}, *TOOLS[2:]]]
@@ -376,28 +376,28 @@ def test_conversations_of_a_sliced_table():
     assert rows.to_pylist() == pack([TALK], tokenizer)
 
 
-def test_long_conversations_are_dropped_by_max_len_and_counted():
+def test_long_conversations_are_dropped_and_counted():
     tokenizer = with_template(PLAIN)
     with pytest.warns(UserWarning, match="too_long: 1 documents"):
         rows = pack([TALK * 4, TALK], tokenizer, drop_longer_than=60)
     assert len(rows) == 1
 
 
-def test_a_tokenizer_without_a_template_is_refused():
+def test_a_tokenizer_without_a_template_is_rejected():
     with pytest.raises(InvalidOption, match="GPT2Tokenizer has no chat template"):
         pack([TALK], load("small-gpt2"))
     with pytest.raises(InvalidOption, match="messages need a tokenizer"):
         pack([TALK], None)
 
 
-def test_a_tokenizer_may_be_given_by_its_folder():
+def test_a_tokenizer_can_be_given_by_its_folder():
     folder = folder_of("small-qwen3")
     expected = pack([TALK], load("small-qwen3"))
     assert pack([TALK], folder) == expected
     assert pack([TALK], str(folder)) == expected
 
 
-def test_a_name_that_is_no_folder_of_a_tokenizer_says_what_to_pass(tmp_path):
+def test_the_error_for_a_path_without_a_tokenizer_says_what_to_pass(tmp_path):
     for named in ("byte", folder_of("small-qwen3") / "tokenizer.json"):
         with pytest.raises(InvalidOption, match=f"folder with a chat template, not {named}"):
             pack([TALK], named)

@@ -207,7 +207,7 @@ def test_an_answer_is_trained_with_the_end_of_its_turn_and_nothing_else(shape, n
 
 @pytest.mark.parametrize("name", parameters("qwen3"))
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_turn_that_something_follows_ends_in_the_same_way(shape, name):
+def test_every_turn_before_another_message_ends_in_the_same_way(shape, name):
     talk = [*TALK, {"role": "user", "content": "Wait."}]
     first, second = trained(talk, tokenizer_of(shape, name))
     assert first == SHAPES[shape][1][0]

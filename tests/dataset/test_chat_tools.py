@@ -56,7 +56,7 @@ def expected(tools) -> str:
 
 
 @pytest.mark.parametrize("name", parameters("qwen3"))
-def test_tools_are_written_out_by_the_template_and_not_trained(name):
+def test_tools_are_rendered_by_the_template_and_not_trained(name):
     tokenizer = load(name)
     (row,) = pack([{"messages": TALK, "tools": [ADD]}], tokenizer).to_pylist()
     rendered = tokenizer.apply_chat_template(TALK, tools=[ADD], tokenize=False)
@@ -68,7 +68,7 @@ def test_tools_are_written_out_by_the_template_and_not_trained(name):
     )
 
 
-def test_all_of_a_conversation_with_tools_is_trained_if_asked():
+def test_all_of_a_conversation_with_tools_is_trained_on_request():
     (row,) = pack([{"messages": TALK, "tools": [ADD]}], assistant_only=False).to_pylist()
     assert row["labels"] == row["input_ids"]
     assert load("small-qwen3").decode(row["input_ids"]) == expected([ADD])
@@ -83,7 +83,7 @@ def test_a_template_that_marks_its_turns_gets_the_tools_too():
     assert text.startswith(json.dumps([ADD]))
 
 
-def test_a_tokenizer_with_a_template_of_its_own_for_tools_is_asked_for_that_one():
+def test_the_template_that_a_tokenizer_has_for_tools_is_used():
     tokenizer = deaf()
     tokenizer.chat_template = {
         "default": DEAF,
@@ -128,7 +128,7 @@ def test_another_column_may_hold_the_tools():
         pack(records, tools_column="function")
 
 
-def test_tools_that_the_template_does_not_write_out_are_an_error_or_left_out_by_name():
+def test_tools_that_the_template_does_not_render_are_an_error_unless_left_out_explicitly():
     records = [{"messages": TALK, "tools": [ADD]}]
     with pytest.raises(InvalidDocument, match=r"record 0 has tools, which.*tools_column=None"):
         pack(records, deaf())
@@ -146,12 +146,12 @@ def test_tools_that_the_template_does_not_write_out_are_an_error_or_left_out_by_
         (["add"], "is rejected by the chat template: Tools should"),
     ],
 )
-def test_tools_that_are_none_are_a_bad_record(tools, problem):
+def test_invalid_tools_are_a_bad_record(tools, problem):
     with pytest.raises(InvalidDocument, match=f"record 1 {problem}"):
         pack([{"messages": TALK}, {"messages": TALK, "tools": tools}])
 
 
-def test_the_option_names_a_column_and_needs_messages():
+def test_tools_column_names_a_column_and_needs_messages():
     with pytest.raises(InvalidOption, match=r"tools_column is \[.* but must be a string"):
         pack([{"messages": TALK}], tools_column=[ADD])
     with pytest.raises(InvalidOption, match="tools_column='functions' is only for conversations"):

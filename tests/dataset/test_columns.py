@@ -75,7 +75,7 @@ def terms(draw):
 
 @settings(max_examples=250, deadline=None)
 @given(lengths=st.lists(st.integers(0, 40), max_size=8), options=terms())
-def test_every_value_stands_by_its_token_and_every_token_is_accounted_for(lengths, options):
+def test_every_value_stays_with_its_token_and_every_token_is_counted(lengths, options):
     table = pa.table(
         {
             name: pa.array([record(d, n)[name] for d, n in enumerate(lengths)], pa.list_(kind))
@@ -173,7 +173,7 @@ def test_texts_are_rebuilt_from_their_rows_with_any_specials(lengths, options, b
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), options=terms())
-def test_groups_are_whole_in_one_row_or_out(data, options):
+def test_groups_are_whole_in_one_row_or_dropped(data, options):
     options |= {"max_documents_per_row": None}
     lengths = data.draw(st.lists(st.integers(0, 8), min_size=1, max_size=12))
     groups = [data.draw(st.sampled_from([None, "a", "b", "c", "d"])) for _ in lengths]
@@ -210,7 +210,7 @@ def test_groups_are_whole_in_one_row_or_out(data, options):
 # Which columns
 
 
-def test_without_names_every_list_as_long_as_the_tokens_is_carried():
+def test_without_names_every_list_as_long_as_the_tokens_is_packed():
     table = pa.table(
         {
             "input_ids": pa.array([[1, 2], [3]]),
@@ -224,14 +224,14 @@ def test_without_names_every_list_as_long_as_the_tokens_is_carried():
     assert rows.column_names == ["input_ids", "scores", "document_starts"]
 
 
-def test_a_named_column_alone_is_carried():
+def test_only_a_named_column_is_packed():
     rows = quire.pack_dataset([record(0, 2)], max_length=8, columns=["weight"])
     assert rows.column_names == ["input_ids", "weight", "document_starts"]
     rows = quire.pack_dataset([record(0, 2)], max_length=8, columns=[])
     assert rows.column_names == ["input_ids", "document_starts"]
 
 
-def test_a_bad_record_does_not_make_a_column_vanish():
+def test_a_bad_record_does_not_remove_a_column():
     records = [record(0, 3), {**record(1, 2), "input_ids": None}, record(2, 2)]
     rows, ledger = pack(records, max_length=8, max_bad_records=1, strategy="greedy")
     assert rows[0]["weight"] == [0.0, 0.25, 0.5, 50.0, 50.25]
@@ -315,7 +315,7 @@ def test_without_labels_nothing_is_unsupervised():
     assert rows[0]["input_ids"] == [0, 1]
 
 
-def test_a_group_stays_for_the_sake_of_one_member_and_goes_if_none_teaches():
+def test_a_group_is_kept_for_one_trained_member_and_dropped_without_any():
     records = labelled([-100, -100], [1, 2], [-100, -100], [-100, -100])
     for one, group in zip(records, ["a", "a", "b", None], strict=True):
         one["pair"] = group
@@ -329,7 +329,7 @@ def test_a_group_stays_for_the_sake_of_one_member_and_goes_if_none_teaches():
     labels=st.lists(st.lists(st.sampled_from([-100, -100, 3]), max_size=20), max_size=6),
     options=terms(),
 )
-def test_exactly_the_fragments_with_a_label_stay(labels, options):
+def test_exactly_the_fragments_with_a_label_are_kept(labels, options):
     records = labelled(*labels)
     try:
         rows, ledger = pack(records, **options, keep_sources=True)
@@ -346,7 +346,7 @@ def test_exactly_the_fragments_with_a_label_stay(labels, options):
     assert ledger.documents.input == len(labels)
 
 
-def test_labels_of_every_width_are_read_alike():
+def test_labels_of_every_width_give_the_same_rows():
     for kind in (pa.int16(), pa.int64(), pa.float32()):
         table = pa.table(
             {
@@ -367,7 +367,7 @@ def test_ids_keep_their_type():
 
 
 @pytest.mark.parametrize("odd", [{"completion_mask": [1]}, {"completion_mask": None}, {}])
-def test_17_a_mask_that_one_record_lacks_is_not_lost_for_all(odd):
+def test_a_mask_that_one_record_lacks_is_kept_for_the_others(odd):
     good = [{"input_ids": [5, 6, 7], "completion_mask": [0, 1, 1]}] * 9
     with pytest.raises(InvalidDocument, match=r"record 9 has .*completion_mask"):
         quire.pack_dataset([*good, {"input_ids": [5, 6], **odd}], max_length=8)
@@ -385,7 +385,7 @@ def test_padding_is_not_packed():
     assert ledger.documents.dropped == {"bad_record": 1}
 
 
-def test_padding_is_not_packed_where_the_mask_is_left_out():
+def test_padding_is_not_packed_if_the_mask_is_left_out():
     records = [
         {"input_ids": [5, 6], "labels": [5, 6], "attention_mask": None},
         {"input_ids": [7, 0], "labels": [7, -100], "attention_mask": [1, 0]},
@@ -426,7 +426,7 @@ def of_datasets():
 
 @pytest.mark.parametrize("few", [8, 1])
 @pytest.mark.parametrize("name", of_datasets())
-def test_an_order_of_its_own_is_that_of_the_rows_written_out(name, few, monkeypatch):
+def test_an_indexed_dataset_is_packed_like_its_rows_written_out(name, few, monkeypatch):
     """`datasets` keeps an order beside the table: rows are gathered by it, not sliced singly."""
     monkeypatch.setattr("quire.dataset.records._FEW", few)
     dataset = of_datasets()[name]
@@ -439,7 +439,7 @@ def test_an_order_of_its_own_is_that_of_the_rows_written_out(name, few, monkeypa
         assert (packed.to_list(), ledger) == (expected.to_pylist(), same)
 
 
-def test_nulls_in_an_order_of_its_own_are_bad_records_of_that_order():
+def test_nulls_in_an_indexed_dataset_are_bad_records_in_its_order():
     datasets = pytest.importorskip("datasets")
     table = pa.table({"input_ids": [[1, 2], None, [3]]})
     dataset = datasets.Dataset(table, fingerprint="nulls").select([2, 1, 0])

@@ -10,7 +10,7 @@ from pathlib import Path
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pack_a_dataset.py"
 
 
-def test_the_example_runs_as_a_script_of_its_own():
+def test_the_example_runs_as_a_script():
     done = subprocess.run(
         [sys.executable, str(EXAMPLE)],
         capture_output=True,

@@ -23,7 +23,7 @@ def test_pairs_that_are_far_apart_share_a_row():
     assert rows_of(["a", "b", "a", "b"], [2, 1, 2, 3]) == [[0, 2], [1, 3]]
 
 
-def test_a_record_without_a_group_is_alone():
+def test_a_record_without_a_group_is_its_own_group():
     assert rows_of([None, "a", None, "a"], [1, 2, 3, 2]) == [[0], [1, 3], [2]]
     assert rows_of([None, "a", None, "a"], [1, 1, 1, 1]) == [[0, 1, 3, 2]]
     assert rows_of(pa.nulls(3), [3, 3, 1]) == [[0], [1, 2]]
@@ -48,7 +48,7 @@ def test_values_of_every_type_make_groups(groups):
     assert rows_of(groups, [2, 1, 2, 3]) == [[0, 2], [1, 3]]
 
 
-def test_a_null_is_no_other_record_s_group_in_a_slice():
+def test_a_null_in_a_slice_shares_no_group():
     """Codes of a slice may be larger than its number of rows."""
     column = pa.array([*"abcdefgh", "x", None, "x"]).dictionary_encode()
     table = pa.table({"input_ids": [[n, n] for n in range(11)], "group": column}).slice(8)
@@ -69,13 +69,13 @@ def test_a_group_that_is_too_long_is_counted_with_all_its_members():
         assert ledger.tokens.dropped == {"group_too_long": 4}
 
 
-def test_alignment_counts_when_a_group_is_measured():
+def test_the_size_of_a_group_includes_alignment():
     assert rows_of(["a", "a"], [1, 1], max_length=8, align=4) == [[0, 1]]
     with pytest.warns(UserWarning, match="group_too_long: 3 documents"):
         assert rows_of(["a"] * 3, [1, 1, 1], max_length=8, align=4) == []
 
 
-def test_a_row_that_is_too_short_drops_its_groups_whole():
+def test_a_row_that_is_too_short_drops_whole_groups():
     with pytest.warns(UserWarning, match="row_too_short: 2 documents, 2 tokens"):
         assert rows_of(["a", "b", "a", "b"], [1, 2, 1, 2], min_length=3) == [[1, 3]]
 

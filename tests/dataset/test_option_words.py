@@ -29,6 +29,6 @@ def test_impossible_options_are_named_as_they_were_given(options, message):
 
 
 @pytest.mark.parametrize("more", [{}, {"group_column": "text"}])
-def test_a_document_that_does_not_fit_says_raise_max_length(more):
+def test_the_error_for_a_document_that_does_not_fit_says_to_raise_max_length(more):
     with pytest.raises(OversizedDocument, match="raise max_length"):
         quire.pack_dataset(RECORDS, "byte", max_length=5, overlong="error", **more)

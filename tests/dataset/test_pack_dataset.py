@@ -54,7 +54,7 @@ def test_text_gets_bos_and_eos_and_tokens_get_none():
     assert plain == [{"input_ids": [100, 101], "document_starts": [0]}]
 
 
-def test_every_fragment_of_a_text_opens_with_bos_and_eos_closes_the_last():
+def test_every_fragment_of_a_text_starts_with_bos_and_the_last_ends_with_eos():
     rows = packed([{"text": "abcdefg"}], "byte", max_length=5, strategy="greedy", stride=1)
     assert [row["input_ids"] for row in rows] == [
         [1, 100, 101, 102, 103],
@@ -63,13 +63,13 @@ def test_every_fragment_of_a_text_opens_with_bos_and_eos_closes_the_last():
     ]
 
 
-def test_the_source_of_every_fragment_is_kept_if_asked():
+def test_the_source_of_every_fragment_is_kept_on_request():
     rows = packed([{"input_ids": ids} for ids in DOCUMENTS], strategy="wrapped", keep_sources=True)
     assert [row["document_ids"] for row in rows] == [[0, 1, 2], [2, 3], [3]]
     assert [row["document_offsets"] for row in rows] == [[0, 0, 0], [1, 0], [4]]
 
 
-def test_boundaries_are_also_written_as_positions_and_lengths_if_asked():
+def test_boundaries_are_also_written_as_positions_and_lengths_on_request():
     records = [{"input_ids": ids} for ids in DOCUMENTS]
     rows = packed(records, strategy="wrapped", position_ids=True, seq_lengths=True)
     assert [row["position_ids"] for row in rows] == [
@@ -81,7 +81,7 @@ def test_boundaries_are_also_written_as_positions_and_lengths_if_asked():
     assert packed([], position_ids=True, seq_lengths=True) == []
 
 
-def test_another_name_of_the_text():
+def test_the_text_column_can_have_another_name():
     records = [{"body": "ab", "text": "no"}]
     assert packed(records, "byte", text_column="body")[0]["input_ids"] == [1, 100, 101, 2]
 
@@ -102,7 +102,7 @@ def test_a_dataset_comes_back_as_a_dataset_that_feeds_the_collator():
     assert batch["labels"].tolist()[1] == [-100, 31, 32, 33, 34, -100, -100]
 
 
-def test_a_dataset_behind_an_index_of_rows_is_packed_as_it_reads():
+def test_a_dataset_with_an_index_of_rows_is_packed_in_that_order():
     reversed_ = hf([[99], *DOCUMENTS[::-1]]).select([4, 3, 2, 1])
     assert reversed_._indices is not None
     assert packed(reversed_, strategy="greedy") == GREEDY
@@ -112,13 +112,13 @@ def test_a_dataset_behind_an_index_of_rows_is_packed_as_it_reads():
     )
 
 
-def test_a_slice_of_a_dataset_is_packed_alone():
+def test_only_the_slice_of_a_dataset_is_packed():
     part = hf([[99, 98], *DOCUMENTS, [97]]).select(range(1, 5))
     assert part._indices is None
     assert packed(part, strategy="greedy") == GREEDY
 
 
-def test_a_dataset_on_disk_is_packed_where_it_is(tmp_path):
+def test_a_dataset_on_disk_is_packed_like_one_in_memory(tmp_path):
     hf(DOCUMENTS).save_to_disk(tmp_path / "saved", num_shards=2)
     mapped = load_from_disk(tmp_path / "saved")
     assert mapped.data.column(0).num_chunks == 2
@@ -131,7 +131,7 @@ def test_a_format_of_the_dataset_changes_nothing():
     assert packed(formatted, strategy="greedy", columns=[]) == GREEDY
 
 
-def test_a_dict_of_splits_comes_back_as_such():
+def test_a_dict_of_splits_returns_a_dict_of_splits():
     splits = DatasetDict(train=hf(DOCUMENTS), test=hf([[1, 2]]))
     rows, ledgers = quire.pack_dataset(splits, max_length=8, strategy="greedy", return_ledger=True)
     assert isinstance(rows, DatasetDict)
@@ -140,7 +140,7 @@ def test_a_dict_of_splits_comes_back_as_such():
     assert ledgers["train"].tokens.emitted == 18 and ledgers["test"].tokens.emitted == 2
 
 
-def test_an_error_says_in_which_split_it_is():
+def test_an_error_names_its_split():
     with pytest.raises(quire.errors.InvalidDocument, match="record 1 has token id -5") as caught:
         quire.pack_dataset({"train": hf([[1]]), "test": hf([[1], [-5]])}, max_length=8)
     assert caught.value.__notes__ == ["in split 'test'"]
@@ -155,7 +155,7 @@ LIST_TYPES = [
 
 
 @pytest.mark.parametrize("kind", LIST_TYPES, ids=str)
-def test_arrow_lists_sliced_chunked_and_null_bearing(kind):
+def test_arrow_lists_may_be_sliced_chunked_and_contain_nulls(kind):
     column = pa.array([[97, 98], *DOCUMENTS[:2], None, *DOCUMENTS[2:], [99]], kind)
     table = pa.table({"input_ids": pa.chunked_array([column[:3], column[3:3], column[3:]])})
     table = table.slice(1, 5)
@@ -168,7 +168,7 @@ def test_arrow_lists_sliced_chunked_and_null_bearing(kind):
     assert ledger.documents.dropped == {"bad_record": 1}
 
 
-def test_a_null_with_content_behind_it_has_no_content():
+def test_a_null_list_with_hidden_values_is_empty():
     values = pa.array([1, 2, 66, 66, 5, 6], pa.int32())
     mask = pa.array([False, True, False])
     ragged = pa.ListArray.from_arrays(pa.array([0, 2, 4, 6], pa.int32()), values, mask=mask)
@@ -187,13 +187,13 @@ def test_a_null_with_content_behind_it_has_no_content():
             ledger.check()
 
 
-def test_lists_of_one_size_sliced():
+def test_fixed_size_lists_may_be_sliced():
     column = pa.array([[9, 9], [1, 2], [3, 4], [8, 8]], pa.list_(pa.int32(), 2))
     rows = packed(pa.table({"input_ids": column}).slice(1, 2), strategy="greedy")
     assert rows == [{"input_ids": [1, 2, 3, 4], "document_starts": [0, 2]}]
 
 
-def test_views_that_overlap_and_run_backwards():
+def test_list_views_may_overlap_and_run_backwards():
     column = pa.ListViewArray.from_arrays(
         pa.array([4, 0, 2], pa.int32()),
         pa.array([2, 2, 3], pa.int32()),
@@ -203,13 +203,13 @@ def test_views_that_overlap_and_run_backwards():
     assert rows == [{"input_ids": [5, 6, 1, 2, 3, 4, 5], "document_starts": [0, 2, 4]}]
 
 
-def test_a_record_batch_is_a_table():
+def test_a_record_batch_is_accepted_as_a_table():
     batch = pa.record_batch({"input_ids": pa.array(DOCUMENTS)})
     assert packed(batch, strategy="greedy") == GREEDY
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
-def test_text_columns_of_every_type(kind):
+def test_text_columns_of_every_type_are_accepted(kind):
     table = pa.table({"text": pa.array(["x", "ab", "c", "y"], kind)}).slice(1, 2)
     assert packed(table, "byte")[0]["input_ids"] == [1, 100, 101, 2, 1, 102, 2]
 
@@ -224,7 +224,7 @@ def test_text_columns_of_every_type(kind):
     ],
     ids=["list", "tokens", "text", "dataset"],
 )
-def test_no_records_are_no_rows(nothing):
+def test_an_empty_dataset_gives_no_rows(nothing):
     rows, ledger = quire.pack_dataset(nothing, "byte", max_length=8, return_ledger=True)
     assert len(rows) == 0
     assert set(rows.column_names) == {"input_ids", "document_starts"}
@@ -259,7 +259,7 @@ def test_rows_are_shuffled_by_seed_unless_the_strategy_keeps_order():
     assert sorted(order()) == in_order
 
 
-def test_the_fingerprint_follows_what_is_in_the_rows():
+def test_the_fingerprint_depends_on_the_content_of_the_rows():
     dataset = hf([[n] * (n + 1) for n in range(7)] * 20)
     again = hf([[n] * (n + 1) for n in range(7)] * 20)
 
@@ -301,7 +301,7 @@ def len_of(row):
     return {"length": len(row["input_ids"])}
 
 
-def test_the_split_name_stays():
+def test_the_name_of_the_split_is_kept():
     dataset = Dataset.from_dict({"input_ids": [[1]]}, split="validation")
     assert quire.pack_dataset(dataset, max_length=8).split == "validation"
 
@@ -309,7 +309,7 @@ def test_the_split_name_stays():
 # One planner
 
 
-def test_a_registered_strategy_is_used_by_both_doors(registered):
+def test_a_registered_strategy_is_used_by_pack_dataset_and_block_tokenize_fn(registered):
     seen = []
 
     def one_each(sizes, max_length, options):
@@ -332,7 +332,7 @@ def test_a_registered_strategy_is_used_by_both_doors(registered):
 
 
 @pytest.mark.parametrize("max_length", [7, 8, 9, 8191, 8192, 8193])
-def test_capacities_around_a_power_of_two_pack_alike(max_length):
+def test_row_lengths_around_a_power_of_two_pack_equally_well(max_length):
     lengths = [max_length, max_length - 1, 1, max_length // 2, max_length - max_length // 2]
     rows = packed([{"input_ids": [5] * n} for n in lengths], max_length=max_length)
     assert sorted(len(row["input_ids"]) for row in rows) == [max_length] * 3

@@ -42,12 +42,12 @@ def stderr_on_a_terminal(progress: bool | None) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("progress", "seen"), [(None, True), (True, True), (False, False)])
-def test_a_terminal_sees_the_bar_unless_it_is_turned_off(progress, seen):
+def test_a_terminal_shows_the_bar_unless_it_is_turned_off(progress, seen):
     shown = stderr_on_a_terminal(progress)
     assert (b"tokenizing" in shown and b"200/200" in shown) if seen else shown == b""
 
 
-def test_no_terminal_sees_nothing_unless_it_is_asked_for(capfd):
+def test_nothing_is_shown_without_a_terminal_unless_requested(capfd):
     quire.pack_dataset([{"text": "abc"}] * 20, "byte", max_length=64)
     assert capfd.readouterr() == ("", "")
     quire.pack_dataset([{"text": "abc"}] * 20, "byte", max_length=64, progress=True)

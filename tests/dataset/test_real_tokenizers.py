@@ -58,7 +58,7 @@ def fragments(rows) -> list[list[int]]:
     return found
 
 
-def test_whole_and_by_map_hold_the_same_documents_as_the_tokenizer_gives(tokenizer):
+def test_pack_dataset_and_map_hold_the_documents_that_the_tokenizer_gives(tokenizer):
     dataset = Dataset.from_dict({"text": TEXTS})
     whole = quire.pack_dataset(dataset, tokenizer, max_length=32, add_bos=True)
     function = partial(
@@ -71,13 +71,13 @@ def test_whole_and_by_map_hold_the_same_documents_as_the_tokenizer_gives(tokeniz
 
 
 @pytest.mark.parametrize("name", parameters("qwen3", "gpt2"))
-def test_the_file_of_a_tokenizer_does_as_the_object_does(name):
+def test_the_file_of_a_tokenizer_gives_the_same_rows_as_the_object(name):
     records = [{"text": text} for text in TEXTS]
     by_path = quire.pack_dataset(records, folder_of(name), max_length=32)
     assert by_path == quire.pack_dataset(records, load(name), max_length=32)
 
 
-def test_a_packed_dataset_trains_a_model_in_which_documents_are_apart(tokenizer):
+def test_documents_of_a_packed_dataset_are_isolated_in_a_model(tokenizer):
     model = model_of(len(tokenizer))
     dataset = Dataset.from_dict({"text": TEXTS[:3]})
     rows = quire.pack_dataset(dataset, tokenizer, max_length=32)
@@ -88,7 +88,7 @@ def test_a_packed_dataset_trains_a_model_in_which_documents_are_apart(tokenizer)
 
 
 @pytest.mark.parametrize("name", parameters("qwen3"))
-def test_the_same_rows_without_their_boundaries_are_seen_to_mix(name):
+def test_documents_of_the_same_rows_without_boundaries_are_found_to_mix(name):
     """The negative control: the proof above would notice."""
     tokenizer = load(name)
     rows = quire.pack_dataset(Dataset.from_dict({"text": TEXTS[:3]}), tokenizer, max_length=32)
@@ -98,7 +98,7 @@ def test_the_same_rows_without_their_boundaries_are_seen_to_mix(name):
 
 
 @pytest.mark.parametrize("name", parameters("qwen3"))
-def test_packed_conversations_are_apart_and_each_learns_its_answer(name):
+def test_packed_conversations_are_isolated_and_each_trains_its_answer(name):
     tokenizer = load(name)
     talks = [
         [{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"It is {n}."}]

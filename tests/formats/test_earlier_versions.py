@@ -58,7 +58,7 @@ def test_a_loader_continues_to_the_same_batches(name, copied):
     assert made.take_batches(loader, 3) == EXPECTED[f"loader-{name}"]
 
 
-def test_an_output_can_be_planned_again_and_then_has_the_version_of_today(copied):
+def test_an_output_can_be_replanned_and_then_has_the_current_version(copied):
     path = copied("indexed")
     quire.replan(path, max_length=48)
     manifest = json.loads((path / "manifest.json").read_text())
@@ -73,7 +73,7 @@ def as_0_1_0_recorded(manifest):
     del manifest["options"]["tokens_column"]
 
 
-def test_a_finished_output_of_tokens_is_left_as_it_is_by_resume(tmp_path):
+def test_resume_leaves_a_finished_output_of_tokens_unchanged(tmp_path):
     path, out = jsonl(tmp_path / "a.jsonl", [{"input_ids": [1, 2, 3]}]), tmp_path / "out"
     pack(path, out, None, pretokenized=True)
     forge(out, as_0_1_0_recorded)

@@ -27,7 +27,7 @@ def test_only_a_newline_ends_a_line():
     ]
 
 
-def test_lines_know_their_number_and_place():
+def test_lines_have_their_number_and_offset():
     assert lines(b"ab\n\nc\n") == [
         Line(0, 0, 3, b"ab\n"),
         Line(1, 3, 1, b"\n"),
@@ -35,7 +35,7 @@ def test_lines_know_their_number_and_place():
     ]
 
 
-def test_a_line_at_the_limit_is_read_and_a_longer_one_is_passed_over():
+def test_a_line_at_the_limit_is_read_and_a_longer_one_is_skipped():
     assert [(line.size, line.data) for line in lines(b"abc\nabcd\nab\n", max_bytes=3)] == [
         (4, b"abc\n"),
         (5, None),
@@ -76,7 +76,7 @@ def test_spans_from_line_starts_give_every_line_once(tmp_path_factory, data, dra
         (b"[" * 100_000 + b"]" * 100_000, "is nested too deep"),
     ],
 )
-def test_what_is_no_record_says_why(data, problem):
+def test_a_line_that_is_not_a_record_is_rejected_with_the_reason(data, problem):
     with pytest.raises(RecordProblem, match=problem.replace("(", r"\(")):
         parse_record(data)
 

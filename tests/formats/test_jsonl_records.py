@@ -19,7 +19,7 @@ from quire.formats.jsonl import parse_record
         (b'{"text": }\n', "is not JSON: Expecting value at character 9"),
     ],
 )
-def test_the_place_of_a_mistake_is_named_once(line, problem):
+def test_the_position_of_a_syntax_error_is_named_once(line, problem):
     with pytest.raises(RecordProblem) as caught:
         parse_record(line)
     assert str(caught.value) == problem

@@ -63,7 +63,7 @@ def kind(request, tmp_path):
     return make(tmp_path), adds
 
 
-def test_what_a_tokenizer_itself_would_add_is_found_out(kind):
+def test_whether_a_tokenizer_itself_adds_bos_is_detected(kind):
     tokenizer, adds = kind
     assert adds_bos(as_tokenizer(tokenizer)) is adds
 
@@ -109,7 +109,7 @@ def test_block_tokenize_fn_keeps_the_default_of_its_seed():
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 0), ({"add_bos": None}, 1)])
-def test_a_stream_adds_none_unless_it_is_left_to_the_tokenizer(given, expected):
+def test_a_stream_adds_no_bos_unless_the_tokenizer_decides(given, expected):
     config = {
         "data": {
             **{"backend": "local_text", "local_text": "a b", "repeat": False},
@@ -122,6 +122,6 @@ def test_a_stream_adds_none_unless_it_is_left_to_the_tokenizer(given, expected):
         assert stream.config.data.tokenizer.add_bos is bool(expected)
 
 
-def test_a_value_that_is_none_of_the_three_is_refused():
+def test_a_value_other_than_true_false_and_none_is_rejected():
     with pytest.raises(InvalidOption, match="add_bos is 'no' but must be True or False"):
         quire.pack_dataset([{"text": "a"}], "byte", max_length=8, add_bos="no")

@@ -25,7 +25,7 @@ def test_pad_bos_and_eos_are_0_1_and_2_below_259_ids():
 
 
 @given(texts, st.integers(0, 500))
-def test_any_text_comes_back(texts, byte_offset):
+def test_any_text_survives_a_round_trip(texts, byte_offset):
     tokenizer = ByteTokenizer(
         byte_offset=byte_offset, pad_token_id=None, bos_token_id=None, eos_token_id=None
     )
@@ -55,14 +55,14 @@ def test_special_ids_above_the_bytes_widen_the_vocabulary():
         ByteTokenizer(byte_offset=-1)
 
 
-def test_a_saved_tokenizer_comes_back_from_its_folder(tmp_path):
+def test_a_saved_tokenizer_is_loaded_from_its_folder(tmp_path):
     ours = ByteTokenizer(byte_offset=10, pad_token_id=9)
     ours.save_pretrained(tmp_path / "checkpoint")
     assert as_tokenizer(tmp_path / "checkpoint") == ours
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"offset": 3}', '{"byte_offset": "x"}'])
-def test_a_broken_file_is_named(tmp_path, text):
+def test_the_error_for_a_broken_file_names_it(tmp_path, text):
     (tmp_path / "byte_tokenizer.json").write_text(text)
     with pytest.raises(CorruptFile, match="byte_tokenizer"):
         as_tokenizer(tmp_path)

@@ -29,7 +29,7 @@ def prefix(documents: Documents) -> int | None:
     return None if at is None else documents.columns["input_ids"][at].as_py()
 
 
-def test_eos_is_a_documents_last_token_and_bos_stands_apart():
+def test_eos_is_a_documents_last_token_and_bos_is_stored_once():
     documents = encode(["10 11", "20"])
     assert contents(documents) == [[10, 11, 2], [20, 2]]
     assert prefix(documents) == 1 and documents.prefix == 1
@@ -37,14 +37,14 @@ def test_eos_is_a_documents_last_token_and_bos_stands_apart():
 
 @pytest.mark.parametrize("bos", [True, False])
 @pytest.mark.parametrize("eos", [True, False])
-def test_specials_are_added_only_where_they_are_asked_for(bos, eos):
+def test_specials_are_added_only_on_request(bos, eos):
     documents = encode(["10", "20 21"], add_bos=bos, add_eos=eos)
     end = [2] if eos else []
     assert contents(documents) == [[10, *end], [20, 21, *end]]
     assert prefix(documents) == (1 if bos else None)
 
 
-def test_specials_turn_themselves_off_where_the_tokenizer_has_none():
+def test_specials_are_left_out_if_the_tokenizer_has_none():
     documents = encode(["10"], LiteralTokenizer(bos_token_id=None, eos_token_id=None))
     assert contents(documents) == [[10]] and prefix(documents) is None
     documents = encode(["10"], LiteralTokenizer(bos_token_id=None))
@@ -56,7 +56,7 @@ def test_id_zero_is_a_special_token_like_any_other():
     assert contents(documents) == [[10, 0]] and prefix(documents) == 0
 
 
-def test_a_text_that_brings_its_own_bos_is_not_given_a_second():
+def test_a_text_that_starts_with_bos_gets_no_second_one():
     documents = encode(["1 10 11", "20", "1"])
     assert contents(documents) == [[10, 11, 2], [20, 2]]
     assert prefix(documents) == 1
@@ -69,7 +69,7 @@ def test_a_text_that_brings_its_own_bos_is_not_given_a_second():
     assert contents(encode(["2 10 2"], alike)) == [[10, 2, 2]]
 
 
-def test_empty_documents_are_left_out_and_counted_wherever_they_stand():
+def test_empty_documents_are_left_out_and_counted_at_any_position():
     documents = encode(["", "10", "", " ", "20 21", ""])
     assert contents(documents) == [[10, 2], [20, 21, 2]]
     assert documents.numbers.tolist() == [1, 4]
@@ -77,7 +77,7 @@ def test_empty_documents_are_left_out_and_counted_wherever_they_stand():
     assert documents.ledger.tokens.input == 0, "the EOS of nothing is nothing"
 
 
-def test_max_len_counts_bos_and_not_eos():
+def test_drop_longer_than_counts_bos_and_not_eos():
     texts = ["10", "10 11", "10 11 12"]
     documents = encode(texts, drop_longer_than=3)
     assert contents(documents) == [[10, 2], [10, 11, 2]]
@@ -94,7 +94,7 @@ def test_a_text_is_cut_before_the_first_match():
     assert documents.ledger.documents.dropped == {"empty": 1}
 
 
-def test_no_text_is_no_document():
+def test_no_texts_give_no_documents():
     assert contents(encode([])) == []
 
 

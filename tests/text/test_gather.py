@@ -39,7 +39,7 @@ def packed(documents: Documents, keep_sources: bool = False, **options) -> pa.Ta
 LISTS = [[10, 11, 12], [20, 21, 22, 23], [30, 31, 32, 33, 34], [40, 41, 42, 43, 44, 45]]
 
 
-def test_rows_hold_fragments_and_say_where_they_start():
+def test_rows_hold_fragments_and_their_starts():
     table = packed(documents_of(LISTS, prefix=False), max_length=8, strategy="wrapped")
     assert table["input_ids"].to_pylist() == [
         [10, 11, 12, 20, 21, 22, 23, 30],
@@ -50,7 +50,7 @@ def test_rows_hold_fragments_and_say_where_they_start():
     assert table["labels"].to_pylist()[2] == [-44, -45]
 
 
-def test_every_fragment_stands_behind_the_prefix():
+def test_the_prefix_precedes_every_fragment():
     table = packed(documents_of(LISTS[:2], prefix=True), max_length=4, strategy="wrapped")
     assert table["input_ids"].to_pylist() == [[1, 10, 11, 12], [1, 20, 21, 22], [1, 23]]
     table = packed(documents_of(LISTS[:2], prefix=True), max_length=9, strategy="greedy")
@@ -58,7 +58,7 @@ def test_every_fragment_stands_behind_the_prefix():
     assert table["document_starts"].to_pylist() == [[0, 4]]
 
 
-def test_the_source_of_every_fragment_is_kept_if_asked():
+def test_the_source_of_every_fragment_is_kept_on_request():
     documents = documents_of(LISTS, prefix=False)
     table = packed(documents, keep_sources=True, max_length=8, strategy="wrapped")
     assert table["document_ids"].to_pylist() == [[0, 10, 20], [20, 30], [30]]
@@ -70,7 +70,7 @@ def test_the_source_of_every_fragment_is_kept_if_asked():
     ]
 
 
-def test_no_row_is_an_empty_table_of_the_same_types():
+def test_a_plan_without_rows_gives_an_empty_table_of_the_same_types():
     empty = packed(documents_of([], prefix=False), max_length=8)
     assert empty.num_rows == 0
     assert empty.schema == packed(documents_of(LISTS, prefix=False), max_length=8).schema
@@ -84,9 +84,7 @@ def test_no_row_is_an_empty_table_of_the_same_types():
     max_length=st.integers(2, 12),
     strategy=st.sampled_from(["wrapped", "greedy", "best_fit"]),
 )
-def test_rows_are_what_the_plan_says_whatever_the_chunks(
-    chunk, lists, prefix, slack, max_length, strategy
-):
+def test_rows_follow_the_plan_for_any_chunks(chunk, lists, prefix, slack, max_length, strategy):
     documents = documents_of(lists, prefix=prefix, slack=slack)
     options = PlanOptions(max_length=max_length, strategy=strategy, prefix=int(prefix))
     plan = plan_documents(documents.lengths, options)

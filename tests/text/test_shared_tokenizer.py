@@ -94,7 +94,7 @@ def test_threads_that_share_a_file_with_a_truncation_lose_no_token(tmp_path):
 
 
 @pytest.mark.parametrize("make", [backend, fast])
-def test_the_owners_settings_stay_as_they_are(make):
+def test_the_owners_settings_are_unchanged(make):
     tokenizer = make()
     held = getattr(tokenizer, "backend_tokenizer", tokenizer)
     held.encode_special_tokens = True
@@ -104,7 +104,7 @@ def test_the_owners_settings_stay_as_they_are(make):
     assert before[0]["max_length"] == 8 and before[1]["length"] == 12 and before[2] is True
 
 
-def test_conversations_leave_the_owners_settings_and_lose_nothing_beside_other_threads():
+def test_conversations_keep_the_owners_settings_and_lose_nothing_next_to_other_threads():
     tokenizer = fast()
     before = settings_of(tokenizer)
     ids, labels = conversation_encoder(tokenizer)(TALK)
@@ -152,7 +152,7 @@ def test_nothing_is_written_to_the_owners_backend_even_for_a_moment(tmp_path, mo
     assert written == []
 
 
-def test_a_class_with_its_own_way_to_its_backend_is_called_on_a_copy():
+def test_a_class_that_encodes_in_its_own_way_is_called_on_a_copy():
     made = fast(kind=Watched)
     before, Watched.calls = settings_of(made), 0
     assert packed_tokens(made) == 50 * 20
@@ -160,7 +160,7 @@ def test_a_class_with_its_own_way_to_its_backend_is_called_on_a_copy():
     assert settings_of(made) == before
 
 
-def test_what_the_owner_adds_counts_from_the_next_time_the_tokenizer_is_passed():
+def test_tokens_that_the_owner_adds_take_effect_the_next_time_the_tokenizer_is_passed():
     tokenizer = fast()
     earlier = as_tokenizer(tokenizer)
     tokenizer.add_tokens(["zz"])
@@ -174,7 +174,7 @@ def test_a_copy_that_was_pickled_has_no_truncation_either():
 
 
 @pytest.mark.parametrize("splits", [False, True])
-def test_a_backend_that_takes_special_tokens_for_text_does_so_in_the_copy(splits):
+def test_a_copy_of_a_backend_that_splits_special_tokens_splits_them_too(splits):
     own = load("small-gpt2").backend_tokenizer
     own.encode_special_tokens = splits
     text = "a <|endoftext|> b"

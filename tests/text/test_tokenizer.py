@@ -51,7 +51,7 @@ def test_a_file_a_folder_and_the_objects_of_both_libraries_agree(name):
     assert by_path.decode(expected[2]) == by_object.decode(expected[2]) == TEXTS[2]
 
 
-def test_the_objects_of_the_tokenizers_package_name_no_special_token():
+def test_objects_of_the_tokenizers_package_have_no_special_token_ids():
     tokenizer = as_tokenizer(word_level())
     specials = (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id)
     assert specials == (None, None, None)
@@ -88,7 +88,7 @@ def slow(tmp_path):
     )
 
 
-def test_a_slow_tokenizer_is_asked_for_no_special_tokens_and_reads_literal_ones(slow):
+def test_a_slow_tokenizer_adds_no_special_tokens_and_recognizes_literal_ones(slow):
     assert not slow.is_fast
     assert ids_of(slow, ["ab a b", "<s>ab</s>"]) == [[3, 4, 2], [5, 3, 6]]
     assert as_tokenizer(slow).vocab_size == 7
@@ -105,7 +105,7 @@ def test_a_fast_tokenizer_that_truncated_and_padded_before_gives_all_ids():
         tokenizer.pad_token = None
 
 
-def test_the_owners_truncation_and_padding_come_back():
+def test_the_owners_truncation_and_padding_are_unchanged():
     tokenizer = word_level()
     tokenizer.enable_truncation(2)
     tokenizer.enable_padding(pad_id=3, pad_token="[UNK]", length=5)
@@ -113,7 +113,7 @@ def test_the_owners_truncation_and_padding_come_back():
     assert [encoding.ids for encoding in tokenizer.encode_batch(["a b a b"])] == [[0, 7, 3, 3, 3]]
 
 
-def test_literal_special_tokens_are_read_as_the_tokenizer_does_by_default():
+def test_literal_special_tokens_are_encoded_as_the_tokenizer_does_by_default():
     tokenizer = load("small-gpt2")
     assert ids_of(tokenizer, ["<|endoftext|>"]) == [[756]]
     literal = load("small-gpt2", split_special_tokens=True)
@@ -123,7 +123,7 @@ def test_literal_special_tokens_are_read_as_the_tokenizer_does_by_default():
     assert ids_of(tokenizer, ["<|endoftext|>"]) == [[756]], "one does not change the other"
 
 
-def test_a_call_that_split_special_tokens_before_leaves_nothing_behind():
+def test_an_earlier_call_that_split_special_tokens_has_no_effect():
     tokenizer = load("small-gpt2")
     tokenizer("<|endoftext|>", split_special_tokens=True)
     assert tokenizer.backend_tokenizer.encode_special_tokens
@@ -148,7 +148,7 @@ class Shouting(PreTrainedTokenizerFast):
         return super()._encode_plus(shouted, **options)
 
 
-def test_a_fast_tokenizer_that_prepares_its_texts_is_called_and_not_its_backend():
+def test_a_fast_tokenizer_that_prepares_its_texts_is_called_instead_of_its_backend():
     vocabulary = {"[UNK]": 0, "A": 1, "a": 2}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -169,7 +169,7 @@ def test_a_plain_callable_may_return_lists_arrays_or_tensors(make):
     assert ids_of(Callable(), ["x", "y"]) == [[5, 6], [5, 6]]
 
 
-def test_a_callable_is_given_only_the_keywords_that_it_takes():
+def test_a_callable_receives_only_the_keywords_that_it_accepts():
     class Keen(LiteralTokenizer):
         def __call__(self, texts, add_special_tokens=True):
             return {"input_ids": [[1] * add_special_tokens + [5] for _ in texts]}
@@ -183,7 +183,7 @@ def test_a_callable_is_given_only_the_keywords_that_it_takes():
     assert ids_of(Open(), ["x"]) == [[6]]
 
 
-def test_no_text_asks_no_tokenizer():
+def test_the_tokenizer_is_not_called_without_texts():
     class Refusing(LiteralTokenizer):
         def __call__(self, texts):
             raise AssertionError("asked")
@@ -230,12 +230,12 @@ def returning(ids) -> LiteralTokenizer:
         ([99, 100], "document 1 has token id 100 but the vocabulary has 100 ids"),
     ],
 )
-def test_token_ids_that_are_none_are_refused_never_rounded_nor_wrapped(ids, message):
+def test_invalid_token_ids_are_rejected_and_never_rounded_or_wrapped(ids, message):
     with pytest.raises(InvalidDocument, match=message):
         encode_texts(["x", "y"], as_tokenizer(returning(ids)), EncodeOptions())
 
 
-def test_the_largest_id_decides_where_a_vocabulary_has_holes():
+def test_the_largest_id_decides_if_a_vocabulary_has_gaps():
     assert ids_of(word_level(), ["a b"]) == [[0, 7]]
     assert as_tokenizer(word_level()).vocab_size == 8
     fast = PreTrainedTokenizerFast(tokenizer_object=word_level(), unk_token="[UNK]")
@@ -245,14 +245,14 @@ def test_the_largest_id_decides_where_a_vocabulary_has_holes():
 
 @pytest.mark.parametrize("name", ["bos_token_id", "eos_token_id"])
 @pytest.mark.parametrize("token", [-1, [2, 3], "</s>", 1.0, True, 100])
-def test_special_ids_that_are_none_are_refused(name, token):
+def test_invalid_special_ids_are_rejected(name, token):
     tokenizer = returning([6])
     setattr(tokenizer, name, token)
     with pytest.raises(InvalidOption, match=f"{name} is "):
         encode_texts(["x", "y"], as_tokenizer(tokenizer), EncodeOptions(add_bos=True))
 
 
-def test_what_is_no_tokenizer_is_refused_with_what_would_be_one():
+def test_an_object_that_is_not_a_tokenizer_is_an_error_that_says_what_to_pass():
     for wrong in (5, None, SimpleNamespace(bos_token_id=1)):
         with pytest.raises(
             InvalidOption, match="is not a tokenizer: pass 'byte', a path, a transf"
@@ -289,7 +289,7 @@ def test_half_a_surrogate_pair_is_an_error_that_names_the_document(make):
         encode_texts(["fine", "ab\ud800"], as_tokenizer(make()), EncodeOptions())
 
 
-def test_a_tokenizer_goes_to_another_process():
+def test_a_tokenizer_can_be_sent_to_another_process():
     for tokenizer in (as_tokenizer("byte"), as_tokenizer(word_level())):
         there = pickle.loads(pickle.dumps(tokenizer))  # noqa: S301
         assert ids_of(there, ["a b"]) == ids_of(tokenizer, ["a b"])

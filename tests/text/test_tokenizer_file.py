@@ -56,13 +56,13 @@ def test_a_file_is_read_once_and_again_when_it_or_its_config_changed(folder):
         as_tokenizer(folder)
 
 
-def test_a_tokenizer_that_needs_remote_code_is_refused(folder):
+def test_a_tokenizer_that_needs_remote_code_is_rejected(folder):
     configure(folder, auto_map={"AutoTokenizer": ["own_code.Tokenizer", None]})
     with pytest.raises(InvalidOption, match=r"requires custom code \(auto_map\), which quire"):
         as_tokenizer(folder)
 
 
-def test_what_is_no_tokenizer_file_is_a_typed_error(folder):
+def test_a_file_that_is_not_a_tokenizer_is_a_typed_error(folder):
     whole = (folder / "tokenizer.json").read_text(encoding="utf-8")
     for broken in ("", "{}", "not JSON", whole[: len(whole) // 2], '{"model": {"type": "?"}}'):
         (folder / "tokenizer.json").write_text(broken, encoding="utf-8")
@@ -80,7 +80,7 @@ def test_a_broken_config_is_a_typed_error(folder):
         as_tokenizer(folder)
 
 
-def test_a_path_without_a_tokenizer_says_what_would_be_one(tmp_path):
+def test_a_path_without_a_tokenizer_is_an_error_that_says_what_to_pass(tmp_path):
     for path in (tmp_path, tmp_path / "nothing", "qwen3"):
         with pytest.raises(InvalidOption, match=r"no tokenizer at .*: pass 'byte', or the path"):
             as_tokenizer(path)
@@ -97,7 +97,7 @@ def test_a_tokenizer_file_needs_no_transformers():
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 100])
-def test_texts_that_are_encoded_in_parts_give_the_tokens_of_all_at_once(folder, monkeypatch, limit):
+def test_texts_encoded_in_parts_have_the_same_tokens_as_all_at_once(folder, monkeypatch, limit):
     texts = ["a b", "", "b", "a " * 20, "", "b b a"]
     expected = as_tokenizer(folder).encode_batch(texts)
     assert expected.lengths.tolist() == [2, 0, 1, 20, 0, 3]
@@ -123,7 +123,7 @@ def test_no_texts_have_no_tokens(folder):
     assert (len(encoded.tokens), len(encoded.lengths)) == (0, 0)
 
 
-def test_the_vocabulary_is_counted_once_and_goes_along_to_other_processes(folder):
+def test_the_vocabulary_size_is_computed_once_and_sent_to_other_processes(folder):
     tokenizer = as_tokenizer(folder)
     assert isinstance(tokenizer, Tokenizer), "which asks for vocab_size, at every partition"
     assert vars(tokenizer)["vocab_size"] == tokenizer.vocab_size == 4

@@ -17,7 +17,7 @@ A, G, J = (ord(letter) + 3 for letter in "agi")
 ROW = [1, A, A + 1, A + 2, 2, 1, J, J + 1, J + 2, 2, 1, G, G + 1, 2]
 
 
-def test_documents_are_cut_and_closed_with_eos():
+def test_documents_are_cut_and_end_with_eos():
     rows, ledger = quire.pack_dataset(
         RECORDS, "byte", max_length=16, truncate_to=3, return_ledger=True
     )
@@ -40,7 +40,7 @@ def test_a_corpus_has_the_same_rows_and_is_proven_complete(tmp_path):
     assert report.ok
 
 
-def test_documents_are_dropped_for_their_length_before_they_are_cut():
+def test_long_documents_are_dropped_before_they_are_cut():
     rows, ledger = quire.pack_dataset(
         RECORDS, "byte", max_length=16, truncate_to=3, drop_longer_than=5, return_ledger=True
     )

@@ -69,7 +69,7 @@ def require_same_turns(talk, template: ChatTemplate, form: TurnForm | None) -> N
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=25, deadline=None)
 @given(talk=plain_talks, open_end=st.booleans())
-def test_the_turns_of_every_shape_are_those_of_rendering_each_anew(shape, talk, open_end):
+def test_the_turns_of_every_shape_equal_those_found_by_rendering_each_one(shape, talk, open_end):
     template = template_of(shape)
     form = TurnForm.learned(template)
     require_same_turns(talk[:-1] if open_end and len(talk) > 2 else talk, template, form)
@@ -78,7 +78,7 @@ def test_the_turns_of_every_shape_are_those_of_rendering_each_anew(shape, talk, 
 @pytest.mark.parametrize("name", ["small-qwen3", "small-qwen3-base"])
 @settings(max_examples=60, deadline=None)
 @given(talk=st.one_of(plain_talks, tool_talks))
-def test_turns_with_thoughts_and_tool_calls_are_those_of_rendering_each_anew(name, talk):
+def test_turns_with_thoughts_and_tool_calls_equal_those_found_by_rendering_each_one(name, talk):
     template = ChatTemplate(load(name), DATE)
     require_same_turns(talk, template, TurnForm.learned(template))
 
