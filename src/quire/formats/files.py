@@ -147,19 +147,12 @@ def _with_distinct_names(found: list[tuple[AnyPath, str]]) -> list[tuple[AnyPath
     if len({name for _, name in found}) == len(found):
         return found
     whole = [_absolute(path).split("/") for path, _ in found]
-    local = [isinstance(path, Path) for path, _ in found]
-    # Next to local files, those of a store keep their URI.
-    shared = {
-        is_local: len(
-            _common_start([w for w, one in zip(whole, local, strict=True) if one == is_local])
-        )
-        for is_local in set(local)
-    }
-    if len(shared) == 2:
-        shared[False] = 0
+    local = [parts for (path, _), parts in zip(found, whole, strict=True) if isinstance(path, Path)]
+    shared = len(_common_start(local or whole))
     return [
-        (path, "/".join(parts[shared[is_local] :]))
-        for (path, _), parts, is_local in zip(found, whole, local, strict=True)
+        # Next to local files, those of a store keep their URI.
+        (path, "/".join(parts if local and isinstance(path, RemotePath) else parts[shared:]))
+        for (path, _), parts in zip(found, whole, strict=True)
     ]
 
 
