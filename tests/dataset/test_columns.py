@@ -367,7 +367,7 @@ def test_ids_keep_their_type():
 
 
 @pytest.mark.parametrize("odd", [{"completion_mask": [1]}, {"completion_mask": None}, {}])
-def test_a_mask_that_one_record_lacks_is_kept_for_the_others(odd):
+def test_17_a_mask_that_one_record_lacks_is_kept_for_the_others(odd):
     good = [{"input_ids": [5, 6, 7], "completion_mask": [0, 1, 1]}] * 9
     with pytest.raises(InvalidDocument, match=r"record 9 has .*completion_mask"):
         quire.pack_dataset([*good, {"input_ids": [5, 6], **odd}], max_length=8)
