@@ -20,7 +20,6 @@ import quire
 from quire.blocks import BlockOptions, pack_texts
 from quire.collate import DataCollatorForCausalLM, PaddingFreeCollator, VisionPaddingFreeCollator
 from quire.compat.bins import pack_sequences_optimized
-from quire.compat.blocks import BlockOptions, pack_texts
 from quire.plan.strategies import BUILT_IN
 from quire.stream import open_stream
 from quire.vision import PackedVLDataset

@@ -87,11 +87,11 @@ def _planned(
     """The plan, and the documents in it: groups without a trained label are dropped before."""
     if options.group_column is None:
         supervised = supervised_by_labels(documents)
-        terms = documents.plan_options(options.plan_options())
+        terms = documents.plan_options(options)
         return documents, plan_documents(documents.lengths, terms, supervised)
     numbers = _group_numbers(columns, options.group_column)[documents.numbers]
     documents, numbers = teaching_groups(documents, numbers)
-    terms = documents.plan_options(options.plan_options())
+    terms = documents.plan_options(options)
     return documents, plan_groups(documents.lengths, numbers, terms)
 
 
