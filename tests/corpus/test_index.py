@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quire.corpus.commits import Commit
 from quire.corpus.index import DocumentShard
 from quire.errors import CorruptFile, StorageError
 from quire.ledger import Ledger, Tally, TokenTally
@@ -32,25 +31,12 @@ def out(tmp_path):
     return tmp_path
 
 
-def test_a_shard_is_known_from_the_manifest_or_from_its_commit(tmp_path):
+def test_a_shard_is_described_by_its_entry_of_the_manifest(tmp_path):
     shard = DocumentShard(
         path=tmp_path / "data" / "shard-00003-001.parquet", documents=2, tokens=5, ledger=LEDGER
     )
     entry = {**ENTRY, "file": "data/shard-00003-001.parquet"}
     assert DocumentShard.of_manifest(tmp_path, entry) == shard
-    commit = Commit(
-        run="run",
-        partition=3,
-        piece=1,
-        last=True,
-        sha256="",
-        size=1,
-        rows=2,
-        tokens=5,
-        ledger=LEDGER,
-        bad=(),
-    )
-    assert DocumentShard.of_commit(tmp_path, commit) == shard
 
 
 def test_lengths_ids_and_labels_are_those_of_every_document(out):

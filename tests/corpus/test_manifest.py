@@ -11,6 +11,7 @@ import pytest
 import quire
 from quire.corpus.commits import Commit
 from quire.corpus.corpus import Corpus
+from quire.corpus.encoding import make_encoder
 from quire.corpus.inputs import FINGERPRINT, manifest_entry
 from quire.corpus.manifest import (
     differences,
@@ -18,6 +19,7 @@ from quire.corpus.manifest import (
     make_index_manifest,
     make_manifest,
     require_same,
+    with_first_plan,
     write_bad_records,
 )
 from quire.corpus.options import CorpusOptions
@@ -120,12 +122,21 @@ def fields_of(commit: Commit) -> dict:
 
 def test_the_manifest_of_documents_has_the_rows_of_its_first_plan():
     plan = {"rows": 9, "tokens": 12, "ledger": {}, "file": "plans/a.arrow"}
-    assert make_index_manifest({"options": {}}, COMMITS, {"count": 0}, {"count": 5}, plan) == {
+    options = CorpusOptions(max_length=8, add_bos=True)
+    empty = make_encoder(options, "byte", {}).documents()
+    manifest = make_index_manifest({"options": {}}, COMMITS, {"count": 0}, empty)
+    assert with_first_plan(manifest, plan) == {
         "options": {},
         "rows": 9,
         "tokens": 12,
         "ledger": {},
-        "documents": {"count": 5},
+        "documents": {
+            "count": 5,
+            "tokens": 12,
+            "opening": 1,
+            "end_with_eos": True,
+            "has_labels": False,
+        },
         "plans": [plan],
         "bad_records": {"count": 0},
         "shards": [shard_of(0, 7, "documents"), shard_of(1, 5, "documents")],
@@ -178,7 +189,7 @@ def test_every_field_that_differs_is_named(there, here, words):
 
 
 def test_a_run_with_other_options_is_refused_with_the_first_ten_differences(tmp_path):
-    require_same(tmp_path, {"a": [1, 2]}, {"a": (1, 2)})  # as JSON has it
+    assert require_same(tmp_path, {"a": [1, 2]}, {"a": (1, 2)}) == {"a": [1, 2]}  # as JSON
     with pytest.raises(OutputError) as raised:
         require_same(Path("out"), {"a": 1, "b": 1}, {"a": 1, "b": 2})
     assert str(raised.value) == (

@@ -9,8 +9,9 @@ import json
 import pytest
 
 import quire
+from quire.corpus.manifest import write_json, write_manifest
 from quire.errors import CorruptFile, StorageError
-from quire.packed.manifest import read_json, read_manifest, write_json, write_manifest
+from quire.packed.manifest import read_json, read_manifest
 from quire.storage import RemotePath, as_path
 
 WRONG = [-1, 1.5, True, "x", None, [], {}, 10**30]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,22 +44,18 @@ class Corpus:
         options: CorpusOptions,
         *,
         out: AnyPath | None = None,
-        recorded: Mapping[str, Any] | None = None,
+        recorded: object = None,
     ) -> Corpus:
         """The corpus of these inputs.
 
         ``recorded`` are the options of the output that is being resumed, if there is one.
         """
+        known = recorded if isinstance(recorded, Mapping) else {}
         files = find_inputs(inputs, out)
         if tokenizer is None and shows_tokens(files, options):
             options = replace(options, pretokenized=True)
         loaded = _load_tokenizer(tokenizer, options)
-        options = _with_defaults(options, loaded, recorded)
-        if options.partition_size is None:
-            size = (recorded or {}).get("partition_size") or default_partition_size(
-                sum(file.size for file in files)
-            )
-            options = replace(options, partition_size=size)
+        options = replace(options, **_completed(options, loaded, files, known))
         columns = resolve_columns(files, options)
         return cls(files=files, options=options, tokenizer=loaded, columns=columns)
 
@@ -114,23 +110,29 @@ def _load_tokenizer(named: TokenizerLike | None, options: CorpusOptions) -> Toke
     return as_tokenizer(named) if options.messages_column is None else as_chat_tokenizer(named)
 
 
-def _with_defaults(
-    options: CorpusOptions, loaded: TokenizerLike | None, recorded: Mapping[str, Any] | None = None
-) -> CorpusOptions:
-    """The options with ``add_bos`` and ``chat_date`` filled in.
+def _completed(
+    options: CorpusOptions,
+    loaded: TokenizerLike | None,
+    files: Sequence[InputFile],
+    recorded: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Values of the options that were left to the tokenizer, the inputs or the date.
 
     Values that an existing output ``recorded`` are kept. Otherwise BOS is added to text if the
     tokenizer adds it itself, and never to given or rendered tokens; the date is today's if a chat
     template asks for it, and stays unset if none does.
     """
-    if options.add_bos is None and isinstance((recorded or {}).get("add_bos"), bool):
-        options = replace(options, add_bos=(recorded or {})["add_bos"])
-    elif options.add_bos is None:
+    values: dict[str, Any] = {}
+    if options.add_bos is None:
         is_text = loaded is not None and not options.pretokenized and not options.messages_column
-        options = replace(options, add_bos=is_text and adds_bos(as_tokenizer(loaded)))
-    if options.messages_column is None or options.chat_date or not asks_for_date(loaded):
-        return options
-    return replace(options, chat_date=(recorded or {}).get("chat_date") or today())
+        by_tokenizer = is_text and adds_bos(as_tokenizer(loaded))
+        values["add_bos"] = recorded.get("add_bos", by_tokenizer)
+    if options.messages_column and not options.chat_date and asks_for_date(loaded):
+        values["chat_date"] = recorded.get("chat_date") or today()
+    if options.partition_size is None:
+        size = default_partition_size(sum(file.size for file in files))
+        values["partition_size"] = recorded.get("partition_size") or size
+    return values
 
 
 def chat_template_of(loaded: TokenizerLike | None) -> dict[str, object]:

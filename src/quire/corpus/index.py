@@ -13,8 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from quire.corpus.commits import Commit
-from quire.corpus.corpus import Corpus
 from quire.corpus.encoding import require_fitting
 from quire.corpus.job import shard_seed
 from quire.corpus.options import CorpusOptions
@@ -24,7 +22,6 @@ from quire.dataset.supervision import supervised_by_labels
 from quire.documents import Documents
 from quire.errors import CorruptFile, InvalidOption
 from quire.files import sha256_of
-from quire.formats.token_columns import TOKENS
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.plan import Plan, plan_documents, plan_options
 from quire.plan.fragments import Fragments
@@ -51,16 +48,6 @@ class DocumentShard:
             documents=int(entry["documents"]),
             tokens=int(entry["tokens"]),
             ledger=Ledger.from_dict(entry["ledger"]),
-        )
-
-    @classmethod
-    def of_commit(cls, out: AnyPath, commit: Commit) -> DocumentShard:
-        """The shard of a commit."""
-        return cls(
-            path=out / commit.file,
-            documents=commit.rows,
-            tokens=commit.tokens,
-            ledger=commit.ledger,
         )
 
     def lengths(self) -> IntArray:
@@ -104,8 +91,8 @@ class DocumentIndex:
     """All documents of an output, in input order."""
 
     shards: Sequence[DocumentShard]
-    prefix_token: int | None
-    """The token (BOS) before every fragment; shards do not contain it."""
+    has_prefix: bool
+    """Whether every fragment follows a BOS, which shards do not contain."""
     end_with_eos: bool
     has_labels: bool
     files: Sequence[str]
@@ -113,47 +100,24 @@ class DocumentIndex:
 
     @classmethod
     def of_manifest(cls, out: AnyPath, manifest: Mapping[str, Any]) -> DocumentIndex:
-        """The index of a complete output."""
+        """The index of an output that this manifest describes."""
         about = manifest["documents"]
         return cls(
             shards=[DocumentShard.of_manifest(out, entry) for entry in manifest["shards"]],
-            prefix_token=about["opening"],
+            has_prefix=about["opening"] is not None,
             end_with_eos=about["end_with_eos"],
             has_labels=about["has_labels"],
             files=[entry["name"] for entry in manifest["inputs"]],
         )
-
-    @classmethod
-    def of_commits(cls, out: AnyPath, commits: Sequence[Commit], corpus: Corpus) -> DocumentIndex:
-        """The index of committed shards."""
-        empty = corpus.encoder().documents()
-        at = empty.prefix_at
-        return cls(
-            shards=[DocumentShard.of_commit(out, commit) for commit in commits],
-            prefix_token=None if at is None else int(empty.columns[TOKENS][at].as_py()),
-            end_with_eos=empty.ends_with_eos,
-            has_labels="labels" in empty.columns,
-            files=[file.name for file in corpus.files],
-        )
-
-    def to_dict(self) -> dict[str, object]:
-        """What the manifest records of all documents."""
-        return {
-            "count": sum(shard.documents for shard in self.shards),
-            "tokens": sum(shard.tokens for shard in self.shards),
-            "opening": self.prefix_token,
-            "end_with_eos": self.end_with_eos,
-            "has_labels": self.has_labels,
-        }
 
     def plan(self, options: CorpusOptions) -> Plan:
         """The rows of all documents together.
 
         They are the rows of `pack_corpus` with a single partition.
         """
-        complete = plan_options(
-            options,
-            int(self.prefix_token is not None),
+        complete = with_special_tokens(
+            options.plan_options(shard_seed(options.seed, 0, 0)),
+            int(self.has_prefix),
             self.end_with_eos,
             seed=shard_seed(options.seed, 0, 0),
         )
@@ -211,9 +175,10 @@ def plan_name(options: CorpusOptions, named: str | None = None) -> str:
 
 
 def write_plan(
-    out: AnyPath, name: str, index: DocumentIndex, options: CorpusOptions
+    out: AnyPath, name: str, manifest: Mapping[str, Any], options: CorpusOptions
 ) -> dict[str, Any]:
     """Plan all documents and write the plan; returns its entry of the manifest."""
+    index = DocumentIndex.of_manifest(out, manifest)
     plan = index.plan(options)
     (out / PLANS).mkdir(exist_ok=True)
     file = f"{PLANS}/{name}.arrow"

@@ -16,12 +16,15 @@ import quire
 from quire.corpus.commits import Commit
 from quire.corpus.corpus import Corpus
 from quire.corpus.inputs import FINGERPRINT, manifest_entry
+from quire.corpus.options import CorpusOptions
+from quire.documents import Documents
 from quire.errors import OutputError
 from quire.files import whole_file
 from quire.formats.files import InputFile
+from quire.formats.token_columns import TOKENS
 from quire.ledger import Ledger
-from quire.packed.manifest import INDEXED, PACKED, in_current_form, read_json
-from quire.seals import FORMAT_VERSION
+from quire.packed.manifest import CHECKSUM, INDEXED, PACKED
+from quire.seals import FORMAT_VERSION, checksum
 from quire.storage import AnyPath
 
 BAD_RECORDS = "bad_records.jsonl"
@@ -44,15 +47,33 @@ def make_header(corpus: Corpus, tokenizer: object) -> dict[str, Any]:
     }
 
 
-def require_same(out: AnyPath, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raise with the fields that differ, unless both headers are equal."""
-    differing = list(differences(there, json.loads(json.dumps(here))))
+def require_same(
+    out: AnyPath,
+    recorded: Mapping[str, Any],
+    header: Mapping[str, Any],
+    options: type[CorpusOptions] = CorpusOptions,
+) -> dict[str, Any]:
+    """The recorded header, if it means the same as this one; else raise with the differences.
+
+    A missing option means its default, so an option can be added without refusing older outputs.
+    """
+    there = {key: recorded.get(key) for key in header}
+    here = json.loads(json.dumps(header))
+    differing = list(differences(_completed(there, options), _completed(here, options)))
     if differing:
         shown = "; ".join(differing[:10]) + ("; ..." if len(differing) > 10 else "")
         raise OutputError(
             f"{out} was begun with other inputs or options: {shown}; resume with "
             "those, or choose a new output"
         )
+    return there
+
+
+def _completed(header: Mapping[str, Any], options: type[CorpusOptions]) -> dict[str, Any]:
+    recorded = header.get("options")
+    if not isinstance(recorded, Mapping):
+        return dict(header)
+    return {**header, "options": options.with_defaults(recorded)}
 
 
 def differences(there: Any, here: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - JSON
@@ -114,18 +135,31 @@ def make_index_manifest(
     header: Mapping[str, Any],
     commits: Sequence[Commit],
     bad: Mapping[str, object],
-    documents: Mapping[str, object],
-    plan: Mapping[str, Any],
+    empty: Documents,
 ) -> dict[str, Any]:
-    """The manifest of an index-only output: the header, every shard, and the first plan."""
+    """The manifest of an index-only output without its first plan.
+
+    ``empty`` are no documents, with the columns and special tokens that all of them have.
+    """
+    at = empty.prefix_at
     return {
         **header,
-        **{name: plan[name] for name in ("rows", "tokens", "ledger")},
-        "documents": dict(documents),
-        "plans": [dict(plan)],
+        "documents": {
+            "count": sum(commit.rows for commit in commits),
+            "tokens": sum(commit.tokens for commit in commits),
+            "opening": None if at is None else int(empty.columns[TOKENS][at].as_py()),
+            "end_with_eos": empty.ends_with_eos,
+            "has_labels": "labels" in empty.columns,
+        },
         "bad_records": dict(bad),
         "shards": [_shard(commit, records="documents") for commit in commits],
     }
+
+
+def with_first_plan(manifest: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of an index-only output, whose rows are those of its first plan."""
+    rows = {name: plan[name] for name in ("rows", "tokens", "ledger")}
+    return {**manifest, **rows, "plans": [dict(plan)]}
 
 
 def _shard(commit: Commit, records: str = "rows") -> dict[str, object]:
@@ -140,6 +174,15 @@ def _shard(commit: Commit, records: str = "rows") -> dict[str, object]:
     }
 
 
-def read_header(path: AnyPath) -> dict[str, Any]:
-    """The header of a run or an output, in the form of the current version."""
-    return in_current_form(path, read_json(path))
+def write_manifest(path: AnyPath, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the manifest with the checksum of its content; returns what was written."""
+    content = {name: manifest[name] for name in manifest if name != CHECKSUM}
+    sealed = {**content, CHECKSUM: checksum(content)}
+    write_json(path, sealed)
+    return sealed
+
+
+def write_json(path: AnyPath, plain: Mapping[str, Any]) -> None:
+    """Write a JSON object with sorted keys, as a whole or not at all."""
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(plain, indent=1, sort_keys=True) + "\n", encoding="utf-8")

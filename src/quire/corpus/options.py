@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any
 
 from quire.errors import InvalidOption
 from quire.options import EncodeOptions, PackOptions, Seed, Size, SourceOptions
@@ -62,6 +64,19 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
         recorded = self.to_dict()
         return {name: recorded[name] for name in ROW_OPTIONS if name in recorded}
 
+    @classmethod
+    def with_defaults(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """Recorded options, with the default of each one that is missing.
+
+        An option is missing if it had no effect, or did not exist when the output was begun.
+
+        >>> CorpusOptions.with_defaults({"max_length": 8})["align"]
+        1
+        """
+        known = {field.name: field.default for field in fields(cls)}
+        defaults = {name: value for name, value in known.items() if value is not MISSING}
+        return {**defaults, **recorded}
+
     def to_dict(self) -> dict[str, object]:
         """Plain values, as the manifest records them: options without effect are left out."""
         plain = asdict(self)
@@ -69,7 +84,7 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
             del plain["tools_column"], plain["chat_date"]
         if not self.pretokenized:
             del plain["tokens_column"]
-        # Outputs of 0.1.0 do not have them.
+        # 0.1.0 did not have these two; without them, its headers and today's stay equal.
         if self.align == 1:
             del plain["align"]
         if self.truncate_to is None:

@@ -10,15 +10,17 @@ from typing import Any
 from quire.corpus.commits import Commit, finished, read_commits, require_present
 from quire.corpus.corpus import Corpus, chat_template_of
 from quire.corpus.engines import Engine, choose_engine
-from quire.corpus.index import DocumentIndex, plan_name, write_plan
+from quire.corpus.index import plan_name, write_plan
 from quire.corpus.job import PartitionJob, Progress, Report, require_budget
 from quire.corpus.manifest import (
     make_header,
     make_index_manifest,
     make_manifest,
-    read_header,
     require_same,
+    with_first_plan,
     write_bad_records,
+    write_json,
+    write_manifest,
 )
 from quire.corpus.options import CorpusOptions
 from quire.corpus.output import (
@@ -38,7 +40,7 @@ from quire.errors import WorkerError
 from quire.formats.files import as_list
 from quire.ledger import Ledger
 from quire.options import make_options, require_flag, require_integer
-from quire.packed.manifest import MANIFEST, read_manifest, write_json, write_manifest
+from quire.packed.manifest import MANIFEST, read_header, read_manifest
 from quire.plan.strategies import registered_strategy
 from quire.seals import checksum
 from quire.storage import AnyPath, Named, RemotePath, as_path
@@ -138,11 +140,13 @@ def pack_corpus(
     chosen = choose_engine(engine, workers)
     with opened_output(out, resume=resume) as work:
         require_apart(named, out)
-        recorded = _recorded_options(out, work)
-        corpus = Corpus.open(named, tokenizer, given, out=out, recorded=recorded)
+        recorded = _recorded_header(out, work)
+        corpus = Corpus.open(named, tokenizer, given, out=out, recorded=recorded.get("options"))
         header = make_header(corpus, tokenizer_fingerprint(tokenizer, corpus.tokenizer))
+        if recorded:  # continue under this header: commits and the manifest refer to it
+            header = require_same(out, recorded, header, type(given))
         if (out / MANIFEST).exists():
-            return _finished(out, work, corpus.options, header)
+            return _finished(out, work, corpus.options, recorded)
         job = PartitionJob(
             corpus=corpus,
             out=out,
@@ -154,21 +158,17 @@ def pack_corpus(
         return _Run(job, header, on_progress).finish(chosen, on_start)
 
 
-def _recorded_options(out: AnyPath, work: AnyPath) -> dict[str, Any] | None:
-    """The options of the output that is being resumed, if there is one."""
-    for file in (out / MANIFEST, work / RUN):
-        if file.exists():
-            options = read_header(file).get("options")
-            return options if isinstance(options, dict) else None
-    return None
+def _recorded_header(out: AnyPath, work: AnyPath) -> dict[str, Any]:
+    """The manifest or the header of the output that is being resumed; empty if there is none."""
+    if (out / MANIFEST).exists():
+        return read_manifest(out)
+    return read_header(work / RUN) if (work / RUN).exists() else {}
 
 
 def _finished(
-    out: AnyPath, work: AnyPath, options: CorpusOptions, header: dict[str, Any]
+    out: AnyPath, work: AnyPath, options: CorpusOptions, manifest: dict[str, Any]
 ) -> PackResult:
     """The result of an output that was complete before."""
-    manifest = read_manifest(out)
-    require_same(out, {key: manifest.get(key) for key in header}, header)
     with write_errors(out):
         require_complete(out, manifest)
         clear_work(work)
@@ -270,15 +270,16 @@ class _Run:
         if isinstance(work, RemotePath):
             run, whole = work / RUN, out / MANIFEST
             there = read_header(run if run.exists() or not whole.exists() else whole)
-            require_same(out, {key: there.get(key) for key in self._header}, self._header)
+            require_same(out, there, self._header)
 
     def _manifest(self, commits: list[Commit], bad: dict[str, object]) -> dict[str, Any]:
         out, corpus = self._job.out, self._job.corpus
         if not corpus.options.index_only:
             return make_manifest(self._header, commits, bad)
-        index = DocumentIndex.of_commits(out, commits, corpus)
-        entry = write_plan(out, plan_name(corpus.options), index, corpus.options)
-        return make_index_manifest(self._header, commits, bad, index.to_dict(), entry)
+        empty = corpus.encoder().documents()
+        manifest = make_index_manifest(self._header, commits, bad, empty)
+        plan = write_plan(out, plan_name(corpus.options), manifest, corpus.options)
+        return with_first_plan(manifest, plan)
 
 
 def _why_none(manifest: Mapping[str, Any]) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
-from quire.corpus.index import DocumentIndex, plan_name, write_plan
+from quire.corpus.index import plan_name, write_plan
 from quire.corpus.lock import writer_lock
-from quire.corpus.manifest import differences
+from quire.corpus.manifest import differences, write_manifest
 from quire.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.corpus.output import WORK, sweep, sweep_plans, write_errors
 from quire.corpus.pack import PackResult
 from quire.errors import InvalidOption, OutputError, unknown_name
-from quire.packed.manifest import MANIFEST, is_indexed, read_manifest, write_manifest
+from quire.packed.manifest import MANIFEST, is_indexed, read_manifest
 from quire.storage import AnyPath, Named, as_path
 
 
@@ -53,7 +53,7 @@ def replan(
         if there:
             _require_same_rows(out, there[0], options)
             return PackResult(path=out, manifest=manifest, plan=chosen, was_complete=True)
-        entry = write_plan(out, chosen, DocumentIndex.of_manifest(out, manifest), options)
+        entry = write_plan(out, chosen, manifest, options)
         manifest["plans"].append(entry)
         manifest = write_manifest(out / MANIFEST, manifest)
     return PackResult(path=out, manifest=manifest, plan=chosen)
@@ -75,12 +75,12 @@ def _changed(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> CorpusOpt
             raise unknown_name("option of a plan", name, ROW_OPTIONS)
     known = {field.name for field in fields(CorpusOptions)}
     plain = {name: value for name, value in stored.items() if name in known}
-    columns = None if plain.get("columns") is None else tuple(plain["columns"])
-    return replace(CorpusOptions(**{**plain, "columns": columns}), **changes)
+    return CorpusOptions(**{**plain, **changes})
 
 
 def _require_same_rows(out: AnyPath, there: Mapping[str, Any], options: CorpusOptions) -> None:
-    differing = list(differences(there["options"], options.row_options()))
+    known, given = map(options.with_defaults, (there["options"], options.row_options()))
+    differing = list(differences(known, given))
     if differing:
         raise OutputError(
             f"{out} already has another plan {there['name']!r}: {'; '.join(differing)}; give this "

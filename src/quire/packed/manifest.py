@@ -1,4 +1,4 @@
-"""The manifest of a packed dataset: read and checked, written, and older versions translated."""
+"""The manifest of a packed dataset: read, checked, and translated from older versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from quire.errors import CorruptFile, InvalidOption, StorageError, unknown_name
-from quire.files import whole_file
 from quire.seals import (
     FORMAT_VERSION,
     Content,
@@ -73,28 +72,18 @@ def read_manifest(path: AnyPath) -> dict[str, Any]:
     _require_own_files(path, manifest)
     _require_fields(file, manifest)
     _require_unchanged(file, manifest)
-    return in_current_form(file, manifest)
+    return _in_current_form(file, manifest)
 
 
-def in_current_form(file: AnyPath, header: Mapping[str, Any]) -> dict[str, Any]:
-    """A manifest, or the header of an unfinished run, of any version as this one writes it."""
+def read_header(path: AnyPath) -> dict[str, Any]:
+    """The header of an unfinished run, in the form of the current version."""
+    return _in_current_form(path, read_json(path))
+
+
+def _in_current_form(file: AnyPath, header: Mapping[str, Any]) -> dict[str, Any]:
     version = _require_version(file, header)
     plain = migrated(dict(header), version, _MIGRATIONS)
     return {**plain, "format": {**header["format"], "version": FORMAT_VERSION}}
-
-
-def write_manifest(path: AnyPath, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the manifest with the checksum of its content; returns what was written."""
-    content = {name: manifest[name] for name in manifest if name != CHECKSUM}
-    sealed = {**content, CHECKSUM: checksum(content)}
-    write_json(path, sealed)
-    return sealed
-
-
-def write_json(path: AnyPath, plain: Mapping[str, Any]) -> None:
-    """Write a JSON object with sorted keys, as a whole or not at all."""
-    with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(plain, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def read_json(path: AnyPath) -> dict[str, Any]:

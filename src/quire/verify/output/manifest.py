@@ -7,10 +7,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from quire.errors import CorruptFile
+from quire.options import EncodeOptions, PackOptions, SourceOptions
 from quire.storage import AnyPath, RemotePath, local_copy
 
 _SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
@@ -39,7 +41,8 @@ def is_indexed(manifest: Mapping[str, Any]) -> bool:
 def read_manifest(folder: AnyPath) -> dict[str, Any]:
     """The manifest of an output; CorruptFile if it is damaged or lists files outside its folder.
 
-    Options have today's names, and `checksum_problems` says whether the content was changed.
+    Options have today's names and defaults, and `checksum_problems` says whether the content was
+    changed.
     """
     path = folder / "manifest.json"
     if not path.is_file():
@@ -62,9 +65,12 @@ def read_manifest(folder: AnyPath) -> dict[str, Any]:
         if "documents" not in manifest:
             raise CorruptFile(f"{path} lacks documents; it is damaged")
         _require_inside(path, manifest, "plan", _PLAN)
-        plans = [{**plan, "options": _renamed(plan["options"])} for plan in manifest["plans"]]
+        plans = [
+            {**plan, "options": _completed(plan["options"], PackOptions)}
+            for plan in manifest["plans"]
+        ]
     problems = list(_checksum_problems(manifest))
-    options = _renamed(manifest["options"])
+    options = _completed(manifest["options"], SourceOptions, EncodeOptions, PackOptions)
     return {**manifest, "options": options, "plans": plans, "checksum_problems": problems}
 
 
@@ -129,8 +135,11 @@ def verified_file(folder: AnyPath, entry: Mapping[str, Any]) -> Iterator[Path]:
         yield path
 
 
-def _renamed(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {_RENAMED.get(name, name): value for name, value in options.items()}
+def _completed(options: Mapping[str, Any], *groups: type) -> dict[str, Any]:
+    """Options under their names of today; one that is missing has the default of its group."""
+    known = {field.name: field.default for group in groups for field in fields(group)}
+    defaults = {name: value for name, value in known.items() if value is not MISSING}
+    return {**defaults, **{_RENAMED.get(name, name): value for name, value in options.items()}}
 
 
 def _require_known_format(path: AnyPath, given: object) -> None:
