@@ -6,14 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from quire.corpus.columns import resolve_columns, shows_tokens
 from quire.corpus.encoding import Encoder, make_encoder
 from quire.corpus.inputs import fields_to_read, find_inputs, read_span
 from quire.corpus.options import MEBIBYTE, CorpusOptions
+from quire.corpus.shards import document_schema, shard_schema
 from quire.errors import InvalidOption
 from quire.formats.fields import Fields
 from quire.formats.files import InputFile
 from quire.formats.format import Batch, Span
+from quire.plan import PlanOptions
 from quire.storage import AnyPath, Named, RemotePath, as_path, is_uri
 from quire.text import TokenizerLike, as_tokenizer
 from quire.text.chat.date import today
@@ -64,15 +68,22 @@ class Corpus:
         """What is read of each record."""
         return fields_to_read(self.options, self.columns)
 
-    @property
-    def shard_columns(self) -> Mapping[str, str]:
-        """Per-token columns of the shards and their types."""
-        return {"labels": "int32"} if self.options.messages_column else self.columns
+    def schema(self) -> pa.Schema:
+        """The columns of every shard."""
+        columns = {"labels": "int32"} if self.options.messages_column else self.columns
+        if self.options.index_only:
+            return document_schema(columns)
+        return shard_schema(columns, self.options.keep_sources)
 
     @property
     def is_in_store(self) -> bool:
         """Whether any file is in a store."""
         return any(isinstance(file.path, RemotePath) for file in self.files)
+
+    def plan_options(self) -> PlanOptions:
+        """How documents become rows, with room for special tokens; raises if none ever fits."""
+        self.schema()  # raises for columns that shards cannot have
+        return self.encoder().documents().plan_options(self.options.plan_options())
 
     def batches(self, spans: Iterable[Span]) -> Iterator[Batch]:
         """The records of some spans."""

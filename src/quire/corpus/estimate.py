@@ -107,7 +107,13 @@ def _pack_start(corpus: Corpus, size: int, budget: int) -> _Watched:
             (out / name).mkdir()
         watched = _Watched(enough=size // 2)
         with suppress(_Enough):
-            job = PartitionJob(corpus=corpus, out=out, work=out / WORK, max_bad_records=budget)
+            job = PartitionJob(
+                corpus=corpus,
+                out=out,
+                work=out / WORK,
+                plan_options=corpus.plan_options(),
+                max_bad_records=budget,
+            )
             for partition in first_partitions(corpus):
                 job(partition, watched)
     return watched.stopped()

@@ -14,14 +14,7 @@ from quire.corpus.corpus import Corpus
 from quire.corpus.encoding import Encoder, require_fitting
 from quire.corpus.output import DATA, write_errors
 from quire.corpus.partitions import Partition
-from quire.corpus.shards import (
-    DOCUMENT_ID,
-    LENGTH,
-    document_schema,
-    shard_name,
-    shard_schema,
-    write_shard,
-)
+from quire.corpus.shards import DOCUMENT_ID, LENGTH, shard_name, write_shard
 from quire.dataset.supervision import supervised_by_labels
 from quire.documents import Documents
 from quire.formats.bad_records import over_budget
@@ -29,7 +22,7 @@ from quire.formats.files import InputFile
 from quire.formats.format import BadRecord, Batch
 from quire.gather import gather
 from quire.ledger import Ledger, Tally, TokenTally
-from quire.plan import make_plan, plan_documents, register_strategy
+from quire.plan import PlanOptions, make_plan, plan_documents, register_strategy
 from quire.plan.strategies import RowNumbers
 from quire.storage import AnyPath
 
@@ -56,6 +49,8 @@ class PartitionJob:
     out: AnyPath
     work: AnyPath
     """The folder of commits."""
+    plan_options: PlanOptions
+    """Those of `Corpus.plan_options`."""
     run: str = ""
     """Checksum of the header, which determines the bytes; other runs' commits are ignored."""
     committed: frozenset[tuple[int, int]] = frozenset()
@@ -78,10 +73,6 @@ class PartitionJob:
                 shard = _Shard(self, partition.number, shard.piece + 1)
             shard.add(batch, report)
         shard.commit(report, last=True)
-
-    def require_possible(self) -> None:
-        """Raise for options with which no document can be packed, before any is read."""
-        packed_rows(self.corpus, self.corpus.encoder().documents(), self.corpus.options.seed)
 
 
 class _Shard:
@@ -134,11 +125,14 @@ class _Shard:
         report(Progress(commit=commit))
 
     def _contents(self, documents: Documents) -> Contents:
-        corpus = self._job.corpus
+        corpus, options = self._job.corpus, self._job.plan_options
+        if corpus.options.overlong == "error":
+            names = [str(file.path) for file in corpus.files]
+            require_fitting(documents.lengths, options.max_fragment, documents.numbers, names)
         if corpus.options.index_only:
             return whole_documents(corpus, documents)
         seed = shard_seed(corpus.options.seed, self._partition, self.piece)
-        return packed_rows(corpus, documents, seed)
+        return packed_rows(corpus, documents, replace(options, seed=seed))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,17 +146,14 @@ class Contents:
     """The approximate number of tokens in a record."""
 
 
-def packed_rows(corpus: Corpus, documents: Documents, seed: int) -> Contents:
+def packed_rows(corpus: Corpus, documents: Documents, options: PlanOptions) -> Contents:
     """The rows into which these documents are packed."""
-    options = corpus.options
-    complete = documents.plan_options(options, seed=seed)
-    _require_none_overlong(corpus, documents)
-    plan = plan_documents(documents.lengths, complete, supervised_by_labels(documents))
-    rows = gather(documents, plan, keep_sources=options.keep_sources)
+    plan = plan_documents(documents.lengths, options, supervised_by_labels(documents))
+    rows = gather(documents, plan, keep_sources=corpus.options.keep_sources)
     ledger = documents.ledger + plan.ledger
     del documents  # its tokens are in the rows now
     return Contents(
-        records=rows.cast(shard_schema(corpus.shard_columns, options.keep_sources)),
+        records=rows.cast(corpus.schema()),
         tokens=int(plan.row_lengths.sum(dtype=np.int64)),
         ledger=ledger,
         record_length=options.max_length,
@@ -174,13 +165,12 @@ def whole_documents(corpus: Corpus, documents: Documents) -> Contents:
 
     The length has its own column, so that a plan can be made without reading tokens.
     """
-    _require_none_overlong(corpus, documents)
     lengths, ids, before = documents.lengths, documents.numbers, documents.ledger
     longest = int(lengths.max(initial=1))
     each = make_plan(lengths, longest, "greedy", max_documents_per_row=1)
     table = gather(replace(documents, prefix_at=None), each)
     del documents
-    schema = document_schema(corpus.shard_columns)
+    schema = corpus.schema()
     own = {DOCUMENT_ID: pa.array(ids), LENGTH: pa.array(lengths)}
     every = [own[name] if name in own else table[name] for name in schema.names]
     tokens = int(lengths.sum(dtype=np.int64))
@@ -194,14 +184,6 @@ def whole_documents(corpus: Corpus, documents: Documents) -> Contents:
         ledger=before + kept,
         record_length=max(1, tokens // max(1, len(lengths))),
     )
-
-
-def _require_none_overlong(corpus: Corpus, documents: Documents) -> None:
-    options = corpus.options
-    if options.overlong == "error":
-        longest = documents.plan_options(options).max_fragment
-        names = [str(file.path) for file in corpus.files]
-        require_fitting(documents.lengths, longest, documents.numbers, names)
 
 
 def shard_seed(seed: int, partition: int, piece: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from quire.corpus.commits import Commit, finished, read_commits, require_present
@@ -70,7 +71,7 @@ class PackResult:
     was_complete: bool = False
     """Whether the output was complete before, so that nothing was done."""
 
-    @property
+    @cached_property
     def ledger(self) -> Ledger:
         """What became of every document and token."""
         return Ledger.from_dict(self._rows["ledger"])
@@ -151,6 +152,7 @@ def pack_corpus(
             corpus=corpus,
             out=out,
             work=work,
+            plan_options=corpus.plan_options(),
             run=checksum(header),
             max_bad_records=max_bad_records,
             strategy=registered_strategy(corpus.options.strategy),
@@ -194,7 +196,6 @@ class _Run:
 
     def finish(self, engine: Engine, on_start: Callable[[Start], None] | None) -> PackResult:
         """Pack the partitions that are not committed yet, then write the manifest."""
-        self._job.require_possible()
         try:
             with engine.started():
                 with write_errors(self._job.out):

@@ -74,5 +74,6 @@ def _grouped(spans: Iterable[Span], limit: int) -> Iterator[Partition]:
 
 
 def _spans(corpus: Corpus, file: InputFile) -> Iterator[Span]:
+    fields, size = corpus.fields, corpus.options.partition_bytes
     with read_errors(file):
-        yield from file.format.spans(file, corpus.fields, corpus.options.partition_bytes)
+        yield from file.format.spans(file, fields, size)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from quire.errors import InvalidOption
 from quire.files import whole_file
 from quire.formats.token_columns import TOKENS
+from quire.gather import require_free
 from quire.storage import AnyPath
 
 _GROUP_TOKENS = 1 << 22
@@ -36,6 +37,7 @@ def shard_schema(columns: Mapping[str, str], keep_sources: bool) -> pa.Schema:
     kinds = {TOKENS: pa.int32(), **{n: pa.type_for_alias(kind) for n, kind in others.items()}}
     kinds["document_starts"] = pa.int32()
     if keep_sources:
+        require_free(columns, "keep_sources", "document_ids", "document_offsets")
         kinds |= {"document_ids": pa.int64(), "document_offsets": pa.int64()}
     return pa.schema({name: pa.list_(kind) for name, kind in kinds.items()})
 
@@ -47,8 +49,8 @@ def document_schema(columns: Mapping[str, str]) -> pa.Schema:
             raise InvalidOption(
                 f"an index-only output has its own column {name!r}; rename the input's"
             )
-    rows = shard_schema(columns, keep_sources=False)
-    lists = [field for field in rows if field.name != "document_starts"]
+    rows = shard_schema(columns, keep_sources=True)  # those that plans make of them
+    lists = [field for field in rows if field.name in (TOKENS, *columns)]
     return pa.schema([(DOCUMENT_ID, pa.int64()), (LENGTH, pa.int64()), *lists])
 
 

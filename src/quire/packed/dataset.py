@@ -105,7 +105,7 @@ class PackedDataset:
         if self._shards is None:
             return len(self.manifest["shards"])
         wanted = range(len(self._shards)) if rows is None else self._shards_of(rows)
-        return len(list(each(self._shards.fetch, wanted, at_once=True)))
+        return len(each(self._shards.fetch, wanted, at_once=True))
 
     def _shards_of(self, rows: Iterable[int]) -> Sequence[int]:
         if not isinstance(self._rows, RemoteRows):

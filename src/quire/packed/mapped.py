@@ -205,7 +205,7 @@ class ShardCache:
 
     def open_all(self) -> list[MappedShard]:
         """All shards."""
-        return list(each(self.open, range(len(self)), at_once=True))
+        return each(self.open, range(len(self)), at_once=True)
 
     def fetch(self, number: int) -> None:
         """Download one shard, unless it is in the cache."""

@@ -224,10 +224,7 @@ class RemotePath:
         """Remove the folder and everything in it."""
         if self.location.scheme == "gs":
             # pyarrow removes the files, then fails at the object that represents the folder.
-            for _ in each(
-                lambda file: file.unlink(missing_ok=True), self.files_below(), at_once=True
-            ):
-                pass
+            each(lambda file: file.unlink(missing_ok=True), self.files_below(), at_once=True)
         elif self.is_dir():
             with self._errors():
                 self.file_system.delete_dir(self.key)

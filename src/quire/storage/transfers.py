@@ -31,21 +31,20 @@ _SCRATCH = "quire-transfer-"
 
 def each(
     function: Callable[[Item], Result], items: Iterable[Item], *, at_once: bool
-) -> Iterator[Result]:
+) -> list[Result]:
     """The results in order: in threads for stores, where latency dominates; else one by one.
 
-    >>> list(each(len, ["a", "bc"], at_once=True))
+    >>> each(len, ["a", "bc"], at_once=True)
     [1, 2]
     """
     if not at_once:
-        yield from map(function, items)
-        return
+        return list(map(function, items))
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(_THREADS) as threads:
         pending = [threads.submit(function, item) for item in items]
         try:
-            yield from (future.result() for future in pending)
+            return [future.result() for future in pending]
         finally:
             for future in pending:
                 future.cancel()
