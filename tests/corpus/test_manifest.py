@@ -27,6 +27,7 @@ from quire.errors import OutputError
 from quire.formats.files import InputFile
 from quire.formats.format import BadRecord
 from quire.ledger import Ledger, LedgerImbalance, Tally, TokenTally
+from quire.text import ByteTokenizer
 
 
 def ledger_of(tokens: int) -> Ledger:
@@ -123,7 +124,7 @@ def fields_of(commit: Commit) -> dict:
 def test_the_manifest_of_documents_has_the_rows_of_its_first_plan():
     plan = {"rows": 9, "tokens": 12, "ledger": {}, "file": "plans/a.arrow"}
     options = CorpusOptions(max_length=8, add_bos=True)
-    empty = make_encoder(options, "byte", {}).documents()
+    empty = make_encoder(options, ByteTokenizer(), {}).documents()
     manifest = make_index_manifest({"options": {}}, COMMITS, {"count": 0}, empty)
     assert with_first_plan(manifest, plan) == {
         "options": {},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from quire.formats.files import InputFile
 from quire.formats.format import Batch, Span
 from quire.plan import PlanOptions
 from quire.storage import AnyPath, Named, RemotePath, as_path, is_uri
-from quire.text import TokenizerLike, as_tokenizer
+from quire.text import Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.chat.date import today
 from quire.text.chat.template import as_chat_tokenizer, asks_for_date
 from quire.text.tokenizer import adds_bos
@@ -37,6 +37,7 @@ class Corpus:
     options: CorpusOptions
     """Complete: nothing is left to the tokenizer, the inputs or the date."""
     tokenizer: TokenizerLike | None = None
+    """Loaded: a `Tokenizer`, or one with a chat template for conversations."""
     columns: Mapping[str, str]
     """Per-token columns of the input and their types, if it is tokenized."""
 
@@ -136,7 +137,7 @@ def _completed(
     values: dict[str, Any] = {}
     if options.add_bos is None:
         is_text = loaded is not None and not options.pretokenized and not options.messages_column
-        by_tokenizer = is_text and adds_bos(as_tokenizer(loaded))
+        by_tokenizer = is_text and adds_bos(cast(Tokenizer, loaded))
         values["add_bos"] = recorded.get("add_bos", by_tokenizer)
     if options.messages_column and not options.chat_date and asks_for_date(loaded):
         values["chat_date"] = recorded.get("chat_date") or today()

@@ -21,8 +21,8 @@ from quire.formats.files import InputFile
 from quire.formats.format import BadRecord, Batch
 from quire.formats.token_columns import TOKENS, documents_from_columns
 from quire.ledger import Ledger
-from quire.text import Encoded, Tokenizer, TokenizerLike, as_tokenizer
-from quire.text.chat import conversation_encoder, encode_conversations
+from quire.text import Encoded, Tokenizer, TokenizerLike
+from quire.text.chat import conversation_encoder
 from quire.text.chat.template import ChatTokenizer
 from quire.text.encode import encode_contents, with_specials
 
@@ -70,13 +70,13 @@ class Encoder(ABC):
 def make_encoder(
     options: CorpusOptions, tokenizer: TokenizerLike | None, columns: Mapping[str, str]
 ) -> Encoder:
-    """The encoder for the kind of records that the options name."""
+    """The encoder for the kind of records that the options name; the tokenizer is loaded."""
     if options.pretokenized:
-        known = None if tokenizer is None else as_tokenizer(tokenizer).vocab_size
+        known = None if tokenizer is None else cast(Tokenizer, tokenizer).vocab_size
         return _Tokens(columns, known)
     if options.messages_column is not None:
         return _Conversations(cast(ChatTokenizer, tokenizer), options)
-    return _Texts(as_tokenizer(tokenizer), options)
+    return _Texts(cast(Tokenizer, tokenizer), options)
 
 
 def document_id(file: int, record: int) -> int:
