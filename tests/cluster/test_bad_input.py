@@ -33,7 +33,7 @@ def test_partitions_that_fail_every_time_are_named_and_the_rest_is_committed(
     assert hashes(out) == undisturbed
 
 
-def test_where_everything_fails_not_everything_is_tried(cluster, corpus, tmp_path, monkeypatch):
+def test_no_more_partitions_start_after_many_failures(cluster, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(scheduler, "_MOST_FAILURES", 2)
     monkeypatch.setattr(scheduler, "_ERRORS", 1)
     engine = FaultyEngine(fault=FailsAlways, marks=tmp_path / "marks", engine=RayEngine(workers=1))
@@ -98,7 +98,9 @@ class Job(FaultyJob): pass
 """
 
 
-def test_an_address_beside_a_connection_to_another_cluster_is_an_error(cluster, corpus, tmp_path):
+def test_an_address_of_another_cluster_than_the_connected_one_is_an_error(
+    cluster, corpus, tmp_path
+):
     with pytest.raises(InvalidOption, match=r"is connected to .*\ncall ray.shutdown"):
         corpus.pack(tmp_path / "out", engine=RayEngine(address="127.0.0.1:1"))
     assert not (tmp_path / "out").exists()

@@ -38,7 +38,9 @@ def test_bytes_are_those_of_the_local_engine(cluster, corpora, kind, workers, tm
     assert len(commits) == len(set(commits)) == len(result.manifest["shards"])
 
 
-def test_a_job_begun_by_one_engine_is_ended_by_the_other(cluster, corpus, undisturbed, tmp_path):
+def test_a_run_begun_by_one_engine_is_completed_by_the_other(
+    cluster, corpus, undisturbed, tmp_path
+):
     out = tmp_path / "out"
     for engine in ("local", "ray", "local"):
         with pytest.raises(_Enough):
@@ -55,7 +57,7 @@ def test_tasks_find_relative_paths(cluster, corpus, undisturbed, tmp_path, monke
     assert hashes(tmp_path / "out") == undisturbed
 
 
-def test_a_driver_hears_of_a_partition_that_is_not_done(
+def test_progress_reaches_the_driver_before_a_partition_is_done(
     cluster, corpus, undisturbed, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(scheduler, "_ERRORS", 1)

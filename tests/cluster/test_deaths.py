@@ -52,7 +52,7 @@ def test_fault_47_a_node_dies_in_the_middle(cluster, corpus, undisturbed, tmp_pa
     assert hashes(tmp_path / "out") == undisturbed
 
 
-def test_a_driver_is_killed_twice_and_run_again(cluster, corpus, undisturbed, tmp_path):
+def test_a_run_whose_driver_is_killed_twice_can_be_resumed(cluster, corpus, undisturbed, tmp_path):
     out = tmp_path / "out"
     for _ in range(2):
         assert kill_a_driver(cluster.address, corpus.folder, out, tmp_path / "marks", 2)

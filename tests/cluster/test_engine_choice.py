@@ -19,7 +19,7 @@ from tests.corpus.command import run
 from tests.corpus.corpora import jsonl, pack, texts
 
 
-def test_engines_have_names():
+def test_engines_are_chosen_by_name():
     assert choose_engine(None, None) == choose_engine("local", None) == LocalEngine(workers=1)
     assert choose_engine("local", 3) == LocalEngine(workers=3)
     assert choose_engine("ray", None) == RayEngine()
@@ -27,7 +27,7 @@ def test_engines_have_names():
     assert choose_engine(RayEngine(cpus=2), None) == RayEngine(cpus=2)
 
 
-def test_an_engine_that_is_not_known_is_an_error_before_anything_is_written(tmp_path):
+def test_an_unknown_engine_is_an_error_before_anything_is_written(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", texts(3))
     with pytest.raises(InvalidOption, match="unknown engine 'rya'; did you mean 'ray'"):
         pack(path, tmp_path / "out", engine="rya")

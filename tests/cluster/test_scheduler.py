@@ -87,7 +87,7 @@ def done(number, attempt):
 
 
 @pytest.mark.parametrize(("most", "in_flight"), [(None, 4), (3, 3), (100, 8)])
-def test_no_more_tasks_are_in_flight_than_twice_the_places_or_what_was_asked(most, in_flight):
+def test_tasks_in_flight_are_limited_to_twice_the_slots_or_the_given_number(most, in_flight):
     ray = FakeRay(done)
     heard = run(ray, most)
     assert ray.most == in_flight
@@ -95,7 +95,7 @@ def test_no_more_tasks_are_in_flight_than_twice_the_places_or_what_was_asked(mos
     assert sum(progress.documents for progress in heard) == sum(range(8))
 
 
-def test_an_end_without_the_last_word_is_a_death_and_what_it_told_is_taken_back():
+def test_a_stream_without_its_last_message_is_a_death_and_its_progress_is_subtracted():
     def script(number, attempt):
         return [Progress(documents=5)] + [None] * (number != 3 or attempt == 3)
 
@@ -105,13 +105,13 @@ def test_an_end_without_the_last_word_is_a_death_and_what_it_told_is_taken_back(
     assert sum(progress.documents for progress in heard) == 5 * 8
 
 
-def test_a_partition_that_died_is_begun_again_behind_all_others():
+def test_a_partition_whose_worker_died_is_retried_after_all_others():
     ray = FakeRay(lambda number, attempt: [None] if number or attempt > 1 else [RayError("died")])
     run(ray)
     assert ray.begun == [*range(8), 0]
 
 
-def test_deaths_are_given_up_after_ten_and_errors_of_unknown_kind_after_three():
+def test_a_partition_fails_after_ten_deaths_or_three_unknown_errors():
     for error, times, words in (
         (RayError("no memory"), 10, "10 workers died on partition 2, the last with RayError"),
         (RayTaskError("strange"), 3, "partition 2 failed with RayTaskError: strange"),
@@ -123,7 +123,7 @@ def test_deaths_are_given_up_after_ten_and_errors_of_unknown_kind_after_three():
         assert set(ray.begun) == set(range(8)), "all others are done"
 
 
-def test_where_all_nodes_go_away_there_is_an_error_not_a_wait_without_end(monkeypatch):
+def test_losing_all_nodes_is_an_error_not_an_endless_wait(monkeypatch):
     monkeypatch.setattr(scheduler, "_SECONDS_BETWEEN_COUNTS", 0.0)
     ray = FakeRay(nothing)
     ray.nodes = lambda: [NODE] if not ray.most else [{**NODE, "Alive": False}]

@@ -30,7 +30,7 @@ def bucket(store, monkeypatch):
     return client
 
 
-def test_fault_47_workers_die_behind_their_commits_to_a_store(
+def test_fault_47_workers_die_after_their_commits_to_a_store(
     cluster, corpus, undisturbed, store, bucket, tmp_path
 ):
     # The nodes' environment knows nothing of the store: all is in the URI, which tasks are told.

@@ -58,7 +58,7 @@ def test_pack_dataset_renders_the_date_that_is_given_or_today(monkeypatch, assis
         assert words.decode(row["input_ids"]) == f"{DATES[shown]} user a </s> assistant b </s>"
 
 
-def test_a_template_that_marks_its_turns_gets_the_date_too(monkeypatch):
+def test_a_template_that_marks_its_turns_also_gets_the_date(monkeypatch):
     marked = CHAT.replace(
         "{{ m.content }} </s> ", "{% generation %}{{ m.content }} </s> {% endgeneration %}"
     )
@@ -112,7 +112,7 @@ def test_a_resumed_run_refuses_another_date(tmp_path, corpus, monkeypatch):
         pack(*given, resume=True, chat_date="2020-01-01", **OPTIONS)
 
 
-def test_where_no_template_asks_for_the_date_none_is_recorded(tmp_path, corpus, monkeypatch):
+def test_no_date_is_recorded_if_no_template_asks_for_one(tmp_path, corpus, monkeypatch):
     for name, date in (("a", FIRST), ("b", LATER)):
         set_today(monkeypatch, date)
         pack(corpus, tmp_path / name, tmp_path / "undated", **OPTIONS)
@@ -145,7 +145,7 @@ def test_worker_processes_use_the_date_of_the_run(tmp_path, corpus, monkeypatch)
         ({"chat_date": FIRST, "messages_column": None}, "chat_date=.* is only for conversations"),
     ],
 )
-def test_a_date_that_is_none_or_has_no_use_is_refused(tmp_path, corpus, options, problem):
+def test_an_invalid_or_unused_date_is_refused(tmp_path, corpus, options, problem):
     with pytest.raises(InvalidOption, match=problem):
         pack(corpus, tmp_path / "out", tmp_path / "tokenizer", **{**OPTIONS, **options})
 

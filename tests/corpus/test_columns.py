@@ -18,14 +18,14 @@ from tests.corpus.corpora import jsonl, pack, rows
 BARE, MARKED = {"input_ids": [5, 6]}, {"input_ids": [7, 8], "completion_mask": [0, 1]}
 
 
-def test_a_completion_mask_goes_along_unasked(tmp_path):
+def test_a_completion_mask_is_packed_by_default(tmp_path):
     corpus = jsonl(tmp_path / "a.jsonl", [MARKED])
     pack(corpus, tmp_path / "out", None, pretokenized=True)
     assert rows(tmp_path / "out")["completion_mask"].to_pylist() == [[0, 1]]
 
 
 @pytest.mark.parametrize("first", [BARE, {**BARE, "completion_mask": None}])
-def test_17_a_mask_that_the_first_record_has_not_is_refused(tmp_path, first):
+def test_17_a_mask_that_the_first_record_lacks_is_refused(tmp_path, first):
     corpus = jsonl(tmp_path / "a.jsonl", [first, MARKED])
     with pytest.raises(
         InvalidDocument,
@@ -36,7 +36,7 @@ def test_17_a_mask_that_the_first_record_has_not_is_refused(tmp_path, first):
     assert result.ledger.documents.emitted == 2, "who names columns wants no others"
 
 
-def test_22_a_mask_that_the_first_table_has_not_is_refused(tmp_path):
+def test_22_a_mask_that_the_first_table_lacks_is_refused(tmp_path):
     for name, record in (("a", BARE), ("b", MARKED)):
         pq.write_table(pa.Table.from_pylist([record]), tmp_path / f"{name}.parquet")
     files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
@@ -59,7 +59,7 @@ def arrow(path, records):
 
 @pytest.mark.parametrize("write", [jsonl, parquet, arrow])
 @pytest.mark.parametrize("columns", [None, ["input_ids"]], ids=["all", "mask left out"])
-def test_records_that_are_padded_are_bad_ones(tmp_path, write, columns):
+def test_padded_records_are_bad_records(tmp_path, write, columns):
     padded = {"input_ids": [5, 6, 0], "attention_mask": [1, 1, 0]}
     records = [padded, {"input_ids": [7], "attention_mask": [1]}, padded]
     corpus = write(tmp_path / f"a.{write.__name__}", records)
@@ -76,7 +76,7 @@ def test_records_that_are_padded_are_bad_ones(tmp_path, write, columns):
 
 
 @pytest.mark.parametrize("write", [parquet, arrow])
-def test_a_table_of_padded_records_alone_leaves_no_row(tmp_path, write):
+def test_a_table_with_only_padded_records_gives_no_rows(tmp_path, write):
     padded = {"input_ids": [5, 0], "attention_mask": [1, 0]}
     corpus = write(tmp_path / f"a.{write.__name__}", [padded])
     asked = {"pretokenized": True, "columns": ["input_ids"], "max_bad_records": 1}
@@ -87,7 +87,7 @@ def test_a_table_of_padded_records_alone_leaves_no_row(tmp_path, write):
 @pytest.mark.parametrize(
     ("name", "values"), [("input_ids", [3.7, 4]), ("labels", [3, 3.0]), ("weight", [0.5, 1])]
 )
-def test_fractions_where_the_first_record_has_integers_are_not_cut_off(tmp_path, name, values):
+def test_floats_are_not_truncated_if_the_first_record_has_integers(tmp_path, name, values):
     first = {"input_ids": [1, 2], "labels": [1, 2], "weight": [1, 1]}
     corpus = jsonl(tmp_path / "a.jsonl", [first, {**first, name: values}])
     asked = {"pretokenized": True, "columns": ["labels", "weight"]}
@@ -97,7 +97,7 @@ def test_fractions_where_the_first_record_has_integers_are_not_cut_off(tmp_path,
     assert rows(tmp_path / "out")["weight"].to_pylist() == [[1, 1]]
 
 
-def test_integers_where_the_first_record_has_fractions_become_such(tmp_path):
+def test_integers_become_floats_if_the_first_record_has_floats(tmp_path):
     records = [{"input_ids": [1], "weight": [0.5]}, {"input_ids": [2], "weight": [1]}]
     corpus = jsonl(tmp_path / "a.jsonl", records)
     pack(corpus, tmp_path / "out", None, pretokenized=True, columns=["weight"])
@@ -118,7 +118,7 @@ def test_16_rows_that_are_packed_already_are_refused_in_later_files(tmp_path, wr
 
 
 @pytest.mark.parametrize("write", [jsonl, parquet, arrow])
-def test_truth_values_are_packed_opened_and_verified(tmp_path, write):
+def test_booleans_are_packed_opened_and_verified(tmp_path, write):
     records = [
         {"input_ids": [1, 2, 3], "loss_mask": [True, False, True]},
         {"input_ids": [4, 5], "loss_mask": [True, True]},
@@ -145,7 +145,9 @@ def test_truth_values_are_packed_opened_and_verified(tmp_path, write):
         ([1, 0], [[1], [0]], "has lists under 'loss_mask', where integers are needed"),
     ],
 )
-def test_a_json_record_of_other_values_is_a_bad_one(tmp_path, first, second, message):
+def test_a_json_record_with_values_of_another_type_is_a_bad_record(
+    tmp_path, first, second, message
+):
     records = [{"input_ids": [5, 6], "loss_mask": values} for values in (first, second)]
     corpus = jsonl(tmp_path / "a.jsonl", records)
     with pytest.raises(InvalidDocument, match=f"record 1 .* {message}"):
@@ -173,13 +175,13 @@ def test_columns_that_are_not_lists_of_numbers_are_refused_by_type(tmp_path, nam
         pack(tmp_path / "a.parquet", tmp_path / "out", None, pretokenized=True, columns=columns)
 
 
-def test_nested_labels_are_refused_though_nobody_asked_for_them(tmp_path):
+def test_nested_labels_are_refused_even_if_columns_is_not_set(tmp_path):
     pq.write_table(pa.table({"input_ids": [[7]], "labels": [[[7]]]}), tmp_path / "a.parquet")
     with pytest.raises(InvalidDocument, match="column 'labels' has type list<element: list<"):
         pack(tmp_path / "a.parquet", tmp_path / "out", None, pretokenized=True)
 
 
-def test_a_missing_token_column_is_told_with_all_that_are_there(tmp_path):
+def test_a_missing_token_column_is_an_error_that_lists_the_columns(tmp_path):
     pq.write_table(pa.table({"ids": [b"abc"], "n": [1]}), tmp_path / "a.parquet")
     with pytest.raises(InvalidOption, match=r"'input_ids'; known: ids, n$"):
         pack(tmp_path / "a.parquet", tmp_path / "out", None, pretokenized=True)
@@ -204,14 +206,14 @@ def test_8_empty_documents_first_do_not_hide_labels(tmp_path):
 
 @pytest.mark.parametrize("empty", [jsonl, parquet])
 @pytest.mark.parametrize("full", [jsonl, parquet])
-def test_a_file_of_empty_documents_takes_the_types_of_the_others(tmp_path, empty, full):
+def test_a_file_of_empty_documents_gets_the_types_of_the_others(tmp_path, empty, full):
     first = empty(tmp_path / f"a.{empty.__name__}", [EMPTY])
     second = full(tmp_path / f"b.{full.__name__}", [{"input_ids": [5], "labels": [0.5]}])
     pack([first, second], tmp_path / "out", None, pretokenized=True)
     assert rows(tmp_path / "out")["labels"].to_pylist() == [[0.5]]
 
 
-def test_empty_labels_of_an_empty_document_are_not_lost_where_others_have_none(tmp_path):
+def test_empty_labels_of_an_empty_document_are_ignored_if_others_have_none(tmp_path):
     corpus = jsonl(tmp_path / "a.jsonl", [EMPTY, {"input_ids": [5, 6]}])
     pack(corpus, tmp_path / "out", None, pretokenized=True)
     assert rows(tmp_path / "out")["input_ids"].to_pylist() == [[5, 6]]
@@ -234,7 +236,7 @@ def test_the_column_of_the_tokens_can_be_named(tmp_path, write):
 
 
 @pytest.mark.parametrize("write", [jsonl, parquet, arrow])
-def test_tokens_are_recognised_where_there_is_no_tokenizer(tmp_path, write):
+def test_tokens_are_recognised_if_there_is_no_tokenizer(tmp_path, write):
     corpus = write(tmp_path / f"a.{write.__name__}", [{"input_ids": [5, 6]}])
     given = pack(corpus, tmp_path / "given", None, pretokenized=True)
     found = pack(corpus, tmp_path / "found", None)
@@ -267,7 +269,7 @@ def test_a_tokenizer_for_a_table_of_tokens_is_an_error_that_names_pretokenized(t
 
 
 @pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
-def test_lists_of_nothing_but_nulls_are_bad_records(tmp_path, kind):
+def test_lists_of_only_nulls_are_bad_records(tmp_path, kind):
     masks = pa.array([[None, None], [None], []], kind(pa.null()))
     table = pa.table({"input_ids": [[1, 2], [3], []], "loss_mask": masks})
     with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:

@@ -107,7 +107,7 @@ def test_a_commit_is_a_small_file_named_after_its_shard(out):
     )
 
 
-def test_a_commit_of_another_run_is_taken_away(out):
+def test_a_commit_of_another_run_is_removed(out):
     """Its shard is packed again, under the terms of this one."""
     own, other = committed(out, commit_of(), commit_of(piece=1, run="other terms"))
     assert read_commits(out / "work", out, RUN, 3) == [own]
@@ -133,7 +133,7 @@ def test_a_folder_without_commits_has_none_and_keeps_its_other_files(out):
 
 
 @pytest.mark.parametrize("damage", [b"rowz", b"row", b"", None])
-def test_a_commit_whose_shard_has_other_bytes_or_is_gone_is_taken_away(out, damage):
+def test_a_commit_whose_shard_is_changed_or_missing_is_removed(out, damage):
     first, second = committed(out, commit_of(), commit_of(piece=1))
     if damage is None:
         (out / first.file).unlink()
@@ -174,7 +174,7 @@ def test_a_commit_whose_shard_has_other_bytes_or_is_gone_is_taken_away(out, dama
         lambda plain: json.dumps({name: plain[name] for name in plain if name != "checksum"}),
     ],
 )
-def test_a_commit_that_is_damaged_or_another_one_s_is_taken_away(out, change):
+def test_a_damaged_or_foreign_commit_is_removed(out, change):
     """Fault 37: it is done again, and never an error."""
     damaged, whole = committed(out, commit_of(), commit_of(partition=3))
     file = out / "work" / f"{damaged.name}.json"
@@ -183,14 +183,14 @@ def test_a_commit_that_is_damaged_or_another_one_s_is_taken_away(out, change):
     assert names(out / "work") == ["shard-00003-000.parquet.json"]
 
 
-def test_a_commit_of_bytes_that_are_no_text_is_taken_away(out):
+def test_a_commit_that_is_not_valid_utf8_is_removed(out):
     (commit,) = committed(out, commit_of())
     (out / "work" / f"{commit.name}.json").write_bytes(b"\xff\xfe")
     assert read_commits(out / "work", out, RUN, 3) == []
     assert names(out / "work") == []
 
 
-def test_in_a_store_the_size_of_a_shard_tells(remote):
+def test_in_a_store_a_shard_is_compared_by_size(remote):
     """It appeared whole, before its commit, so it is not read again."""
     same, longer, gone = committed(
         remote, commit_of(), commit_of(partition=1), commit_of(partition=2)
@@ -202,7 +202,7 @@ def test_in_a_store_the_size_of_a_shard_tells(remote):
     assert names(remote / "work") == ["shard-00000-000.parquet.json"]
 
 
-def test_in_a_store_commits_are_read_at_once(remote, monkeypatch):
+def test_in_a_store_commits_are_read_in_parallel(remote, monkeypatch):
     """One after the other, they would wait for each other here until the barrier breaks."""
     commits = committed(remote, commit_of(), commit_of(piece=1))
     together, real = threading.Barrier(2, timeout=20), RemotePath.read_bytes
@@ -215,7 +215,7 @@ def test_in_a_store_commits_are_read_at_once(remote, monkeypatch):
     assert read_commits(remote / "work", remote, RUN, 3) == commits
 
 
-def test_a_commit_under_another_name_is_taken_away(out):
+def test_a_commit_under_another_name_is_removed(out):
     first, second = committed(out, commit_of(), commit_of(piece=1))
     content = (out / "work" / f"{first.name}.json").read_bytes()
     (out / "work" / f"{second.name}.json").write_bytes(content)
@@ -226,13 +226,13 @@ def test_a_commit_under_another_name_is_taken_away(out):
 # Shards that a worker says it wrote
 
 
-def test_shards_that_stand_are_all_there(out, remote):
+def test_committed_shards_of_the_right_size_are_present(out, remote):
     for place in (out, remote):
         require_present(committed(place, commit_of(), commit_of(piece=1)), place)
         require_present([], place)
 
 
-def test_a_store_is_asked_for_all_shards_at_once(remote, monkeypatch):
+def test_a_store_lists_all_shards_in_one_request(remote, monkeypatch):
     commits = committed(remote, commit_of(), commit_of(piece=1))
     monkeypatch.setattr(RemotePath, "stat", None)
     require_present(commits, remote)
@@ -268,6 +268,6 @@ def test_shards_that_this_process_does_not_see_are_an_error(out, remote, stored)
         ([(0, 2, True), (0, 1, False), (0, 0, False), (5, 0, True), (6, 1, True)], {0, 5}),
     ],
 )
-def test_a_partition_is_finished_when_all_its_pieces_stand_up_to_the_last(pieces, expected):
+def test_a_partition_is_finished_when_all_pieces_up_to_the_last_are_committed(pieces, expected):
     commits = [commit_of(partition=p, piece=n, last=last) for p, n, last in pieces]
     assert finished(iter(commits)) == expected

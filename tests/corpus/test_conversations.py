@@ -55,7 +55,7 @@ def test_conversations_and_their_tools_are_those_of_pack_dataset(tmp_path, kind,
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow"])
-def test_tools_may_be_left_out_or_stand_under_another_name(tmp_path, kind):
+def test_tools_may_be_left_out_or_have_another_column(tmp_path, kind):
     renamed = [{"messages": one["messages"], "functions": one["tools"]} for one in RECORDS]
     path = write(tmp_path, kind, renamed)
     packed(path, tmp_path / "named", tools_column="functions")
@@ -76,7 +76,7 @@ def test_tools_may_be_left_out_or_stand_under_another_name(tmp_path, kind):
         ("parquet", InvalidOption, "unknown column of .*'function'; did you mean 'functions'"),
     ],
 )
-def test_a_name_that_no_tools_have_is_an_error(tmp_path, kind, error, problem):
+def test_a_tools_column_that_no_record_has_is_an_error(tmp_path, kind, error, problem):
     path = write(tmp_path, kind, [{"messages": TALK, "functions": [ADD]}])
     with pytest.raises(error, match=problem):
         packed(path, tmp_path / "out", tools_column="function")
@@ -94,7 +94,7 @@ def test_tools_that_the_template_does_not_write_out_are_bad_records(tmp_path, ki
     assert result.ledger.documents.dropped == {"bad_record": 2}
 
 
-def test_the_key_of_tools_is_an_option_of_conversations_alone():
+def test_tools_column_is_only_for_conversations():
     texts = CorpusOptions(max_length=8)
     assert "tools_column" not in texts.to_dict()
     talks = CorpusOptions(max_length=8, messages_column="messages")

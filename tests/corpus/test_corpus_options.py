@@ -30,13 +30,13 @@ NUMBERS = {
 OPTIONAL = {"drop_longer_than", "truncate_to", "max_documents_per_row", "partition_size"}
 
 
-def test_every_number_of_the_options_is_tried_here():
+def test_these_tests_cover_every_integer_option():
     assert sorted(integer_fields(CorpusOptions)) == sorted(NUMBERS)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint16])
 @pytest.mark.parametrize("index_only", [False, True])
-def test_integers_of_numpy_give_the_same_bytes_as_those_of_python(tmp_path, kind, index_only):
+def test_numpy_integers_give_the_same_bytes_as_python_ones(tmp_path, kind, index_only):
     corpus = jsonl(tmp_path / "a.jsonl", texts(40))
     pack(corpus, tmp_path / "plain", index_only=index_only, **NUMBERS)
     given = {name: kind(number) for name, number in NUMBERS.items()}
@@ -44,20 +44,20 @@ def test_integers_of_numpy_give_the_same_bytes_as_those_of_python(tmp_path, kind
     assert hashes(tmp_path / "numpy") == hashes(tmp_path / "plain")
 
 
-def test_integers_of_numpy_are_kept_as_those_of_python():
+def test_numpy_integers_become_python_ones():
     options = CorpusOptions(**{name: np.int64(number) for name, number in NUMBERS.items()})
     assert json.dumps(options.to_dict()) == json.dumps(CorpusOptions(**NUMBERS).to_dict())
 
 
 @pytest.mark.parametrize("name", sorted(NUMBERS))
 @pytest.mark.parametrize("wrong", [-1, 1.5, [8], True])
-def test_what_is_no_integer_is_refused_by_the_name_that_it_was_given(name, wrong):
+def test_a_value_that_is_not_an_integer_is_refused_by_the_name_of_its_option(name, wrong):
     with pytest.raises(InvalidOption) as refused:
         CorpusOptions(**NUMBERS | {name: wrong})
     assert str(refused.value).startswith(f"{name} is {wrong!r} but must be an integer >= ")
 
 
 @pytest.mark.parametrize("name", sorted(NUMBERS.keys() - OPTIONAL))
-def test_a_number_that_cannot_be_left_open_is_refused_as_none(name):
+def test_a_number_that_is_not_optional_cannot_be_none(name):
     with pytest.raises(InvalidOption, match=f"^{name} is None but must be an integer >= "):
         CorpusOptions(**NUMBERS | {name: None})

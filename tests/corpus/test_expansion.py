@@ -93,7 +93,7 @@ def test_53_a_text_that_is_repeated_in_a_few_bytes_is_refused(
     assert memory.max_memory() < 200 * MEBIBYTE
 
 
-def test_53_a_text_that_is_the_one_before_it_over_again_is_refused(tmp_path, monkeypatch):
+def test_53_a_text_encoded_as_a_copy_of_the_one_before_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("quire.formats.parquet.PIECE_BYTES", MEBIBYTE)
     monkeypatch.setattr("quire.formats.compression.ALWAYS_ALLOWED", 2 * MEBIBYTE)
     corpus = parquet_of(
@@ -140,7 +140,7 @@ def test_53_repeated_numbers_are_refused_by_the_footer(tmp_path, memory, reader)
 
 
 @pytest.mark.parametrize("kind", [pa.ipc.new_file, pa.ipc.new_stream])
-def test_53_a_column_that_nobody_asked_for_is_not_decompressed(tmp_path, kind):
+def test_53_a_column_that_is_not_packed_is_not_decompressed(tmp_path, kind):
     columns = {"text": ["abc"] * 4, "other": [b"\0" * (30 * MEBIBYTE)] * 4}
     corpus = arrow_of(tmp_path / "a.arrow", columns, kind)
     del columns

@@ -89,7 +89,7 @@ def test_rows_are_those_of_a_plain_output_of_one_partition(tmp_path, options):
     st.integers(0, 4),
     st.booleans(),
 )
-def test_a_plan_gives_the_rows_of_packing_anew(values, strategy, cut, stride, bos):
+def test_a_plan_gives_the_rows_of_packing_again(values, strategy, cut, stride, bos):
     terms = {"max_length": 11, "strategy": strategy, "overlong": cut, "stride": stride}
     with TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -111,7 +111,7 @@ def labelled(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("options", [{}, {"overlong": "fill"}, {"strategy": "wrapped"}])
-def test_labels_go_along_and_fragments_without_any_are_left_out(tmp_path, options):
+def test_labels_are_packed_and_fragments_without_trained_ones_are_left_out(tmp_path, options):
     path = labelled(tmp_path)
     columns = (*ALL[:1], "labels", *ALL[1:])
     plain = pack(path, tmp_path / "plain", None, pretokenized=True, **options)
@@ -189,7 +189,7 @@ def test_replanning_reads_no_input_and_moves_no_token(tmp_path, monkeypatch):
     assert verify_output(out).plans == 2
 
 
-def test_what_is_not_given_stays_as_the_corpus_was_packed(tmp_path):
+def test_options_that_are_not_given_stay_as_the_corpus_was_packed(tmp_path):
     out = tmp_path / "out"
     pack(
         jsonl(tmp_path / "a.jsonl", texts(60)), out, index_only=True, stride=2, min_length=3, seed=7
@@ -202,7 +202,7 @@ def test_what_is_not_given_stays_as_the_corpus_was_packed(tmp_path):
     assert Plan.load(out / "plans" / "best_fit-32.arrow").options.prefix == 1
 
 
-def test_the_same_plan_again_is_left_alone_and_another_of_its_name_is_refused(tmp_path):
+def test_an_equal_plan_is_not_changed_and_another_of_its_name_is_refused(tmp_path):
     out = tmp_path / "out"
     pack(jsonl(tmp_path / "a.jsonl", texts(60)), out, index_only=True)
     replan(out, max_length=32)
@@ -228,7 +228,7 @@ def test_the_same_plan_again_is_left_alone_and_another_of_its_name_is_refused(tm
         ({"name": ""}, "a plan cannot be named"),
     ],
 )
-def test_mistakes_are_said_and_change_nothing(tmp_path, change, message):
+def test_mistakes_are_errors_and_change_nothing(tmp_path, change, message):
     out = tmp_path / "out"
     pack(jsonl(tmp_path / "a.jsonl", texts(9)), out, index_only=True)
     before = hashes(out)
@@ -276,7 +276,7 @@ def test_a_shard_that_does_not_hold_what_the_manifest_says_is_not_planned(tmp_pa
         replan(out, max_length=8)
 
 
-def test_a_manifest_that_was_changed_is_not_planned_from_nor_sealed_anew(tmp_path):
+def test_a_manifest_that_was_changed_is_neither_planned_from_nor_rewritten(tmp_path):
     out = tmp_path / "out"
     pack(jsonl(tmp_path / "a.jsonl", texts(20)), out, index_only=True)
     whole = (out / "manifest.json").read_text()
@@ -297,7 +297,7 @@ def test_only_empty_documents_give_a_plan_without_rows(tmp_path):
     assert verify_output(tmp_path / "out").problems == []
 
 
-def test_documents_longer_than_all_rows_together_are_cut_by_the_plan_alone(tmp_path):
+def test_overlong_documents_are_cut_only_by_the_plan(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", ["a" * 5000, "b"])
     pack(path, tmp_path / "out", index_only=True)
     stored = pq.read_table(tmp_path / "out" / "data")
@@ -310,7 +310,7 @@ def test_replan_is_a_public_name():
 
 
 @pytest.mark.parametrize("again", ["replan", "resume"])
-def test_a_plan_that_never_reached_the_manifest_is_taken_away(tmp_path, again):
+def test_a_plan_that_never_reached_the_manifest_is_removed(tmp_path, again):
     path, out = jsonl(tmp_path / "a.jsonl", texts(9)), tmp_path / "out"
     pack(path, out, index_only=True)
     before = hashes(out)
@@ -324,7 +324,7 @@ def test_a_plan_that_never_reached_the_manifest_is_taken_away(tmp_path, again):
     assert hashes(out) == before
 
 
-def test_44_a_writer_holds_the_lock_against_a_plan(tmp_path):
+def test_44_replan_is_refused_while_a_writer_holds_the_lock(tmp_path):
     path, out = jsonl(tmp_path / "a.jsonl", texts(60)), tmp_path / "out"
     pack(path, out, index_only=True)
     with (
@@ -336,7 +336,7 @@ def test_44_a_writer_holds_the_lock_against_a_plan(tmp_path):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_39_a_full_disk_leaves_the_plans_that_stand(tmp_path, monkeypatch, code):
+def test_39_a_full_disk_keeps_existing_plans(tmp_path, monkeypatch, code):
     path, out = jsonl(tmp_path / "a.jsonl", texts(60)), tmp_path / "out"
     pack(path, out, index_only=True)
     before = hashes(out)

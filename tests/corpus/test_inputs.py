@@ -39,7 +39,7 @@ def test_a_glob_is_sorted_and_named_from_its_root(folder):
     assert names(f"{folder}/**/*.jsonl") == ["b.jsonl", "sub/c.jsonl"]
 
 
-def test_names_do_not_depend_on_where_the_corpus_stands(folder, monkeypatch):
+def test_names_do_not_depend_on_the_location_of_the_corpus(folder, monkeypatch):
     monkeypatch.chdir(folder)
     assert names(".") == names(folder)
     assert names("*.jsonl") == ["b.jsonl"]
@@ -76,13 +76,13 @@ def test_splits_of_a_dataset_are_named_one_at_a_time(tmp_path):
         ("notes.md", "has a suffix of no known format; known are .jsonl"),
     ],
 )
-def test_what_leads_to_no_file_is_an_error(folder, named, message):
+def test_an_argument_that_matches_no_file_is_an_error(folder, named, message):
     (folder / "notes.md").write_text("")
     with pytest.raises(InvalidOption, match=message):
         find_inputs([f"{folder}/{named}"])
 
 
-def test_a_lone_path_is_no_list_of_inputs(folder):
+def test_a_single_path_is_not_a_list_of_inputs(folder):
     with pytest.raises(InvalidOption, match="must be a list of paths"):
         find_inputs(str(folder))
 
@@ -92,7 +92,7 @@ def test_a_folder_without_known_files_is_an_error(tmp_path):
         find_inputs([tmp_path])
 
 
-def test_a_link_to_a_folder_is_never_passed_over_in_silence(folder, tmp_path):
+def test_a_link_to_a_folder_is_never_skipped_silently(folder, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (folder / "more").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InvalidOption, match="more is a link to a folder, which is not followed"):
@@ -112,14 +112,14 @@ def test_the_fingerprint_is_of_the_content_not_of_time_or_place(tmp_path):
     assert find_inputs([other])[0].fingerprint != first.fingerprint
 
 
-def test_a_file_that_grew_is_noticed_when_it_is_opened(tmp_path):
+def test_a_file_that_grew_is_detected_when_it_is_opened(tmp_path):
     (file,) = find_inputs([jsonl(tmp_path / "a.jsonl", ["x"])])
     jsonl(tmp_path / "a.jsonl", ["x", "y"])
     with pytest.raises(SourceChanged, match="it had 14 bytes and now has 28"):
         file.open()
 
 
-def test_what_a_glob_finds_inside_the_output_is_no_input(folder):
+def test_files_that_a_glob_finds_in_the_output_are_not_inputs(folder):
     (folder / "sub/b.jsonl").write_text("")
     both = f"{folder}/**/*.jsonl"
     assert [file.name for file in find_inputs([both], folder / "sub")] == ["b.jsonl"]
@@ -133,14 +133,14 @@ def test_a_name_that_no_file_can_have_is_refused():
 
 
 @pytest.mark.parametrize("wrong", [None, 5])
-def test_what_is_no_list_of_paths_is_refused(wrong):
+def test_an_argument_that_is_not_a_list_of_paths_is_refused(wrong):
     with pytest.raises(InvalidOption, match=f"inputs is {wrong} but must be a list of paths"):
         find_inputs(wrong)
     with pytest.raises(InvalidOption, match=f"{wrong} is not a path: give a string"):
         find_inputs([wrong])
 
 
-def test_files_of_a_folder_that_are_not_read_are_told(folder):
+def test_files_of_a_folder_that_are_not_read_give_a_warning(folder):
     for name in ("sub/notes.md", "d.json", "e.csv", "f"):
         (folder / name).write_text("")
     with pytest.warns(UserWarning, match=r"4 of 7 files left unread \(d\.json, e\.csv, f\);"):
@@ -148,13 +148,13 @@ def test_files_of_a_folder_that_are_not_read_are_told(folder):
 
 
 @pytest.mark.parametrize("ending", ["ndjson", "ndjson.gz", "json.gz", "json.zst", "JSONL"])
-def test_lines_of_json_go_by_many_names(tmp_path, ending):
+def test_jsonl_files_are_known_by_several_suffixes(tmp_path, ending):
     (tmp_path / f"a.{ending}").write_bytes(b"")
     (found,) = find_inputs([tmp_path])
     assert found.kind.startswith("jsonl")
 
 
-def test_a_json_file_that_is_named_holds_lines_too(tmp_path):
+def test_a_json_file_given_by_name_is_read_as_lines(tmp_path):
     """As .json.gz does; of a folder it is not read, where it may describe the data."""
     path = jsonl(tmp_path / "a.json", ["abc", "de"])
     assert pack(path, tmp_path / "out").ledger.documents.emitted == 2
@@ -184,7 +184,7 @@ def twins(tmp_path):
         (["x/a.jsonl", "y"], ["a.jsonl", "z/a.jsonl"]),
     ],
 )
-def test_files_of_the_same_name_are_told_apart_by_their_folders(
+def test_files_of_the_same_name_are_distinguished_by_their_folders(
     twins, monkeypatch, named, expected
 ):
     assert names(*(f"{twins}/{one}" for one in named)) == expected
@@ -192,7 +192,7 @@ def test_files_of_the_same_name_are_told_apart_by_their_folders(
     assert names(*(f"../{one}" for one in named)) == expected
 
 
-def test_manifest_bad_records_and_verify_tell_files_of_the_same_name_apart(twins, monkeypatch):
+def test_manifest_bad_records_and_verify_distinguish_files_of_the_same_name(twins, monkeypatch):
     inputs, out = [twins / "x/a.jsonl", twins / "y/z/a.jsonl"], twins / "out"
     manifest = pack(inputs, out, max_bad_records=2).manifest
     assert [entry["name"] for entry in manifest["inputs"]] == ["x/a.jsonl", "y/z/a.jsonl"]

@@ -14,7 +14,7 @@ from tests.corpus.corpora import hashes, jsonl, pack, texts
 from tests.corpus.pickled_tokenizer import PickledTokenizer
 
 
-def test_all_workers_are_started_before_one_of_them_is_told_its_job(tmp_path, monkeypatch):
+def test_all_workers_are_started_before_any_receives_its_job(tmp_path, monkeypatch):
     """The job is larger than a pipe: told one by one, they would import one after the other."""
     happened = []
     start, give = local._Worker.__init__, local._Worker.give
@@ -41,7 +41,7 @@ def test_the_job_is_pickled_once_for_all_workers(tmp_path):
     assert tokenizer.times_pickled == 1
 
 
-def test_a_partition_whose_worker_died_while_idle_is_done_once(tmp_path, monkeypatch):
+def test_a_partition_whose_worker_died_while_idle_is_packed_once(tmp_path, monkeypatch):
     give, killed = local._Worker.give, []
 
     def kill_before_it_is_told(worker, partition):
@@ -83,7 +83,7 @@ def test_workers_know_a_strategy_that_their_script_registered(tmp_path, register
     assert hashes(tmp_path / "1") == hashes(tmp_path / "2")
 
 
-def test_a_strategy_that_no_process_can_find_is_refused_before_work(tmp_path, registered):
+def test_a_strategy_that_cannot_be_pickled_is_refused_before_work(tmp_path, registered):
     registered("local", lambda sizes, max_length, options: list(range(len(sizes))))
     path = jsonl(tmp_path / "a.jsonl", texts(60))
     with pytest.raises(InvalidOption, match=r"strategy 'local' cannot be sent to .*, or use w"):

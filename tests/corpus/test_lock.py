@@ -16,7 +16,7 @@ def work(tmp_path):
     return folder
 
 
-def test_a_worker_that_never_ends_is_an_error_and_still_holds_its_lock(work, monkeypatch):
+def test_a_worker_that_does_not_end_is_an_error_and_keeps_its_lock(work, monkeypatch):
     monkeypatch.setattr(lock, "_SECONDS_TO_WAIT", 0.1)
     with worker_lock(work):
         for _ in range(2):  # the first attempt must not take the lock away from the second

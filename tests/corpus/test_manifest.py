@@ -111,7 +111,7 @@ def test_the_manifest_of_rows_sums_its_shards():
     }
 
 
-def test_a_manifest_whose_ledger_does_not_balance_is_none():
+def test_a_ledger_that_does_not_balance_gives_no_manifest():
     lost = Ledger(tokens=TokenTally(input=1))
     with pytest.raises(LedgerImbalance):
         make_manifest({}, [Commit(**{**fields_of(COMMITS[0]), "ledger": lost})], {})
@@ -165,7 +165,7 @@ def test_bad_records_are_listed_by_position_and_reason(tmp_path):
     assert said == {"count": 3, "file": "bad_records.jsonl", "sha256": digest}
 
 
-def test_where_there_are_no_bad_records_there_is_no_list_of_them(tmp_path):
+def test_no_list_of_bad_records_is_written_if_there_are_none(tmp_path):
     assert write_bad_records(tmp_path, COMMITS, []) == {"count": 0}
     assert not list(tmp_path.iterdir())
 

@@ -53,13 +53,13 @@ def out(request, tmp_path, remote):
     return tmp_path / "out" if request.param == "disk" else remote
 
 
-def test_the_work_folder_of_a_new_output_is_given_and_nothing_is_left_of_an_unused_one(out):
+def test_a_new_output_has_a_work_folder_and_an_unused_one_leaves_nothing(out):
     with opened_output(out, resume=False) as work:
         assert work == out / ".quire"
     assert not out.exists()
 
 
-def test_what_was_written_stays_without_the_temporary_files(out):
+def test_written_files_are_kept_and_temporary_ones_are_removed(out):
     with opened_output(out, resume=False) as work:
         put(work / "run.json")
         for name in (".run.json.1.tmp", "data/.a.1.tmp", ".quire/.a.1.tmp", "plans/.a.1.tmp"):
@@ -69,7 +69,7 @@ def test_what_was_written_stays_without_the_temporary_files(out):
         assert (work / "run.json").is_file()
 
 
-def test_a_folder_that_was_there_empty_stays(tmp_path):
+def test_an_empty_folder_that_existed_before_is_kept(tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises(ValueError, match="broken"), opened_output(tmp_path / "out", resume=False):
         raise ValueError("broken")
@@ -102,7 +102,7 @@ def test_a_folder_that_was_there_empty_stays(tmp_path):
         ),
     ],
 )
-def test_an_output_that_holds_something_else_is_refused_and_left_alone(out, there, resume, message):
+def test_an_output_with_other_files_is_refused_and_not_changed(out, there, resume, message):
     for name in there:
         put(out / name)
     with pytest.raises(OutputError) as raised, opened_output(out, resume=resume):
@@ -112,7 +112,7 @@ def test_an_output_that_holds_something_else_is_refused_and_left_alone(out, ther
 
 
 @pytest.mark.parametrize("there", [["manifest.json"], [".quire/run.json"], []])
-def test_a_run_is_resumed_where_one_was_or_nothing_is(out, there):
+def test_resume_accepts_an_unfinished_run_and_an_empty_folder(out, there):
     for name in there:
         put(out / name)
     with opened_output(out, resume=True):
@@ -154,7 +154,7 @@ def test_39_errors_of_a_store_say_what_to_do():
     )
 
 
-def test_other_errors_come_through_as_they_are():
+def test_other_errors_are_raised_unchanged():
     with pytest.raises(ValueError, match="broken"), write_errors(Path("out")):
         raise ValueError("broken")
 
@@ -177,7 +177,7 @@ def test_an_output_inside_an_input_is_refused(tmp_path):
         require_apart(["memory://a/corpus"], as_path("memory://a/corpus/out"))
 
 
-def test_an_output_beside_its_inputs_is_taken(tmp_path):
+def test_an_output_next_to_its_inputs_is_accepted(tmp_path):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "a.jsonl").touch()
     inputs = [tmp_path / "corpus", tmp_path / "a.jsonl", "memory://a/corpus"]
@@ -188,7 +188,7 @@ def test_an_output_beside_its_inputs_is_taken(tmp_path):
 # Runs that broke off early
 
 
-def test_shards_of_which_nothing_says_how_they_were_packed_are_refused(out):
+def test_shards_without_a_record_of_their_run_are_refused(out):
     require_no_shards(out)
     put(out / ".quire" / "writer")
     require_no_shards(out)
@@ -202,7 +202,7 @@ def test_shards_of_which_nothing_says_how_they_were_packed_are_refused(out):
     )
 
 
-def test_a_run_without_a_shard_leaves_nothing_and_one_with_a_shard_all(tmp_path):
+def test_a_run_without_shards_is_discarded_and_one_with_a_shard_is_kept(tmp_path):
     put(tmp_path / ".quire" / "run.json")
     put(tmp_path / "data" / "a.parquet")
     discard_empty_run(tmp_path)
@@ -214,7 +214,7 @@ def test_a_run_without_a_shard_leaves_nothing_and_one_with_a_shard_all(tmp_path)
     assert not (tmp_path / "data").exists()
 
 
-def test_in_a_store_a_run_without_a_shard_stays(remote):
+def test_in_a_store_a_run_without_shards_is_kept(remote):
     put(remote / ".quire" / "run.json")
     discard_empty_run(remote)
     assert files(remote) == [".quire/run.json"]
@@ -229,7 +229,7 @@ WHOLE = {
 }
 
 
-def test_an_output_is_whole_when_every_file_has_the_size_that_the_manifest_says(out):
+def test_an_output_is_complete_if_every_file_has_the_size_in_the_manifest(out):
     require_complete(out, {"shards": []})
     put(out / "data" / "a.parquet", b"abc")
     require_complete(out, {"shards": WHOLE["shards"]})
@@ -246,7 +246,7 @@ def test_an_output_is_whole_when_every_file_has_the_size_that_the_manifest_says(
         (b"abc", None, "plans/b.arrow is missing and the manifest says 2 bytes"),
     ],
 )
-def test_an_output_of_which_a_file_is_gone_or_cut_is_not_whole(out, data, plan, words):
+def test_an_output_with_a_missing_or_truncated_file_is_not_complete(out, data, plan, words):
     for name, content in (("data/a.parquet", data), ("plans/b.arrow", plan)):
         if content is not None:
             put(out / name, content)
@@ -257,7 +257,7 @@ def test_an_output_of_which_a_file_is_gone_or_cut_is_not_whole(out, data, plan, 
     )
 
 
-def test_an_output_whose_list_of_bad_records_is_gone_is_not_whole(out):
+def test_an_output_without_its_list_of_bad_records_is_not_complete(out):
     manifest = {"shards": [], "bad_records": {"count": 2, "file": "bad_records.jsonl"}}
     with pytest.raises(OutputError) as raised:
         require_complete(out, manifest)
@@ -273,14 +273,14 @@ def test_an_output_whose_list_of_bad_records_is_gone_is_not_whole(out):
 # What is taken away
 
 
-def test_the_work_of_a_whole_output_is_cleared(out):
+def test_the_work_folder_of_a_complete_output_is_cleared(out):
     for name in (".quire/run.json", ".quire/shard-00000-000.parquet.json", "manifest.json"):
         put(out / name)
     clear_work(out / ".quire")
     assert files(out) == ["manifest.json"]
 
 
-def test_the_lock_of_the_writer_outlives_its_work(tmp_path):
+def test_clearing_the_work_folder_keeps_the_lock(tmp_path):
     put(tmp_path / ".quire" / "writer")
     clear_work(tmp_path / ".quire")
     assert files(tmp_path) == [".quire/writer"]
@@ -300,7 +300,7 @@ def test_an_object_store_has_nothing_to_sweep(monkeypatch):
     assert sweep(out) is None
 
 
-def test_plans_that_no_manifest_knows_are_taken_away(out):
+def test_plans_that_are_not_in_the_manifest_are_removed(out):
     for name in ("plans/a.arrow", "plans/b.arrow", "plans/notes.txt"):
         put(out / name)
     sweep_plans(out, {"plans": [{"file": "plans/b.arrow"}]})

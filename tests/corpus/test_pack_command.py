@@ -68,7 +68,7 @@ def test_mistakes_are_a_line_and_exit_code_2(tmp_path, corpus):
     assert run("pack", corpus, "--out", tmp_path / "x").returncode == 2, "max_length is missing"
 
 
-def test_an_empty_output_is_warned_of(tmp_path):
+def test_an_empty_output_gives_a_warning(tmp_path):
     done = run(*arguments(jsonl(tmp_path / "a.jsonl", [""]), tmp_path / "out"))
     assert done.returncode == 0
     assert "warning" in done.stderr

@@ -132,7 +132,7 @@ def test_worker_counts_give_the_same_bytes(tmp_path):
     assert len(hashes(tmp_path / "1")) > 5
 
 
-def test_tokens_and_their_columns_are_taken_as_they_are(tmp_path):
+def test_tokens_and_their_columns_are_packed_unchanged(tmp_path):
     records = [
         {"input_ids": [5, 6, 7], "labels": [-100, 6, 7], "meta": [1]},
         {"input_ids": [8, 9], "labels": [8, 9]},
@@ -158,7 +158,7 @@ def test_a_fragment_without_a_trained_label_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("name", parameters("qwen3"))
-def test_conversations_train_what_the_assistant_says(tmp_path, name):
+def test_only_what_the_assistant_says_is_trained(tmp_path, name):
     messages = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
     path = jsonl(tmp_path / "a.jsonl", [{"messages": messages}, {"messages": []}])
     result = pack(
@@ -186,7 +186,7 @@ def test_the_file_of_a_tokenizer_gives_the_tokens_of_pack_dataset(tmp_path, name
     assert rows(tmp_path / "out")["input_ids"].to_pylist() == expected["input_ids"].to_pylist()
 
 
-def test_a_complete_output_is_left_alone_by_resume_and_refused_without(tmp_path):
+def test_a_complete_output_is_unchanged_by_resume_and_refused_without(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", texts(20))
     pack(path, tmp_path / "out")
     before = hashes(tmp_path / "out")
@@ -199,9 +199,7 @@ def test_a_complete_output_is_left_alone_by_resume_and_refused_without(tmp_path)
 
 @pytest.mark.parametrize("index_only", [False, True])
 @pytest.mark.parametrize("change", ["is missing", r"has \d+ bytes"])
-def test_a_complete_output_of_which_a_file_was_lost_is_not_called_complete(
-    tmp_path, index_only, change
-):
+def test_a_complete_output_that_lost_a_file_is_an_error(tmp_path, index_only, change):
     path, out = jsonl(tmp_path / "a.jsonl", texts(20)), tmp_path / "out"
     pack(path, out, index_only=index_only)
     for file in (p for p in out.rglob("*") if p.suffix in (".parquet", ".arrow")):
@@ -216,7 +214,7 @@ def test_a_complete_output_of_which_a_file_was_lost_is_not_called_complete(
     assert pack(path, out, index_only=index_only, resume=True).was_complete
 
 
-def test_28_a_complete_output_whose_manifest_was_changed_is_not_called_complete(tmp_path):
+def test_28_a_complete_output_whose_manifest_was_changed_is_an_error(tmp_path):
     path, out = jsonl(tmp_path / "a.jsonl", texts(20)), tmp_path / "out"
     pack(path, out)
     said = (out / "manifest.json").read_text()
@@ -225,7 +223,7 @@ def test_28_a_complete_output_whose_manifest_was_changed_is_not_called_complete(
         pack(path, out, resume=True)
 
 
-def test_resume_starts_where_there_is_nothing(tmp_path):
+def test_resume_starts_a_run_if_there_is_none(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", texts(20))
     pack(path, tmp_path / "one")
     pack(path, tmp_path / "two", resume=True)
@@ -251,7 +249,7 @@ def test_a_run_that_ends_before_its_first_shard_leaves_nothing(
     assert pack(path, tmp_path / "out", index_only=index_only).num_rows
 
 
-def test_an_output_without_a_row_says_what_became_of_the_documents(tmp_path):
+def test_the_warning_for_an_output_without_rows_says_why(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", ["", "abc", "defg"])
     with pytest.warns(UserWarning, match="3 read, 1 dropped as empty, 2 dropped as"):
         pack(path, tmp_path / "out", drop_longer_than=2)
@@ -279,7 +277,7 @@ def _begun(path: Path, out: Path, **options) -> None:
         pack(path, out, partition_size=300, on_progress=stop, **options)
 
 
-def test_a_shard_of_another_run_is_packed_again_under_the_terms_of_this_one(tmp_path):
+def test_a_shard_of_another_run_is_packed_again_with_the_options_of_this_one(tmp_path):
     """With its commit, as a copy of folders brings it along."""
     path = jsonl(tmp_path / "a.jsonl", texts(40))
     pack(path, tmp_path / "whole", partition_size=300, seed=1, shuffle=True)
@@ -292,7 +290,7 @@ def test_a_shard_of_another_run_is_packed_again_under_the_terms_of_this_one(tmp_
     assert hashes(tmp_path / "own") == hashes(tmp_path / "whole")
 
 
-def test_shards_of_which_nothing_says_how_they_were_packed_are_not_resumed(tmp_path):
+def test_shards_without_a_record_of_their_run_are_not_resumed(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", texts(40))
     _begun(path, tmp_path / "out")
     (tmp_path / "out" / ".quire" / "run.json").unlink()
@@ -302,7 +300,7 @@ def test_shards_of_which_nothing_says_how_they_were_packed_are_not_resumed(tmp_p
     assert hashes(tmp_path / "out") == before
 
 
-def test_resume_refuses_a_folder_of_other_things(tmp_path):
+def test_resume_refuses_a_folder_of_other_files(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("dear to somebody")
     with pytest.raises(OutputError, match=r"thesis.tex.*no run of quire to resume"):
@@ -340,7 +338,7 @@ def test_an_output_inside_its_input_is_refused(tmp_path):
         ({"stride": 16}, r"in a row of 16; lower stride or raise max_length"),
     ],
 )
-def test_mistakes_are_said_before_anything_is_written(tmp_path, options, message):
+def test_mistakes_are_errors_before_anything_is_written(tmp_path, options, message):
     path = jsonl(tmp_path / "a.jsonl", ["a"])
     with pytest.raises(InvalidOption, match=message):
         pack(path, tmp_path / "out", **options)
@@ -348,7 +346,7 @@ def test_mistakes_are_said_before_anything_is_written(tmp_path, options, message
 
 
 @pytest.mark.parametrize("index_only", [False, True])
-def test_the_planners_words_are_those_of_the_options(tmp_path, index_only):
+def test_errors_of_the_planner_use_the_names_of_the_options(tmp_path, index_only):
     path = jsonl(tmp_path / "a.jsonl", ["", "abc", "x" * 99])
     with pytest.raises(InvalidOption, match=r"after BOS .*raise max_length or leave BOS"):
         pack(path, tmp_path / "out", max_length=1, index_only=index_only)
@@ -357,7 +355,7 @@ def test_the_planners_words_are_those_of_the_options(tmp_path, index_only):
         pack(path, tmp_path / "two", overlong="error", index_only=index_only)
 
 
-def test_the_manifest_says_what_decided_the_bytes_and_nothing_else(tmp_path):
+def test_the_manifest_records_what_determined_the_bytes_and_nothing_else(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", texts(20))
     pack(path, tmp_path / "out", partition_size=300)
     text = (tmp_path / "out" / "manifest.json").read_text()
@@ -386,7 +384,7 @@ def test_the_same_corpus_elsewhere_gives_the_same_bytes(tmp_path):
     assert hashes(tmp_path / "one") == hashes(tmp_path / "two")
 
 
-def test_shards_are_shuffled_each_in_its_own_way(tmp_path):
+def test_every_shard_is_shuffled_with_its_own_seed(tmp_path):
     seeds = {shard_seed(0, partition, piece) for partition in range(20) for piece in range(3)}
     assert len(seeds) == 60
     path = jsonl(tmp_path / "a.jsonl", texts(40))
@@ -423,7 +421,7 @@ def test_inputs_may_be_what_a_glob_yields(tmp_path):
     assert pack(tmp_path.glob("*.jsonl"), tmp_path / "out").ledger.documents.emitted == 3
 
 
-def test_a_tokenizer_that_no_other_process_can_have_is_refused(tmp_path):
+def test_a_tokenizer_that_cannot_be_pickled_is_refused(tmp_path):
     class Local(PickledTokenizer):
         pass
 
@@ -434,7 +432,7 @@ def test_a_tokenizer_that_no_other_process_can_have_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("index_only", [False, True])
-def test_an_overlong_document_stops_the_run_before_its_shard_stands(tmp_path, index_only):
+def test_an_overlong_document_stops_the_run_before_its_shard_is_committed(tmp_path, index_only):
     path, out = jsonl(tmp_path / "a.jsonl", ["short", "x" * 30]), tmp_path / "out"
     with pytest.raises(
         OversizedDocument, match=r"a\.jsonl: record 1 has 31 tokens but a row holds"
@@ -444,7 +442,7 @@ def test_an_overlong_document_stops_the_run_before_its_shard_stands(tmp_path, in
 
 
 @pytest.mark.parametrize("columns", ["labels", 5, [1], {"labels"}])
-def test_columns_that_are_no_list_of_names_are_refused(tmp_path, columns):
+def test_columns_that_are_not_a_list_of_names_are_refused(tmp_path, columns):
     path = jsonl(tmp_path / "a.jsonl", [{"input_ids": [1]}])
     with pytest.raises(InvalidOption, match=r"columns(\[0\])? is .* but must be a (list|string)"):
         pack(path, tmp_path / "out", None, pretokenized=True, columns=columns)
@@ -452,7 +450,7 @@ def test_columns_that_are_no_list_of_names_are_refused(tmp_path, columns):
 
 @pytest.mark.parametrize("name", ["text_column", "messages_column", "tools_column"])
 @pytest.mark.parametrize("wrong", [5, ["text"]])
-def test_the_name_of_a_field_is_text(tmp_path, name, wrong):
+def test_the_name_of_a_column_must_be_a_string(tmp_path, name, wrong):
     path = jsonl(tmp_path / "a.jsonl", texts(2))
     with pytest.raises(InvalidOption, match=f"{name} is .* but must be a string"):
         pack(path, tmp_path / "out", **{name: wrong})

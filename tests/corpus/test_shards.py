@@ -28,7 +28,7 @@ def test_names_sort_in_input_order():
     assert sorted(named) == named
 
 
-def test_the_columns_are_tokens_then_others_then_starts_then_where_documents_come_from():
+def test_the_columns_are_tokens_others_starts_and_sources_in_this_order():
     columns = {"labels": "int32", "input_ids": "int64", "loss_mask": "int8"}
     assert shard_schema(columns, keep_sources=True) == pa.schema(
         {
@@ -45,7 +45,7 @@ def test_the_columns_are_tokens_then_others_then_starts_then_where_documents_com
     )
 
 
-def test_a_shard_has_the_hash_and_size_that_come_back_and_the_rows_that_went_in(tmp_path):
+def test_a_written_shard_has_the_returned_hash_and_size_and_the_given_rows(tmp_path):
     rows = table_of(200)
     digest, size = write_shard(tmp_path / "a.parquet", rows, record_length=16)
     data = (tmp_path / "a.parquet").read_bytes()
@@ -54,7 +54,7 @@ def test_a_shard_has_the_hash_and_size_that_come_back_and_the_rows_that_went_in(
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
 
 
-def test_the_bytes_are_those_of_parquet_under_settings_that_are_written_out(tmp_path):
+def test_the_bytes_are_those_of_parquet_with_explicit_settings(tmp_path):
     """Another level, page or version gives other bytes, so that no resumed run would match."""
     rows = table_of(400, 64)
     write_shard(tmp_path / "a.parquet", rows, record_length=1 << 15)
@@ -103,7 +103,7 @@ class Slow:
         return self._file.write(data[:7])
 
 
-def test_a_file_that_takes_less_than_it_is_given_gets_the_rest(tmp_path, monkeypatch):
+def test_short_writes_are_completed(tmp_path, monkeypatch):
     written = write_shard(tmp_path / "a.parquet", table_of(50), 16)
     monkeypatch.setattr(shards, "open_new", lambda path: Slow(open_new(path)))
     assert write_shard(tmp_path / "b.parquet", table_of(50), 16) == written
@@ -125,7 +125,7 @@ def test_a_file_is_closed_when_its_shard_is_written_or_fails(tmp_path, monkeypat
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
 
 
-def test_a_new_file_is_new(tmp_path):
+def test_an_existing_file_is_not_overwritten(tmp_path):
     with open_new(tmp_path / "a") as file:
         file.write(b"quire")
     with pytest.raises(FileExistsError):

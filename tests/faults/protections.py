@@ -261,7 +261,7 @@ _OF_PROCESSES = (
     ),
     Protection(
         37, "files.py", "            left.unlink()\n", "            pass\n",
-        "faults/test_saved_states.py::test_37_leftovers_of_a_killed_save_are_removed_by_the_next",
+        "faults/test_saved_states.py::test_37_temporary_files_of_a_killed_save_are_removed_by_the_next",
     ),
     Protection(
         38, "corpus/commits.py", "return sha256_of(out / commit.file) == commit.sha256",
@@ -347,7 +347,7 @@ _OF_HOSTILE = (
     ),
     Protection(
         52, "packed/manifest.py", "or not pattern.fullmatch(name)", "",
-        "packed/test_packed_dataset.py::test_52_a_manifest_may_not_lead_out_of_its_folder",
+        "packed/test_packed_dataset.py::test_52_a_manifest_may_not_name_files_outside_its_folder",
     ),
     Protection(
         53, "formats/compression.py",
@@ -394,7 +394,7 @@ _OF_HOSTILE = (
         55, "text/chat/template.py", "except (OSError, ValueError, TypeError, KeyError)",
         _NEVER,
         "faults/test_hostile.py::"
-        "test_a_folder_without_a_tokenizer_is_a_typed_error_for_conversations_too",
+        "test_a_folder_that_is_not_a_tokenizer_is_a_typed_error_also_for_conversations",
     ),
     Protection(
         56, "cli/app.py", "console.print(printable(text),", "console.print(text,",

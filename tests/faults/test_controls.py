@@ -29,7 +29,7 @@ def test_every_protection_s_test_carries_the_number_of_its_fault():
     assert [one for one in PROTECTIONS if f"tests/{one.test}" not in tests[one.fault]] == []
 
 
-def test_a_protection_that_is_not_there_as_listed_is_an_error():
+def test_a_listed_protection_that_is_not_in_the_code_is_an_error():
     with pytest.raises(ValueError, match=r"files.py has 'no such text' 0 times, not once"):
         dataclasses.replace(QUICK, text="no such text").removed("some source")
 
@@ -39,7 +39,7 @@ def copy(tmp_path_factory) -> Copy:
     return Copy(tmp_path_factory.mktemp("controls"))
 
 
-def test_a_removed_protection_is_noticed_and_the_copy_is_whole_afterwards(copy):
+def test_a_removed_protection_is_detected_and_the_copy_is_restored(copy):
     assert control([QUICK], copy).noticed == [QUICK]
     assert copy.failing([QUICK.test]) == set()
 
@@ -52,12 +52,12 @@ def test_a_removed_protection_is_noticed_and_the_copy_is_whole_afterwards(copy):
         ("temporary = (", "did not run without it"),
     ],
 )
-def test_a_test_that_does_not_notice_is_reported(copy, without, complaint):
+def test_a_test_that_does_not_detect_a_removal_is_reported(copy, without, complaint):
     """Negative controls: a change that does no harm, and ones that harm everything."""
     assert complaint in copy.without(dataclasses.replace(QUICK, without=without)).complaint
 
 
-def test_a_test_that_already_fails_is_not_a_control(copy, monkeypatch):
+def test_a_test_that_fails_with_the_protection_is_not_a_control(copy, monkeypatch):
     monkeypatch.setattr(copy, "failing", set)
     found = control([QUICK], copy)
     assert not found.noticed
@@ -66,12 +66,12 @@ def test_a_test_that_already_fails_is_not_a_control(copy, monkeypatch):
     ]
 
 
-def test_a_test_that_already_fails_is_named(copy):
+def test_failing_tests_are_named(copy):
     with copy.changed(QUICK):
         assert copy.failing([QUICK.test, NEIGHBOUR]) == {QUICK.test}
 
 
-def test_the_counts_are_those_of_a_whole_run():
+def test_the_recorded_counts_are_those_of_a_complete_run():
     file = ROOT / "docs" / "reliability" / "controls.json"
     counts = json.loads(file.read_text())
     assert counts["failures"] == []

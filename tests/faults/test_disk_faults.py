@@ -32,7 +32,7 @@ def enumerated(folder: Path, *arguments: object, before: str = "") -> dict:
     return json.loads(file.read_text())
 
 
-def test_37_38_39_every_work_comes_out_the_same_whatever_happens_to_its_file_operations(tmp_path):
+def test_37_38_39_every_task_gives_the_same_bytes_after_any_file_fault(tmp_path):
     """A spread sample of what `python -m tests.faults.enumerate` does in full."""
     found = enumerated(tmp_path, "--every", 9)
     assert not found["failures"]
@@ -118,7 +118,7 @@ CALLS = {
 }  # fmt: skip
 
 
-def test_no_file_operation_bypasses_the_layer(tmp_path):
+def test_no_file_operation_bypasses_the_fault_layer(tmp_path):
     """The kernel's own list of calls is that of the layer's journal, kind by kind."""
     trace, disks = tmp_path / "trace", tmp_path / "disks"
     disks.mkdir()

@@ -27,7 +27,7 @@ class _Failing(io.FileIO):
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "txt"])
-def test_39_an_input_that_fails_is_an_error_and_the_run_can_continue(tmp_path, monkeypatch, kind):
+def test_39_an_input_that_fails_is_an_error_and_the_run_can_be_resumed(tmp_path, monkeypatch, kind):
     """Fault 39, of the disk that is read."""
     inputs = [jsonl(tmp_path / "a.jsonl", texts(50)), tmp_path / f"b.{kind}"]
     jsonl(inputs[1], texts(50, seed=1))

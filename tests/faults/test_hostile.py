@@ -93,7 +93,7 @@ def test_55_a_tokenizer_that_needs_its_own_code_is_refused_and_nothing_is_run(
     assert not (tmp_path / "it was run").exists()
 
 
-def test_a_folder_without_a_tokenizer_is_a_typed_error_for_conversations_too(tmp_path):
+def test_a_folder_that_is_not_a_tokenizer_is_a_typed_error_also_for_conversations(tmp_path):
     """Beside fault 55: what transformers makes of it is its own business."""
     (tmp_path / "tokenizer").mkdir()
     (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
@@ -102,7 +102,7 @@ def test_a_folder_without_a_tokenizer_is_a_typed_error_for_conversations_too(tmp
         pack(path, tmp_path / "out", str(tmp_path / "tokenizer"), messages_column="messages")
 
 
-def test_55_a_stream_s_tokenizer_that_needs_its_own_code_is_refused(tmp_path, with_code):
+def test_55_a_tokenizer_of_a_stream_that_needs_its_own_code_is_refused(tmp_path, with_code):
     """Fault 55."""
     from quire.config import load_options
     from quire.stream import StreamConfig, open_stream

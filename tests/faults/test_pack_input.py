@@ -56,7 +56,7 @@ def test_01_a_truncated_last_line_is_quarantined_with_its_byte_offset(tmp_path):
     assert "secret" not in json.dumps(bad)
 
 
-def test_01_a_last_line_without_line_end_is_accepted(tmp_path):
+def test_01_a_last_line_without_a_newline_is_accepted(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(GOOD + GOOD.strip())
     pack(tmp_path / "a.jsonl", tmp_path / "out")
     assert len(contents(tmp_path / "out")) == 2
@@ -101,9 +101,7 @@ def test_05_half_a_surrogate_pair_is_quarantined(tmp_path):
         (b'["text"]\n', "is a JSON array"),
     ],
 )
-def test_06_text_that_is_not_a_string_is_quarantined_and_never_the_word_none(
-    tmp_path, value, reason
-):
+def test_06_a_null_text_is_quarantined_and_never_becomes_the_word_none(tmp_path, value, reason):
     assert reason in only_bad(tmp_path, value)["reason"]
 
 
@@ -135,7 +133,7 @@ def test_09_a_document_of_one_token_is_kept(tmp_path):
 
 @pytest.mark.parametrize("length", [15, 16, 17, 32, 33, 48])
 @pytest.mark.parametrize("overlong", ["split", "truncate", "drop", "error", "fill"])
-def test_10_lengths_near_the_row_length_are_exact_by_policy(tmp_path, length, overlong):
+def test_10_documents_near_the_row_length_follow_overlong_exactly(tmp_path, length, overlong):
     path = jsonl(tmp_path / "a.jsonl", ["x" * length])
     options = {"add_bos": False, "add_eos": False, "overlong": overlong, "max_length": 16}
     if overlong == "error" and length > 16:
@@ -152,7 +150,7 @@ def test_10_lengths_near_the_row_length_are_exact_by_policy(tmp_path, length, ov
     assert result.num_rows == -(-result.ledger.tokens.emitted // 16)
 
 
-def test_11_a_document_of_many_rows_is_split_and_whole(tmp_path):
+def test_11_a_document_of_many_rows_is_split_without_loss(tmp_path):
     text = "".join(random.Random(0).choices("abcdef ", k=300_000))
     pack(jsonl(tmp_path / "a.jsonl", [text, "b"]), tmp_path / "out", max_length=4096)
     assert contents(tmp_path / "out") == {0: ids(text), 1: ids("b")}
@@ -348,7 +346,7 @@ def test_24_the_same_file_twice_is_an_error(tmp_path):
             pack(named, tmp_path / "out")
 
 
-def test_25_empty_files_are_fine(tmp_path):
+def test_25_empty_files_are_accepted(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b"")
     (tmp_path / "b.txt").write_bytes(b"")
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(b""))
@@ -358,7 +356,7 @@ def test_25_empty_files_are_fine(tmp_path):
     assert contents(tmp_path.parent / "out25") == {4 << 40: ids("a")}
 
 
-def test_25_an_empty_first_file_takes_no_labels_away(tmp_path):
+def test_25_an_empty_first_file_does_not_hide_labels(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(b"")
@@ -368,7 +366,7 @@ def test_25_an_empty_first_file_takes_no_labels_away(tmp_path):
 
 
 @pytest.mark.parametrize("max_length", [2**k + d for k in (3, 6, 13) for d in (-1, 0, 1)])
-def test_26_row_lengths_near_a_power_of_two_pack_alike(tmp_path, max_length):
+def test_26_row_lengths_near_a_power_of_two_pack_correctly(tmp_path, max_length):
     lengths = np.random.default_rng(0).integers(1, 3 * max_length, 40)
     path = jsonl(tmp_path / "a.jsonl", ["x" * int(n) for n in lengths])
     result = pack(path, tmp_path / "out", max_length=max_length, add_bos=False, overlong="fill")
@@ -376,7 +374,7 @@ def test_26_row_lengths_near_a_power_of_two_pack_alike(tmp_path, max_length):
     assert result.num_rows <= -(-result.ledger.tokens.emitted // max_length) + 1
 
 
-def test_50_pickles_are_refused_as_input(tmp_path):
+def test_50_pickles_are_refused_as_inputs(tmp_path):
     (tmp_path / "a.pkl").write_bytes(b"\x80\x04.")
     with pytest.raises(InvalidOption, match=r"a\.pkl has a suffix of no known format"):
         pack(tmp_path / "a.pkl", tmp_path / "out")

@@ -64,7 +64,7 @@ def _until(true, process, seconds: float = 60) -> bool:
     return False
 
 
-def test_38_an_existing_shard_is_adopted_by_its_hash_and_not_written_again(
+def test_38_a_committed_shard_with_its_hash_is_kept_and_not_packed_again(
     tmp_path, corpus, undisturbed
 ):
     out = tmp_path / "out"
@@ -76,7 +76,7 @@ def test_38_an_existing_shard_is_adopted_by_its_hash_and_not_written_again(
     assert {path: path.stat().st_ino for path in stands} == stands
 
 
-def test_38_a_shard_with_other_bytes_than_were_committed_is_written_again(
+def test_38_a_shard_with_other_bytes_than_were_committed_is_packed_again(
     tmp_path, corpus, undisturbed
 ):
     out = tmp_path / "out"
@@ -88,7 +88,7 @@ def test_38_a_shard_with_other_bytes_than_were_committed_is_written_again(
     assert hashes(out) == undisturbed
 
 
-def test_38_a_compressed_file_is_continued_after_its_committed_parts(tmp_path, corpus):
+def test_38_a_compressed_file_is_continued_after_its_committed_pieces(tmp_path, corpus):
     """One reader cuts it while it reads; what is committed is read again, but not encoded."""
     packed = tmp_path / "corpus.jsonl.gz"
     packed.write_bytes(gzip.compress(corpus.read_bytes()))
@@ -207,7 +207,7 @@ def test_40_a_lock_that_cannot_be_made_is_an_error(tmp_path, corpus, monkeypatch
         pack(corpus, tmp_path / "out")
 
 
-def test_41_unfinished_files_of_stopped_workers_are_removed(tmp_path, corpus):
+def test_41_temporary_files_of_stopped_workers_are_removed(tmp_path, corpus):
     def leave_and_stop(progress):
         if progress.commit is None:
             return  # without a shard, all would be taken away
@@ -311,7 +311,7 @@ class DeadlyTokenizer:
         return {"input_ids": [[5] * len(text) for text in texts]}
 
 
-def test_42_a_partition_that_kills_every_worker_is_an_error_and_no_hang(tmp_path):
+def test_42_a_partition_that_kills_every_worker_is_an_error_not_a_hang(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", ["a", "b", "deadly", "c"])
     with pytest.raises(WorkerError, match="3 workers died on partition 0, the last with SIGKILL"):
         pack(path, tmp_path / "out", DeadlyTokenizer("deadly"), workers=2)
@@ -389,9 +389,7 @@ def test_43_an_unknown_error_in_a_worker_keeps_its_traceback(tmp_path, corpus):
     assert 'raise Odd("strange", 2)' in known.__notes__[0]
 
 
-def test_44_a_second_writer_is_refused_and_the_first_is_not_disturbed(
-    tmp_path, corpus, undisturbed
-):
+def test_44_a_second_writer_is_refused_and_does_not_affect_the_first(tmp_path, corpus, undisturbed):
     refused = []
 
     def second(progress):

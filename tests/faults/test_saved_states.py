@@ -29,7 +29,9 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_39_a_state_that_cannot_be_saved_is_an_error_and_the_old_one_stays(file, monkeypatch, call):
+def test_39_a_state_that_cannot_be_saved_is_an_error_and_the_old_one_is_kept(
+    file, monkeypatch, call
+):
     def fail(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -42,19 +44,19 @@ def test_39_a_state_that_cannot_be_saved_is_an_error_and_the_old_one_stays(file,
     assert names(file.parent) == ["state.json"]
 
 
-def test_40_a_state_in_a_folder_that_does_not_exist_is_an_error(tmp_path):
+def test_40_a_state_for_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(OutputError, match="No such file or directory"):
         save_state(state(1), tmp_path / "absent" / "state.json")
 
 
-def test_37_leftovers_of_a_killed_save_are_removed_by_the_next(file):
+def test_37_temporary_files_of_a_killed_save_are_removed_by_the_next(file):
     for name in (".state.json.0123456789ab.tmp", ".other.json.0123456789ab.tmp"):
         (file.parent / name).write_text("half")
     save_state(state(2), file)
     assert names(file.parent) == [".other.json.0123456789ab.tmp", "state.json"]
 
 
-def test_44_files_that_another_process_is_saving_are_kept(file):
+def test_44_temporary_files_of_a_running_save_are_kept(file):
     theirs = file.parent / ".state.json.0123456789ab.tmp"
     theirs.write_text("half")
     descriptor = os.open(file.parent, os.O_RDONLY)

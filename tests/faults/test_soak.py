@@ -25,7 +25,7 @@ def test_37_32_45_a_round_of_the_soak_loses_nothing(tmp_path):
     assert found["tokens"] > 100_000
 
 
-def test_a_stream_that_continues_one_batch_too_late_is_noticed(tmp_path, monkeypatch):
+def test_a_stream_that_continues_one_batch_too_late_is_detected(tmp_path, monkeypatch):
     real = Stream.set_state
 
     def too_late(self, state):
@@ -37,7 +37,7 @@ def test_a_stream_that_continues_one_batch_too_late_is_noticed(tmp_path, monkeyp
         SoakedStream(tmp_path, random.Random(0), Counter()).run()
 
 
-def test_a_token_that_is_not_the_corpus_s_is_noticed(tmp_path):
+def test_a_token_that_is_not_in_the_corpus_is_detected(tmp_path):
     work = SoakedPack(tmp_path, random.Random(0), Counter())
     place = next(n for n, text in enumerate(work._records) if isinstance(text, str) and text)
     work._records[place] += "!"

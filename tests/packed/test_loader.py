@@ -51,7 +51,7 @@ def test_the_sequence_is_the_same_for_every_world_size(dataset, world, epoch):
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_balance_deals_the_same_rows_of_every_step(dataset, world):
+def test_balance_keeps_the_rows_of_every_step(dataset, world):
     balanced = steps(ranks(dataset, world, balance=True))
     assert [sorted(step) for step in balanced] == [sorted(s) for s in steps(ranks(dataset, 1))]
 
@@ -75,14 +75,14 @@ def test_ranks_are_disjoint_complete_and_equal_in_steps(dataset):
         assert len(seen) == len(set(seen)) == len(dataset) - loaders[0].num_left_over
 
 
-def test_epochs_have_orders_of_their_own_and_seeds_too(dataset):
+def test_every_epoch_and_every_seed_has_its_own_order(dataset):
     first = steps(ranks(dataset, 1))
     assert first != steps(ranks(dataset, 1), epoch=1)
     assert first != steps(ranks(dataset, 1, seed=1))
     assert steps(ranks(dataset, 1, shuffle=False))[0] == list(range(GLOBAL))
 
 
-def test_every_world_size_continues_every_other_one(dataset):
+def test_a_state_can_be_resumed_with_any_world_size(dataset):
     """All pairs, at random steps, through the serialised state, with and without balance."""
     choose = random.Random(0)
     for balance in (False, True):
@@ -102,7 +102,7 @@ def test_every_world_size_continues_every_other_one(dataset):
                 assert [sorted(step) for step in steps(new)] == expected[stop:]
 
 
-def test_iterating_delivers_the_rows_and_goes_on_with_the_next_epoch(dataset):
+def test_iterating_again_continues_with_the_next_epoch(dataset):
     loader = dataset.loader(GLOBAL)
     for epoch in range(2):
         for step, batch in enumerate(loader):
@@ -161,7 +161,7 @@ def test_the_sequence_is_the_same_for_every_number_of_workers(dataset, workers, 
 @pytest.mark.parametrize(
     ("start", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
 )
-def test_workers_start_every_pass_at_the_loader_s_place(dataset, start, persistent):
+def test_workers_start_every_pass_at_the_loader_s_position(dataset, start, persistent):
     data = pytest.importorskip("torch.utils.data")
     loader = dataset.loader(4)
     workers = {"num_workers": 2, "persistent_workers": persistent, "multiprocessing_context": start}
@@ -182,7 +182,7 @@ def test_workers_start_every_pass_at_the_loader_s_place(dataset, start, persiste
     assert tokens(given) == tokens(loader.batch(2, s) for s in range(3, loader.steps_per_epoch))
 
 
-def test_copies_of_a_torch_view_share_their_place_with_workers_of_their_own(dataset):
+def test_copies_of_a_torch_view_share_their_position_only_with_their_own_workers(dataset):
     loader = dataset.loader(4)
     batches = loader.torch()
     pickled = pickle.loads(pickle.dumps(batches))  # noqa: S301 - our own
@@ -223,7 +223,7 @@ def test_torchdata_resumes_exactly(dataset, workers):
         ({"shuffle": "no"}, "shuffle is 'no' but must be True or False"),
     ],
 )
-def test_a_share_that_cannot_be_is_refused(dataset, options, message):
+def test_an_impossible_rank_or_world_size_is_refused(dataset, options, message):
     with pytest.raises(InvalidOption, match=message):
         dataset.loader(GLOBAL, **options)
 
@@ -234,7 +234,7 @@ def test_a_batch_larger_than_the_dataset_is_refused(dataset):
 
 
 @pytest.mark.parametrize("ask", ["batch", "rows"])
-def test_a_step_behind_the_last_is_refused_with_both_numbers(dataset, ask):
+def test_a_step_after_the_last_is_refused_with_both_numbers(dataset, ask):
     loader = dataset.loader(GLOBAL)
     count = loader.steps_per_epoch
     assert len(getattr(loader, ask)(0, count - 1)) == GLOBAL
@@ -253,7 +253,7 @@ def test_a_step_behind_the_last_is_refused_with_both_numbers(dataset, ask):
         (None, 0, "epoch is None but must be an integer >= 0"),
     ],
 )
-def test_a_place_that_is_none_has_no_batch(dataset, epoch, step, message):
+def test_an_invalid_epoch_or_step_is_refused(dataset, epoch, step, message):
     with pytest.raises(InvalidOption, match=message):
         dataset.loader(GLOBAL).batch(epoch, step)
 
@@ -282,13 +282,13 @@ def test_a_state_of_something_else_is_refused(dataset, change, message):
         loader.load_state_dict(resealed(loader.state_dict() | change))
 
 
-def test_27_a_number_that_changed_in_a_state_is_noticed(dataset):
+def test_27_a_number_that_changed_in_a_state_is_detected(dataset):
     loader = dataset.loader(GLOBAL)
     with pytest.raises(InvalidState, match="it was damaged or changed; use an earlier state"):
         loader.load_state_dict(loader.state_dict() | {"step": 1})
 
 
-def test_29_a_state_of_version_1_is_read_as_it_was_meant(dataset):
+def test_29_a_state_of_version_1_is_migrated(dataset):
     """It had no seal, and `sharded` only where it was on."""
     loader = dataset.loader(GLOBAL)
     said = {"dataset": dataset.fingerprint, "rows": len(dataset), "global_batch": GLOBAL}
@@ -306,7 +306,7 @@ def test_29_a_state_of_version_1_is_read_as_it_was_meant(dataset):
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint8, np.int32])
-def test_integers_of_numpy_are_integers_of_python(dataset, kind):
+def test_numpy_integers_are_accepted(dataset, kind):
     numbers = {"rank": 1, "world_size": 2, "seed": 3, "epoch": 4}
     plain = dataset.loader(GLOBAL, **numbers)
     loader = dataset.loader(kind(GLOBAL), **{name: kind(n) for name, n in numbers.items()})
@@ -318,7 +318,7 @@ def test_integers_of_numpy_are_integers_of_python(dataset, kind):
     assert json.dumps(loader.state_after(kind(1), kind(2))) == json.dumps(plain.state_after(1, 2))
 
 
-def test_every_number_of_the_options_is_an_integer_of_python():
+def test_every_integer_option_becomes_a_python_integer():
     numbers = integer_fields(LoaderOptions)
     assert len(numbers) == 4
     options = LoaderOptions(**dict.fromkeys(numbers, np.int64(1)) | {"rank": np.int64(0)})
@@ -335,7 +335,7 @@ def test_a_dataset_elsewhere_has_the_same_state(dataset, tmp_path):
     other.loader(GLOBAL).load_state_dict(loader.state_dict())
 
 
-def test_the_state_behind_the_last_step_is_the_beginning_of_the_next_epoch(dataset):
+def test_the_state_after_the_last_step_is_the_start_of_the_next_epoch(dataset):
     loader = dataset.loader(GLOBAL)
     loader.load_state_dict(loader.state_after(2, loader.steps_per_epoch))
     assert (loader.epoch, loader.step) == (3, 0)

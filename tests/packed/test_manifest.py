@@ -71,7 +71,7 @@ def test_fields_that_readers_use_must_exist_and_have_the_right_kind(output):
 
 
 @pytest.mark.parametrize("steps", [("shards",), ("tokenizer",), ("plans",)])
-def test_empty_lists_and_a_tokenizer_that_is_no_mapping_are_damage(output, steps):
+def test_empty_lists_and_a_tokenizer_that_is_not_a_mapping_are_damage(output, steps):
     file = output / "manifest.json"
     good = json.loads(file.read_text())
     file.write_text(json.dumps(changed(good, steps, [])))

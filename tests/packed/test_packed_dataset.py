@@ -53,7 +53,7 @@ def test_columns_can_be_chosen(packed):
 
 
 @pytest.mark.parametrize("wrong", ["input_ids", 5, b"input_ids"])
-def test_columns_that_are_no_list_are_refused(packed, wrong):
+def test_columns_that_are_not_a_list_are_refused(packed, wrong):
     with pytest.raises(InvalidOption) as caught:
         PackedDataset(packed, columns=wrong)
     message = f"columns is {wrong!r} but must be a list of names, such as ['input_ids']"
@@ -68,12 +68,12 @@ def test_columns_may_be_any_collection(packed, kind):
     assert pickle.loads(pickle.dumps(dataset)).columns == names  # noqa: S301 - its own
 
 
-def test_a_row_may_hold_no_column(packed):
+def test_a_row_may_have_no_columns(packed):
     assert PackedDataset(packed, columns=[])[0] == {}
 
 
 @pytest.mark.parametrize("wrong", [5, b"cache", ["cache"]])
-def test_a_cache_that_is_no_path_is_refused(packed, wrong):
+def test_a_cache_dir_that_is_not_a_path_is_refused(packed, wrong):
     with pytest.raises(InvalidOption) as caught:
         PackedDataset(packed, cache_dir=wrong)
     assert str(caught.value) == f"cache_dir is {wrong!r} but must be a string or a Path"
@@ -93,7 +93,7 @@ def test_the_dataset_knows_what_was_packed(packed):
     assert repr(dataset) == f"PackedDataset({str(packed)!r}, {len(dataset)} rows of 16)"
 
 
-def test_the_mapped_form_is_made_once_and_disturbs_nobody(packed):
+def test_the_mapped_form_is_made_once_and_other_readers_ignore_it(packed):
     before = hashes(packed)
     PackedDataset(packed)
     folder = packed / ".mapped"
@@ -110,7 +110,7 @@ def test_the_mapped_form_is_made_once_and_disturbs_nobody(packed):
 
 
 @pytest.mark.parametrize("what", ["cut", "gone", "index", "other"])
-def test_a_mapped_form_that_does_not_belong_is_made_again(packed, tmp_path, what):
+def test_an_incomplete_or_outdated_mapped_form_is_made_again(packed, tmp_path, what):
     expected = [plain(row) for row in PackedDataset(packed)]
     folder = packed / ".mapped"
     first = folder / "shard-00000-000.arrow"
@@ -160,7 +160,7 @@ def test_a_flipped_byte_of_the_mapped_form_is_never_served(packed, column):
     assert len(list(PackedDataset(packed))) == len(dataset)
 
 
-def test_a_damaged_shard_is_noticed_when_the_mapped_form_is_made(packed):
+def test_a_damaged_shard_is_detected_when_the_mapped_form_is_made(packed):
     shard = packed / "data/shard-00001-000.parquet"
     data = bytearray(shard.read_bytes())
     data[50] ^= 1
@@ -206,7 +206,7 @@ def test_many_ranks_may_open_it_at_once(packed):
     assert not list((packed / ".mapped").glob("*.tmp"))
 
 
-def test_workers_get_the_dataset_by_its_path(packed):
+def test_workers_receive_the_dataset_by_its_path(packed):
     dataset = PackedDataset(packed)
     data = pickle.dumps(dataset)
     assert len(data) < 1000
@@ -214,7 +214,7 @@ def test_workers_get_the_dataset_by_its_path(packed):
 
 
 @pytest.mark.parametrize("name", ["../x.parquet", "/etc/passwd", None])
-def test_52_a_manifest_may_not_lead_out_of_its_folder(packed, name):
+def test_52_a_manifest_may_not_name_files_outside_its_folder(packed, name):
     manifest = json.loads((packed / "manifest.json").read_text())
     manifest["shards"][0]["file"] = name
     (packed / "manifest.json").write_text(json.dumps(manifest))
@@ -233,7 +233,7 @@ def test_28_a_manifest_that_was_changed_is_refused(packed):
     assert PackedDataset(packed).max_length == manifest["options"]["max_length"]
 
 
-def test_what_is_no_packed_dataset_is_said(tmp_path):
+def test_a_folder_that_is_not_a_packed_dataset_is_an_error(tmp_path):
     with pytest.raises(InvalidOption, match=r"has no manifest\.json"):
         PackedDataset(tmp_path)
     (tmp_path / "manifest.json").write_text("[]")
@@ -261,7 +261,7 @@ def test_rows_are_tensors_for_torch(packed):
     assert len(view) == len(PackedDataset(packed))
 
 
-def test_grain_takes_it_as_a_source(packed):
+def test_grain_accepts_it_as_a_source(packed):
     grain = pytest.importorskip("grain")
     source = PackedDataset(packed)
     read = list(grain.MapDataset.source(source).map(lambda row: len(row["input_ids"])))

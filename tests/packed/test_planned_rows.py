@@ -76,7 +76,7 @@ def test_all_plans_share_one_mapped_form(indexed, tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_workers_get_the_dataset_by_its_path_and_plan(indexed):
+def test_workers_receive_the_dataset_by_its_path_and_plan(indexed):
     dataset = PackedDataset(indexed, plan="wrapped-64")
     again = pickle.loads(pickle.dumps(dataset))  # noqa: S301
     assert again.plan == "wrapped-64"
@@ -120,7 +120,7 @@ def test_a_state_resumes_exactly_and_belongs_to_its_plan(indexed):
         other.load_state_dict(state)
 
 
-def test_torch_loaders_and_grain_take_it(indexed):
+def test_torch_loaders_and_grain_accept_it(indexed):
     torch = pytest.importorskip("torch")
     dataset = PackedDataset(indexed)
     assert torch.equal(dataset.torch()[2]["input_ids"], torch.tensor(dataset[2]["input_ids"]))
@@ -147,7 +147,7 @@ def test_a_damaged_plan_is_an_error(indexed):
 
 
 @pytest.mark.parametrize("name", ["../x.arrow", "/etc/passwd", "plans/../x.arrow", None])
-def test_52_a_manifest_may_not_lead_to_a_plan_outside(indexed, name):
+def test_52_a_manifest_may_not_name_a_plan_outside_its_folder(indexed, name):
     manifest = json.loads((indexed / "manifest.json").read_text())
     manifest["plans"][0]["file"] = name
     (indexed / "manifest.json").write_text(json.dumps(manifest))

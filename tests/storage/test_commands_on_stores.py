@@ -35,7 +35,7 @@ def corpus(tmp_path):
     return jsonl(tmp_path / "corpus.jsonl", texts(100))
 
 
-def test_packing_looking_and_reporting(tmp_path, bucket, store, corpus):
+def test_pack_inspect_and_report_work_on_stores(tmp_path, bucket, store, corpus):
     uri = f"s3://KEYOFMINE:secret-of-mine@{bucket}/out"
     said = []
     code, out, error = quire("pack", corpus, "--out", uri, "--json", *PACK)
@@ -85,7 +85,7 @@ def test_missing_credentials_end_with_an_error_within_seconds(bucket, store, cor
     assert "denies access" in error and "AWS_ACCESS_KEY_ID" in error
 
 
-def test_fault_41_an_interrupted_run_says_where_it_stands_without_secrets(bucket, store, tmp_path):
+def test_fault_41_an_interrupted_run_names_its_output_without_secrets(bucket, store, tmp_path):
     corpus = jsonl(tmp_path / "corpus.jsonl", texts(2000))
     uri = f"s3://KEYOFMINE:secret-of-mine@{bucket}/out"
     process = None

@@ -38,7 +38,7 @@ def objects(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.files_below()}
 
 
-def test_paths_in_googles_store(port):
+def test_paths_work_in_google_cloud_storage(port):
     folder = as_path(uri(port, "some/folder"))
     assert not folder.exists()
     for name in ("a.json", "deep/b.json", "deep/er/c.json"):
@@ -59,7 +59,7 @@ def test_paths_in_googles_store(port):
         local.write_bytes(b"1")
 
 
-def test_an_output_in_googles_store_is_that_of_a_disk(port, tmp_path):
+def test_an_output_in_google_cloud_storage_equals_a_local_one(port, tmp_path):
     corpus = jsonl(tmp_path / "corpus.jsonl", texts(200))
     options = {"partition_size": 1500}
     pack(corpus, tmp_path / "out", **options)

@@ -44,7 +44,7 @@ def test_every_kind_of_file_gives_the_bytes_that_it_gives_on_a_disk(
     assert hashes(tmp_path / "remote") == hashes(tmp_path / "local")
 
 
-def test_inputs_of_an_fsspec_file_system(tmp_path):
+def test_inputs_are_read_from_an_fsspec_file_system(tmp_path):
     folder = every_kind(tmp_path / "corpus")
     fsspec.filesystem("memory").put(str(folder), "/inputs-of-fsspec/corpus", recursive=True)
     pack(folder, tmp_path / "local")
@@ -89,7 +89,7 @@ def test_the_same_object_twice_is_an_error(put):
         names(uri, f"{uri}?region=us-east-1")
 
 
-def test_missing_objects_and_buckets_are_told_apart(bucket, store):
+def test_missing_objects_and_buckets_are_distinguished(bucket, store):
     with pytest.raises(InvalidOption, match=f"there is no file or folder s3://{bucket}/none"):
         names(f"s3://{bucket}/none")
     with pytest.raises(StorageError, match="there is no bucket 'no-bucket-here'"):
@@ -111,7 +111,7 @@ def test_fault_20_a_damaged_parquet_object_is_an_error_of_the_file(put, tmp_path
 
 @pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "arrow", "txt"])
 @pytest.mark.parametrize("status", [403, 500])
-def test_fault_48_a_store_that_fails_while_it_is_read_is_no_damaged_file(
+def test_fault_48_a_store_that_fails_while_it_is_read_is_not_a_damaged_file(
     tmp_path, bucket, client, store, kind, status
 ):
     folder = every_kind(tmp_path / "corpus")
@@ -150,7 +150,7 @@ def test_a_partition_reads_its_part_of_the_file(tmp_path, bucket, store, put):
 
 
 @pytest.mark.parametrize("named", ["s3://AKIAIOSF:wJalr@bucket/a", "/corpus/a.jsonl"])
-def test_one_path_instead_of_a_list_is_said_so_without_its_keys(named, tmp_path):
+def test_one_path_instead_of_a_list_is_an_error_without_its_keys(named, tmp_path):
     with pytest.raises(InvalidOption, match="must be a list of paths") as caught:
         quire.pack_corpus(named, tmp_path / "packed", "byte", max_length=8)
     assert "wJalr" not in str(caught.value)

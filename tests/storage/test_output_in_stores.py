@@ -59,7 +59,7 @@ def test_an_fsspec_file_system_holds_the_same_files(tmp_path, corpus):
     assert found == files(tmp_path / "out")
 
 
-def test_an_output_is_not_written_over(bucket, objects, corpus):
+def test_an_existing_output_is_not_overwritten(bucket, objects, corpus):
     pack(corpus, f"s3://{bucket}/out", **OPTIONS)
     before = objects()
     with pytest.raises(OutputError, match="already holds a packed dataset"):
@@ -70,7 +70,7 @@ def test_an_output_is_not_written_over(bucket, objects, corpus):
     assert objects() == before
 
 
-def test_a_folder_that_is_not_ours_is_left_alone(bucket, client, objects, corpus):
+def test_a_folder_that_was_not_written_by_quire_is_not_changed(bucket, client, objects, corpus):
     client.put_object(Bucket=bucket, Key="out/theirs.txt", Body=b"1")
     for resume in (False, True):
         with pytest.raises(OutputError, match="choose a new output"):
@@ -151,7 +151,7 @@ def test_a_shard_of_another_size_than_committed_is_made_again(
     assert objects("out/") == files(tmp_path / "out")
 
 
-def test_two_writers_under_the_same_terms_leave_one_output(tmp_path, bucket, objects, corpus):
+def test_two_writers_with_the_same_options_leave_one_output(tmp_path, bucket, objects, corpus):
     pack(corpus, tmp_path / "out", **OPTIONS)
     uri, inner = f"s3://{bucket}/out", []
 
@@ -163,7 +163,9 @@ def test_two_writers_under_the_same_terms_leave_one_output(tmp_path, bucket, obj
     assert inner and objects("out/") == files(tmp_path / "out")
 
 
-def test_a_writer_that_finds_other_terms_at_its_end_does_not_seal(bucket, client, objects, corpus):
+def test_a_writer_that_finds_another_run_at_its_end_writes_no_manifest(
+    bucket, client, objects, corpus
+):
     uri = f"s3://{bucket}/out"
 
     def begin_anew(progress):
@@ -189,7 +191,7 @@ def test_replanning_in_a_store_gives_the_plans_of_a_local_output(
     assert objects("out/") == files(tmp_path / "out")
 
 
-def test_keys_of_a_uri_stand_in_no_object_or_error(store, bucket, objects, corpus):
+def test_keys_of_a_uri_appear_in_no_object_or_error(store, bucket, objects, corpus):
     uri = f"s3://AKIAMYKEY:my-very-secret@{bucket}/out"
     pack(corpus, uri, **OPTIONS)
     everything = b"".join(objects().values()) + "".join(objects()).encode()
@@ -296,7 +298,7 @@ def test_temporary_files_are_swept_where_files_are_renamed(tmp_path, corpus):
     assert sorted(names) == sorted(files(tmp_path / "out"))
 
 
-def test_an_output_that_workers_see_elsewhere_is_not_sealed(corpus):
+def test_no_manifest_is_written_if_workers_see_another_store(corpus):
     """Every process has a memory of its own, so what workers put there is lost with them."""
     with pytest.raises(WorkerError, match="all workers see under the same path") as caught:
         pack(corpus, "memory://apart/out", workers=2, **OPTIONS)
@@ -304,7 +306,7 @@ def test_an_output_that_workers_see_elsewhere_is_not_sealed(corpus):
     assert not as_path("memory://apart/out/manifest.json").exists()
 
 
-def test_a_folder_that_workers_see_elsewhere_is_not_sealed(tmp_path, corpus):
+def test_no_manifest_is_written_if_workers_see_another_folder(tmp_path, corpus):
     class Elsewhere(LocalEngine):
         def run(self, job, partitions, report):
             other = tmp_path / "other"

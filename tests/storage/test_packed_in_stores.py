@@ -62,13 +62,13 @@ def test_rows_are_those_of_the_local_dataset(local, uri):
         there[len(local)]
 
 
-def test_opening_reads_the_manifest_alone(uri, store):
+def test_opening_reads_only_the_manifest(uri, store):
     dataset = PackedDataset(uri)
     assert len(dataset) > 100 and dataset.columns == ["input_ids", "document_starts"]
     assert {request.path.rpartition("/")[2] for request in store.requests} == {"manifest.json"}
 
 
-def test_a_row_fetches_its_shard_once_for_all(uri, store):
+def test_a_shard_is_fetched_once_for_all_its_rows(uri, store):
     dataset = PackedDataset(uri)
     for _ in range(2):
         dataset[0]
@@ -79,7 +79,7 @@ def test_a_row_fetches_its_shard_once_for_all(uri, store):
     assert len(store.reads("/data/")) == 1
 
 
-def test_fetching_ahead(uri, store):
+def test_shards_can_be_fetched_ahead(uri, store):
     dataset = PackedDataset(uri)
     assert dataset.fetch([0, 1, len(dataset) - 1]) == 2
     assert fetched(store) == {"shard-00000-000.parquet", f"shard-0000{SHARDS - 1}-000.parquet"}
@@ -114,7 +114,7 @@ def test_a_sharded_sequence_is_the_same_for_every_world_size(local, shuffle):
         assert sequence(world) == first
 
 
-def test_rows_that_a_sharded_epoch_leaves_out_come_in_another(local):
+def test_rows_that_a_sharded_epoch_leaves_out_appear_in_another(local):
     loader = local.loader(20, sharded=True)
     assert loader.num_left_over
     seen = set()
@@ -153,14 +153,14 @@ def test_fault_49_other_bytes_than_were_packed_are_an_error(uri, bucket, client,
     assert all(name.endswith((".arrow", ".lock")) for name in left)
 
 
-def test_a_kept_shard_that_is_damaged_is_fetched_again(local, uri, tmp_path):
+def test_a_cached_shard_that_is_damaged_is_fetched_again(local, uri, tmp_path):
     PackedDataset(uri, cache_dir=tmp_path / "kept")[0]
     (kept,) = (tmp_path / "kept").glob("*.arrow")
     kept.write_bytes(kept.read_bytes()[:50])
     same(PackedDataset(uri, cache_dir=tmp_path / "kept")[0], local[0])
 
 
-def test_a_kept_shard_with_a_flipped_byte_is_fetched_again(local, uri, tmp_path):
+def test_a_cached_shard_with_a_flipped_byte_is_fetched_again(local, uri, tmp_path):
     tokens = PackedDataset(uri, cache_dir=tmp_path / "kept")[0]["input_ids"].tobytes()
     (kept,) = (tmp_path / "kept").glob("*.arrow")
     data = bytearray(kept.read_bytes())
@@ -180,7 +180,7 @@ def test_a_missing_shard_or_dataset_is_named(uri, bucket, client):
         PackedDataset("s3://not-a-bucket/none")
 
 
-def test_a_store_that_fails_keeps_nothing_half(local, uri, store, tmp_path):
+def test_a_failing_store_leaves_nothing_incomplete_in_the_cache(local, uri, store, tmp_path):
     dataset = PackedDataset(uri, cache_dir=tmp_path / "kept")
     store.failing = lambda request: 403 if "/data/" in request.path else None
     with pytest.raises(StorageError, match="denies access"):
@@ -196,7 +196,7 @@ def test_a_cache_that_cannot_be_written_is_named(uri, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_processes_of_a_machine_share_what_they_fetch(local, uri, store, tmp_path, method):
+def test_processes_of_a_machine_share_the_cache(local, uri, store, tmp_path, method):
     PackedDataset(uri, cache_dir=tmp_path / "other")[0]  # the store was used before the fork
     store.requests.clear()
     context = multiprocessing.get_context(method)
@@ -222,7 +222,7 @@ def test_torch_workers_read_from_a_store(local, uri):
     assert rows == [row["input_ids"].tolist() for row in local][: len(rows)]
 
 
-def test_plans_of_a_store(tmp_path, bucket):
+def test_plans_are_read_from_a_store(tmp_path, bucket):
     corpus = jsonl(tmp_path / "corpus.jsonl", texts(100))
     rows = []
     for out in (tmp_path / "out", f"s3://{bucket}/out"):
@@ -234,7 +234,7 @@ def test_plans_of_a_store(tmp_path, bucket):
         same(rows[0][number], rows[1][number])
 
 
-def test_conversations_and_columns_are_known_without_a_shard(tmp_path, bucket, store):
+def test_columns_are_known_without_reading_a_shard(tmp_path, bucket, store):
     records = [{"input_ids": [1, 2, 3], "labels": [-100, 2, 3], "weight": [0.5, 1.0, 1.0]}] * 5
     corpus = jsonl(tmp_path / "corpus.jsonl", records)
     options = {"pretokenized": True, "columns": ["labels", "weight"], "keep_sources": False}
@@ -246,7 +246,7 @@ def test_conversations_and_columns_are_known_without_a_shard(tmp_path, bucket, s
         PackedDataset(f"s3://{bucket}/out", columns=["no"])
 
 
-def test_a_dataset_of_an_fsspec_file_system(local, tmp_path):
+def test_a_dataset_is_read_from_an_fsspec_file_system(local, tmp_path):
     import fsspec
 
     memory = fsspec.filesystem("memory")

@@ -95,7 +95,7 @@ def test_a_relative_path_is_the_same_dataset_in_every_task(
     assert taken(dataset.ray_data().take_all()) == rows_of(dataset)
 
 
-def test_ray_that_is_missing_is_named(tmp_path, corpus, monkeypatch):
+def test_missing_ray_is_named(tmp_path, corpus, monkeypatch):
     pack(corpus, tmp_path / "out")
     for name in [name for name in sys.modules if name.partition(".")[0] == "ray"]:
         monkeypatch.delitem(sys.modules, name)

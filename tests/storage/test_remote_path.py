@@ -35,7 +35,7 @@ def folder(request, bucket):
 
 
 @pytest.mark.parametrize("named", ["a/b.jsonl", "/a", "C:/a", "a:b", "part-?.jsonl", "s3:/a"])
-def test_what_is_no_uri_is_a_local_path(named):
+def test_a_string_that_is_not_a_uri_is_a_local_path(named):
     assert as_path(named) == Path(named)
 
 
@@ -53,7 +53,7 @@ def test_text_shows_neither_keys_nor_options():
     assert path.location.secret == SECRET.replace("%2F", "/")
 
 
-def test_a_container_of_an_account_is_no_secret():
+def test_the_container_of_an_account_is_not_a_secret():
     assert str(as_path("abfs://box@account.dfs.net/a")) == "abfs://box@account.dfs.net/a"
 
 
@@ -87,7 +87,7 @@ def test_a_path_object_that_was_a_uri_is_refused():
         as_path(Path("s3://bucket/a"))
 
 
-def test_what_was_put_is_read_again(folder):
+def test_written_bytes_are_read_back(folder):
     put(folder / "a.txt", b"abc\ndef\n")
     path = folder / "a.txt"
     assert path.read_bytes() == b"abc\ndef\n"
@@ -102,7 +102,7 @@ def test_what_was_put_is_read_again(folder):
     assert not copy.exists()
 
 
-def test_files_and_folders_are_told_apart(folder):
+def test_files_and_folders_are_distinguished(folder):
     assert not folder.exists()
     put(folder / "in" / "a", b"1")
     assert folder.is_dir() and not folder.is_file()
@@ -114,7 +114,7 @@ def test_files_and_folders_are_told_apart(folder):
         (folder / "b").read_bytes()
 
 
-def test_listing_goes_one_level_down_or_all(folder):
+def test_a_listing_has_one_level_or_all_of_them(folder):
     for name in ("b.json", "a.json", "c.txt", "deep/er/d.json"):
         put(folder / name, b"1")
     assert [p.name for p in folder.iterdir()] == ["a.json", "b.json", "c.txt", "deep"]
@@ -125,7 +125,7 @@ def test_listing_goes_one_level_down_or_all(folder):
     assert list((folder / "none").iterdir()) == []
 
 
-def test_removing(folder):
+def test_files_and_folders_can_be_removed(folder):
     for name in ("keep", "gone/a", "gone/b"):
         put(folder / name, b"1")
     (folder / "gone" / "a").unlink()
@@ -136,7 +136,7 @@ def test_removing(folder):
     assert [p.name for p in folder.iterdir()] == ["keep"]
 
 
-def test_a_block_that_fails_puts_nothing(folder):
+def test_a_block_that_fails_uploads_nothing(folder):
     put(folder / "a", b"old")
     with pytest.raises(RuntimeError), whole_file(folder / "a") as local:
         local.write_bytes(b"new")
@@ -145,7 +145,7 @@ def test_a_block_that_fails_puts_nothing(folder):
     assert [p.name for p in folder.iterdir()] == ["a"]
 
 
-def test_a_path_travels_to_other_processes(bucket):
+def test_a_path_can_be_sent_to_other_processes(bucket):
     path = as_path(f"s3://{bucket}/a")
     assert pickle.loads(pickle.dumps(path)) == path  # noqa: S301 - our own
 
@@ -161,7 +161,9 @@ def test_a_small_object_takes_one_request(bucket, store):
     assert [request.method for request in store.requests] == ["PUT"]
 
 
-def test_scratch_of_the_dead_is_swept_and_of_the_living_is_not(tmp_path, monkeypatch):
+def test_scratch_folders_of_dead_processes_are_removed_and_of_live_ones_are_not(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "quire-transfer-dead").mkdir()
     (tmp_path / "quire-transfer-dead" / "shard").write_bytes(b"1")
@@ -174,7 +176,7 @@ def test_scratch_of_the_dead_is_swept_and_of_the_living_is_not(tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scratch_that_is_made_while_others_sweep_is_not_swept(tmp_path):
+def test_a_scratch_folder_made_during_a_sweep_is_kept(tmp_path):
     def make(_):
         with scratch_folder(tmp_path) as folder:
             (folder / "file").write_bytes(b"1")
@@ -188,7 +190,7 @@ def test_scratch_that_is_made_while_others_sweep_is_not_swept(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scratch_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+def test_a_scratch_folder_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
     real, swept = fcntl.flock, []
 
     def sweep_first(descriptor, kind):
@@ -222,12 +224,12 @@ def test_missing_fsspec_is_named(monkeypatch):
         as_path("sftp://nowhere/a").exists()
 
 
-def test_an_unknown_option_is_an_error_with_the_nearest():
+def test_an_unknown_option_is_an_error_that_suggests_the_nearest():
     with pytest.raises(InvalidOption, match="did you mean 'region'"):
         as_path("s3://bucket/a?regin=eu").exists()
 
 
-def test_options_that_nobody_would_read_are_an_error():
+def test_options_that_a_scheme_does_not_take_are_an_error():
     with pytest.raises(InvalidOption, match="'token', but memory:// URIs take no opt") as caught:
         as_path("memory://bucket/a?token=wJalr").exists()
     assert "wJalr" not in two_lines(caught)
@@ -245,7 +247,7 @@ def test_a_missing_bucket_is_named(store):
     assert "there is no bucket 'no-such-bucket'" in two_lines(caught)
 
 
-def test_refused_access_says_whose_keys_are_asked_for(bucket, store):
+def test_denied_access_says_which_credentials_to_check(bucket, store):
     store.failing = lambda request: 403
     with pytest.raises(StorageError) as caught:
         as_path(f"s3://AKIAIOSF:{SECRET}@{bucket}/a").read_bytes()
@@ -265,7 +267,7 @@ def test_a_store_that_cannot_be_reached_is_an_error_within_seconds(store, monkey
     assert time.monotonic() - started < 30
 
 
-def test_a_store_that_fails_now_and_then_is_asked_again(bucket, store):
+def test_requests_are_retried_if_a_store_fails_now_and_then(bucket, store):
     put(as_path(f"s3://{bucket}/a"), b"abc")
     seen = []
 
@@ -281,7 +283,7 @@ def test_a_store_that_fails_now_and_then_is_asked_again(bucket, store):
 
 
 @pytest.mark.parametrize("size", [100, 300_000])
-def test_fault_48_an_answer_that_is_cut_off_is_asked_for_again(bucket, store, size):
+def test_fault_48_a_truncated_response_is_requested_again(bucket, store, size):
     data = os.urandom(size)
     path = as_path(f"s3://{bucket}/a")
     put(path, data)
@@ -298,7 +300,7 @@ def test_fault_48_an_answer_that_is_cut_off_is_asked_for_again(bucket, store, si
         path.read_bytes()
 
 
-def test_errors_of_any_kind_come_through_arrow_in_words(monkeypatch, tmp_path):
+def test_errors_of_any_kind_pass_through_arrow_with_their_message(monkeypatch, tmp_path):
     import fsspec
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -320,7 +322,7 @@ def test_errors_of_any_kind_come_through_arrow_in_words(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("failing_part", ["1", "2", "uploadId"])
 @pytest.mark.parametrize("status", [403, 500])
-def test_an_upload_that_fails_in_the_middle_is_an_error_and_no_object(
+def test_an_upload_that_fails_in_the_middle_is_an_error_and_leaves_no_object(
     bucket, store, objects, tmp_path, failing_part, status, monkeypatch
 ):
     monkeypatch.setattr("quire.storage.transfers._WRITE", 6 << 20)

@@ -21,7 +21,7 @@ def both(request, tmp_path, bucket, client):
     return inputs, f"s3://{bucket}/out"
 
 
-def test_an_output_and_its_inputs_are_found_whole(both):
+def test_an_intact_output_and_its_inputs_are_verified(both):
     inputs, out = both
     report = verify_inputs(verify_output(out), [inputs], "byte")
     assert report.problems == []
@@ -50,14 +50,14 @@ def test_damage_is_found(both, bucket, client):
     assert any("is missing" in problem for problem in verify_output(out).problems)
 
 
-def test_what_cannot_be_read_is_not_called_damaged(both, store):
+def test_a_store_that_cannot_be_read_is_not_reported_as_damage(both, store):
     _, out = both
     store.failing = lambda request: 403 if "/data/" in request.path else None
     with pytest.raises(StorageError, match="denies access"):
         verify_output(out)
 
 
-def test_what_is_no_output_is_named(bucket, store):
+def test_a_folder_that_is_not_an_output_is_named(bucket, store):
     with pytest.raises(CorruptFile, match=r"has no manifest\.json"):
         verify_output(f"s3://{bucket}/none")
     with pytest.raises(StorageError, match="there is no bucket"):

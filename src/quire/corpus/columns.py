@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.corpus.inputs import fields_to_read
+from quire.corpus.inputs import fields_to_read, of_each
 from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidDocument, InvalidOption, QuireError, unknown_name
 from quire.formats.arrays import is_list, is_number_list
@@ -16,7 +16,6 @@ from quire.formats.fields import TOOLS, kind_of_values
 from quire.formats.files import InputFile
 from quire.formats.tables import require_text
 from quire.formats.token_columns import PER_TOKEN, TOKENS, require_unpacked
-from quire.storage import RemotePath, each
 
 _EMPTY, _INTEGER = "null", "int64"
 """The type of a column without values, and the type that is assumed for it."""
@@ -75,8 +74,7 @@ def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
 
 def _schemas(files: Sequence[InputFile], options: CorpusOptions) -> dict[InputFile, pa.Schema]:
     """The schema of every table, with the tokens under their usual name."""
-    in_stores = any(isinstance(file.path, RemotePath) for file in files)
-    read = each(lambda file: file.format.schema(file), files, at_once=in_stores)
+    read = of_each(files, lambda file: file.format.schema(file))
     return {
         file: _renamed(schema, options)
         for file, schema in zip(files, read, strict=True)

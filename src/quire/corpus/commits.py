@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from quire.corpus.output import DATA
+from quire.corpus.output import DATA, file_sizes
 from quire.corpus.shards import shard_name
 from quire.errors import QuireError, WorkerError
 from quire.files import sha256_of, whole_file
@@ -63,14 +63,15 @@ def read_commits(folder: AnyPath, out: AnyPath, run: str, num_files: int) -> lis
     """
     found = []
     files: list[AnyPath] = sorted(folder.glob("shard-*.json"), key=str)
-    sizes = (out / DATA).sizes() if isinstance(out, RemotePath) else None
-    read = each(_read, files, at_once=sizes is not None)
+    is_remote, sizes = isinstance(out, RemotePath), file_sizes(out / DATA)
+    read = each(_read, files, at_once=is_remote)
     for file, commit in zip(files, read, strict=True):
         if (
             commit is not None
             and commit.run == run
             and all(record.file < num_files for record in commit.bad)
-            and _is_present(commit, out, sizes)
+            and sizes.get(commit.name) == commit.size
+            and (is_remote or sha256_of(out / commit.file) == commit.sha256)
         ):
             found.append(commit)
         else:
@@ -83,28 +84,13 @@ def require_present(commits: Sequence[Commit], out: AnyPath) -> None:
 
     A worker may have written to another disk under the same path, or to its own memory.
     """
-    there = (out / DATA).sizes() if isinstance(out, RemotePath) else None
-    missing = [commit.file for commit in commits if _size(commit, out, there) != commit.size]
+    there = file_sizes(out / DATA)
+    missing = [commit.file for commit in commits if there.get(commit.name) != commit.size]
     if missing:
         raise WorkerError(
             f"{len(missing)} of {len(commits)} committed shards are not in {out}, first "
             f"{missing[0]}\nchoose an output that all workers see under the same path"
         )
-
-
-def _size(commit: Commit, out: AnyPath, there: Mapping[str, int] | None) -> int | None:
-    if there is not None:
-        return there.get(commit.name)
-    try:
-        return (out / commit.file).stat().st_size
-    except FileNotFoundError:
-        return None
-
-
-def _is_present(commit: Commit, out: AnyPath, sizes: Mapping[str, int] | None) -> bool:
-    if sizes is not None:
-        return sizes.get(commit.name) == commit.size
-    return sha256_of(out / commit.file) == commit.sha256
 
 
 def finished(commits: Iterable[Commit]) -> set[int]:

@@ -18,7 +18,7 @@ from quire.formats.fields import Fields
 from quire.formats.files import InputFile
 from quire.formats.format import Batch, Span
 from quire.plan import PlanOptions
-from quire.storage import AnyPath, Named, RemotePath, as_path, is_uri
+from quire.storage import AnyPath, Named, as_path, is_uri
 from quire.text import Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.chat.date import today
 from quire.text.chat.template import as_chat_tokenizer, asks_for_date
@@ -75,11 +75,6 @@ class Corpus:
         if self.options.index_only:
             return document_schema(columns)
         return shard_schema(columns, self.options.keep_sources)
-
-    @property
-    def is_in_store(self) -> bool:
-        """Whether any file is in a store."""
-        return any(isinstance(file.path, RemotePath) for file in self.files)
 
     def plan_options(self) -> PlanOptions:
         """How documents become rows, with room for special tokens; raises if none ever fits."""

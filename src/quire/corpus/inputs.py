@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from quire.corpus.options import CorpusOptions
 from quire.corpus.output import is_inside
@@ -16,6 +16,7 @@ from quire.formats.files import InputFile, find_paths
 from quire.formats.format import Batch, Span
 from quire.storage import AnyPath, Named, RemotePath, each
 
+Result = TypeVar("Result")
 _BLOCK, _NUM_BLOCKS = 1 << 16, 16
 FINGERPRINT = (
     f"sha256 of the size and of {_NUM_BLOCKS} blocks of {_BLOCK} bytes spread evenly over the "
@@ -33,6 +34,12 @@ def find_inputs(named: Iterable[Named], out: AnyPath | None = None) -> tuple[Inp
     in_stores = any(isinstance(path, RemotePath) for path, _ in found)
     numbered = ((number, *pair) for number, pair in enumerate(found))
     return tuple(each(lambda known: _input_file(*known), numbered, at_once=in_stores))
+
+
+def of_each(files: Sequence[InputFile], function: Callable[[InputFile], Result]) -> list[Result]:
+    """What the function returns for every file; at once if any of them is in a store."""
+    in_stores = any(isinstance(file.path, RemotePath) for file in files)
+    return each(function, files, at_once=in_stores)
 
 
 def fields_to_read(options: CorpusOptions, columns: Mapping[str, str]) -> Fields:

@@ -86,20 +86,9 @@ class _Shard:
 
     def add(self, batch: Batch, report: Report) -> None:
         self.num_bytes += batch.num_bytes
-        if self._encoder is None:
-            return
-        files, bad = self._job.corpus.files, self._encoder.bad
-        before = len(bad)
-        tokens = self._encoder.add(batch, files[batch.file])
-        require_budget(files, bad, self._job.max_bad_records)
-        report(
-            Progress(
-                num_bytes=batch.num_bytes,
-                documents=len(batch.records),
-                tokens=tokens,
-                bad=len(bad) - before,
-            )
-        )
+        if self._encoder is not None:
+            job = self._job
+            report(encode_batch(job.corpus, self._encoder, batch, job.max_bad_records))
 
     def commit(self, report: Report, *, last: bool) -> None:
         if self._encoder is None:
@@ -133,6 +122,19 @@ class _Shard:
             return whole_documents(corpus, documents)
         seed = shard_seed(corpus.options.seed, self._partition, self.piece)
         return packed_rows(corpus, documents, replace(options, seed=seed))
+
+
+def encode_batch(corpus: Corpus, encoder: Encoder, batch: Batch, max_bad_records: int) -> Progress:
+    """Add a batch to an encoder, which may have so many bad records; returns what was done."""
+    before = len(encoder.bad)
+    tokens = encoder.add(batch, corpus.files[batch.file])
+    require_budget(corpus.files, encoder.bad, max_bad_records)
+    return Progress(
+        num_bytes=batch.num_bytes,
+        documents=len(batch.records),
+        tokens=tokens,
+        bad=len(encoder.bad) - before,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

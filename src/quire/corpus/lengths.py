@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from quire.corpus.corpus import Corpus
 from quire.corpus.inputs import manifest_entry
-from quire.corpus.job import Progress, require_budget, with_bad_records
+from quire.corpus.job import Progress, encode_batch, with_bad_records
 from quire.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.corpus.partitions import make_partitions
 from quire.dataset.supervision import TrainedRuns
 from quire.documents import Documents
 from quire.files import leftovers_swept, whole_file
-from quire.formats.format import BadRecord, Batch
+from quire.formats.format import Batch
 from quire.ledger import Ledger
 from quire.options import PackOptions
 from quire.plan import PlanOptions, plan_options
@@ -100,34 +100,26 @@ class _Count:
 
     def __init__(self, corpus: Corpus, max_bad_records: int) -> None:
         self._corpus, self._max_bad_records = corpus, max_bad_records
-        self._bad: list[BadRecord] = []
+        self._encoder = corpus.encoder()
         self._parts: list[npt.NDArray[np.int64]] = []
         self._trained: list[TrainedRuns] = []
         self._ledger = Ledger()
-        self._last: Documents = corpus.encoder().documents()
+        self._last: Documents = self._encoder.documents()
 
     def add(self, batch: Batch) -> Progress:
-        encoder, files = self._corpus.encoder(), self._corpus.files
-        encoder.add(batch, files[batch.file])
-        self._bad += encoder.bad
-        require_budget(files, self._bad, self._max_bad_records)
-        documents = self._last = encoder.documents()
+        progress = encode_batch(self._corpus, self._encoder, batch, self._max_bad_records)
+        documents = self._last = self._encoder.documents()
         self._parts.append(documents.lengths.astype(np.int64))
         self._trained.append(TrainedRuns.of(documents))
         self._ledger += documents.ledger
-        return Progress(
-            num_bytes=batch.num_bytes,
-            documents=len(batch.records),
-            tokens=int(documents.lengths.sum()),
-            bad=len(encoder.bad),
-        )
+        return progress
 
     def lengths(self) -> CorpusLengths:
         return CorpusLengths(
             lengths=np.concatenate([np.zeros(0, np.int64), *self._parts]),
             has_prefix=self._last.prefix_at is not None,
             ends_with_eos=self._last.ends_with_eos,
-            ledger=with_bad_records(self._ledger, len(self._bad)),
+            ledger=with_bad_records(self._ledger, len(self._encoder.bad)),
             trained=TrainedRuns.joined(self._trained) if "labels" in self._last.columns else None,
         )
 
@@ -155,15 +147,15 @@ def _write(file: Path, found: CorpusLengths) -> None:
     table = pa.table(columns, schema=schema.with_metadata({"quire": json.dumps(about)}))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with leftovers_swept(file), whole_file(file) as temporary:
-            _write_table(temporary, table)
+        with (
+            leftovers_swept(file),
+            whole_file(file) as temporary,
+            temporary.open("wb") as sink,
+            pa.ipc.new_file(sink, table.schema) as writer,
+        ):
+            writer.write_table(table)
     except OSError:
         return  # without the cache it only takes longer
-
-
-def _write_table(path: Path, table: pa.Table) -> None:
-    with path.open("wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
 
 
 def _read(file: Path) -> CorpusLengths | None:

@@ -161,7 +161,7 @@ def _require_writable(out: Path) -> None:
 def require_complete(out: AnyPath, manifest: Mapping[str, Any]) -> None:
     """Raise if a file of the manifest is missing or has another size; no file is read."""
     plans = manifest.get("plans", [])
-    there = _sizes(out / DATA) | (_sizes(out / PLANS) if plans else {})
+    there = file_sizes(out / DATA) | (file_sizes(out / PLANS) if plans else {})
     for entry in (*manifest["shards"], *plans):
         found = there.get(entry["file"].rpartition("/")[2])
         if found != entry["bytes"]:
@@ -178,10 +178,11 @@ def require_complete(out: AnyPath, manifest: Mapping[str, Any]) -> None:
         )
 
 
-def _sizes(folder: AnyPath) -> dict[str, int]:
+def file_sizes(folder: AnyPath) -> dict[str, int]:
+    """The sizes of the files in a folder by name, without temporary ones."""
     if isinstance(folder, RemotePath):
         return folder.sizes()
-    return {path.name: path.stat().st_size for path in folder.iterdir()} if folder.exists() else {}
+    return {path.name: path.stat().st_size for path in folder.glob("[!.]*")}
 
 
 def sweep(out: AnyPath) -> None:

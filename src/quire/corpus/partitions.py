@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from itertools import chain
 
 from quire.corpus.corpus import Corpus
-from quire.corpus.inputs import read_errors
+from quire.corpus.inputs import of_each, read_errors
 from quire.errors import InvalidOption
 from quire.formats.files import InputFile
 from quire.formats.format import Span
-from quire.storage import each
 
 MAX_PARTITIONS = 100_000
 
@@ -35,7 +34,7 @@ class Partition:
 
 def make_partitions(corpus: Corpus) -> list[Partition]:
     """The partitions of the corpus, in input order."""
-    spans = each(lambda file: [*_spans(corpus, file)], corpus.files, at_once=corpus.is_in_store)
+    spans = of_each(corpus.files, lambda file: [*_spans(corpus, file)])
     partitions = list(_grouped(chain.from_iterable(spans), corpus.options.partition_bytes))
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidOption(
@@ -54,10 +53,7 @@ def first_partitions(corpus: Corpus) -> Iterator[Partition]:
 def text_size(corpus: Corpus) -> int:
     """Bytes of text in all files, as far as they are known before reading."""
     fields = corpus.fields
-    sizes = each(
-        lambda file: file.format.text_size(file, fields), corpus.files, at_once=corpus.is_in_store
-    )
-    return sum(sizes)
+    return sum(of_each(corpus.files, lambda file: file.format.text_size(file, fields)))
 
 
 def _grouped(spans: Iterable[Span], limit: int) -> Iterator[Partition]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -23,7 +24,7 @@ from quire.packed.mapped import (
 )
 from quire.packed.rows import PlannedRows, RemoteRows, Row, RowSource, ShardRows
 from quire.plan import Plan
-from quire.storage import AnyPath, Named, RemotePath, as_path, each
+from quire.storage import Named, RemotePath, as_path, each
 
 if TYPE_CHECKING:
     from quire.packed.loader import PackedLoader
@@ -176,7 +177,8 @@ class PackedDataset:
         # Workers map the files themselves, possibly in another working directory.
         columns, cache_dir, plan = self._arguments
         cache = None if cache_dir is None else Path(cache_dir).absolute()
-        return _reopen, (self.path.absolute(), columns, cache, plan)
+        reopen = partial(PackedDataset, columns=columns, cache_dir=cache, plan=plan)
+        return reopen, (self.path.absolute(),)
 
     def ray_data(self) -> Any:  # noqa: ANN401 - a ray.data.Dataset
         """The same rows and columns as a `ray.data.Dataset`, with one task per shard.
@@ -232,12 +234,6 @@ def _listed(columns: Iterable[str]) -> list[str]:
             f"columns is {columns!r} but must be a list of names, such as ['input_ids']"
         )
     return list(columns)
-
-
-def _reopen(
-    path: AnyPath, columns: Sequence[str] | None, cache_dir: Path | None, plan: str | None
-) -> PackedDataset:
-    return PackedDataset(path, columns=columns, cache_dir=cache_dir, plan=plan)
 
 
 def _load_plan(path: Path, entry: Mapping[str, Any]) -> Plan:

@@ -135,17 +135,16 @@ class RemotePath:
 
     def iterdir(self) -> Iterator[RemotePath]:
         """Everything directly in this folder."""
-        return iter(self._below(recursive=False))
+        return (self / entry.name for entry in self._entries(recursive=False))
 
     def rglob(self, pattern: str) -> Iterator[RemotePath]:
         """Everything below this folder, at any depth, whose name matches."""
-        found = self._below(recursive=True)
+        found = (self / entry.name for entry in self._entries(recursive=True))
         return (path for path in found if fnmatch.fnmatchcase(path.name, pattern))
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
         """Everything directly in this folder whose name matches."""
-        found = self._below(recursive=False)
-        return (path for path in found if fnmatch.fnmatchcase(path.name, pattern))
+        return (path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
 
     def listed(self) -> tuple[list[RemotePath], list[RemotePath]]:
         """The folders and the files directly in this folder."""
@@ -267,9 +266,6 @@ class RemotePath:
     def _info(self) -> Any:  # noqa: ANN401
         with self._errors():
             return self.file_system.get_file_info(self.key)
-
-    def _below(self, recursive: bool) -> list[RemotePath]:
-        return [self / entry.name for entry in self._entries(recursive)]
 
     def _entries(self, recursive: bool) -> list[Entry]:
         """The entries of this folder, sorted by name."""
