@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from quire.blocks import Bin, Document, block_tokenize_fn
     from quire.compat.recipes import load_recipe
     from quire.corpus import pack_corpus
-    from quire.corpus.replan import replan
+    from quire.corpus.index import replan
     from quire.dataset import pack_dataset
     from quire.ledger import Ledger
     from quire.packed import PackedDataset

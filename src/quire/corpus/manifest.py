@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +30,47 @@ from quire.seals import FORMAT_VERSION, checksum
 from quire.storage import AnyPath
 
 BAD_RECORDS = "bad_records.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackResult:
+    """The output of `pack_corpus` or `replan`."""
+
+    path: AnyPath
+    manifest: Mapping[str, Any]
+    plan: str | None = None
+    """The name of the plan, if the output is index-only."""
+    was_complete: bool = False
+    """Whether the output was complete before, so that nothing was done."""
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What became of every document and token."""
+        return Ledger.from_dict(self._rows["ledger"])
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in all shards."""
+        return int(self._rows["rows"])
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all rows."""
+        return int(self._rows["tokens"])
+
+    @property
+    def utilization(self) -> float:
+        """The part of the row length that content fills, over all rows."""
+        tokens = self.ledger.tokens
+        space = self.num_rows * int(self._rows["options"]["max_length"])
+        return (tokens.emitted + tokens.overlap) / space if space else 0.0
+
+    @property
+    def _rows(self) -> Mapping[str, Any]:
+        """The entry about rows: that of the plan, or the manifest itself."""
+        if self.plan is None:
+            return self.manifest
+        return next(entry for entry in self.manifest["plans"] if entry["name"] == self.plan)
 
 
 def make_header(corpus: Corpus, tokenizer: object) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from quire.corpus.commits import Commit, finished, read_commits, require_present
@@ -14,6 +13,7 @@ from quire.corpus.engines import Engine, choose_engine
 from quire.corpus.index import plan_name, write_plan
 from quire.corpus.job import PartitionJob, Progress, Report, require_budget
 from quire.corpus.manifest import (
+    PackResult,
     make_header,
     make_index_manifest,
     make_manifest,
@@ -58,47 +58,6 @@ class Start:
     partitions: int
     resumed: int
     """Partitions that are complete already."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackResult:
-    """The output of `pack_corpus` or `replan`."""
-
-    path: AnyPath
-    manifest: Mapping[str, Any]
-    plan: str | None = None
-    """The name of the plan, if the output is index-only."""
-    was_complete: bool = False
-    """Whether the output was complete before, so that nothing was done."""
-
-    @cached_property
-    def ledger(self) -> Ledger:
-        """What became of every document and token."""
-        return Ledger.from_dict(self._rows["ledger"])
-
-    @property
-    def num_rows(self) -> int:
-        """Rows in all shards."""
-        return int(self._rows["rows"])
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens in all rows."""
-        return int(self._rows["tokens"])
-
-    @property
-    def utilization(self) -> float:
-        """The part of the row length that content fills, over all rows."""
-        tokens = self.ledger.tokens
-        space = self.num_rows * int(self._rows["options"]["max_length"])
-        return (tokens.emitted + tokens.overlap) / space if space else 0.0
-
-    @property
-    def _rows(self) -> Mapping[str, Any]:
-        """The entry about rows: that of the plan, or the manifest itself."""
-        if self.plan is None:
-            return self.manifest
-        return next(entry for entry in self.manifest["plans"] if entry["name"] == self.plan)
 
 
 def pack_corpus(
