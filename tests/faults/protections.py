@@ -65,7 +65,7 @@ _OF_INPUT = (
     ),
     Protection(
         6, "formats/fields.py", "value = record[key]", "value = kind(record[key])",
-        f"{_INPUT}06_text_that_is_none_is_quarantined_and_never_the_word_none",
+        f"{_INPUT}06_a_null_text_is_quarantined_and_never_becomes_the_word_none",
     ),
     Protection(
         7, "text/encode.py", "good & (lengths == 0)", "good & (lengths < 0)",
@@ -82,11 +82,11 @@ _OF_INPUT = (
     Protection(
         10, "plan/fragments.py", "overlong = whole.stops > longest",
         "overlong = whole.stops >= longest",
-        f"{_INPUT}10_lengths_about_the_row_are_exact_by_policy",
+        f"{_INPUT}10_documents_near_the_row_length_follow_overlong_exactly",
     ),
     Protection(
         11, "plan/fragments.py", "ends[np.cumsum(continuations) - 1] = length", "pass",
-        f"{_INPUT}11_a_document_of_many_rows_is_split_and_whole",
+        f"{_INPUT}11_a_document_of_many_rows_is_split_without_loss",
     ),
     Protection(
         12, "formats/jsonl.py", 'if size > max_bytes and not data.endswith(b"\\n"):', "if False:",
@@ -177,12 +177,12 @@ _OF_INPUT = (
     ),
     Protection(
         25, _COLUMNS, "if known or file in schemas:", "if True:",
-        f"{_INPUT}25_an_empty_first_file_takes_no_labels_away",
+        f"{_INPUT}25_an_empty_first_file_does_not_hide_labels",
     ),
     Protection(
         26, "plan/strategies/best_fit.py", "[0] * ((largest >> self._shift) + 1)",
         "[0] * (largest >> self._shift)",
-        f"{_INPUT}26_capacities_about_a_power_of_two_pack_alike",
+        f"{_INPUT}26_row_lengths_near_a_power_of_two_pack_correctly",
     ),
 )  # fmt: skip
 _OF_STATES = (
@@ -264,9 +264,8 @@ _OF_PROCESSES = (
         "faults/test_saved_states.py::test_37_temporary_files_of_a_killed_save_are_removed_by_the_next",
     ),
     Protection(
-        38, "corpus/commits.py", "return sha256_of(out / commit.file) == commit.sha256",
-        "return True",
-        f"{_PROCESS}38_a_shard_with_other_bytes_than_were_committed_is_made_again",
+        38, "corpus/commits.py", "sha256_of(out / commit.file) == commit.sha256", "True",
+        f"{_PROCESS}38_a_shard_with_other_bytes_than_were_committed_is_packed_again",
     ),
     Protection(
         39, "corpus/shards.py", "while view:  #", "if view:  #",
@@ -286,7 +285,7 @@ _OF_PROCESSES = (
     ),
     Protection(
         41, _OUTPUT, "sweep(out)  # workers that", "pass  # workers that",
-        f"{_PROCESS}41_what_stopped_workers_were_writing_is_taken_away",
+        f"{_PROCESS}41_temporary_files_of_stopped_workers_are_removed",
     ),
     Protection(
         41, "cli/pack.py", "except _Stopped", _NEVER,
@@ -294,7 +293,7 @@ _OF_PROCESSES = (
     ),
     Protection(
         42, _ENGINE, "waiting.appendleft(worker.partition)", "pass",
-        f"{_PROCESS}42_a_partition_whose_worker_dies_in_it_is_done_by_another",
+        f"{_PROCESS}42_a_partition_whose_worker_dies_is_packed_by_another",
     ),
     Protection(
         43, _ENGINE, 'f"In a worker process:\\n{trace}"', '""',
@@ -303,7 +302,7 @@ _OF_PROCESSES = (
     Protection(
         44, "corpus/lock.py",
         "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass",
-        f"{_PROCESS}44_a_second_writer_is_refused_and_the_first_is_not_disturbed",
+        f"{_PROCESS}44_a_second_writer_is_refused_and_does_not_affect_the_first",
     ),
     Protection(
         44, "corpus/lock.py", 'fcntl.flock(workers, fcntl.LOCK_EX | fcntl.LOCK_NB)',
@@ -338,7 +337,7 @@ _OF_PROCESSES = (
 _OF_HOSTILE = (
     Protection(
         50, "formats/__init__.py", '".txt": "text",', '".txt": "text",\n    ".pkl": "text",',
-        f"{_INPUT}50_pickles_are_no_input",
+        f"{_INPUT}50_pickles_are_refused_as_inputs",
     ),
     Protection(
         51, "compat/recipes/names.py",
