@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from quire.cli.app import app
 from quire.plan.strategies import BUILT_IN
 from tests.commands import run
 from tests.terminal import shown_in_terminal

@@ -79,7 +79,7 @@ class Corpus:
     def plan_options(self) -> PlanOptions:
         """How documents become rows, with room for special tokens; raises if none ever fits."""
         self.schema()  # raises for columns that shards cannot have
-        return self.encoder().documents().plan_options(self.options.plan_options())
+        return self.encoder().documents().plan_options(self.options)
 
     def batches(self, spans: Iterable[Span]) -> Iterator[Batch]:
         """The records of some spans."""

@@ -22,7 +22,7 @@ from quire.formats.format import BadRecord, Batch
 from quire.formats.token_columns import TOKENS, documents_from_columns
 from quire.ledger import Ledger
 from quire.text import Encoded, Tokenizer, TokenizerLike
-from quire.text.chat import conversation_encoder
+from quire.text.chat import conversation_encoder, encode_conversations
 from quire.text.chat.template import ChatTokenizer
 from quire.text.encode import encode_contents, with_specials
 

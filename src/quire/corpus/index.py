@@ -21,12 +21,12 @@ from quire.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.corpus.output import PLANS, WORK, sweep, sweep_plans, write_errors
 from quire.corpus.shards import DOCUMENT_ID, LENGTH
 from quire.dataset.supervision import supervised_by_labels
-from quire.documents import Documents, with_special_tokens
+from quire.documents import Documents
 from quire.errors import CorruptFile, InvalidOption, OutputError, unknown_name
 from quire.files import sha256_of
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.packed.manifest import MANIFEST, is_indexed, read_manifest
-from quire.plan import Plan, plan_documents
+from quire.plan import Plan, plan_documents, plan_options
 from quire.plan.fragments import Fragments
 from quire.storage import AnyPath, Named, RemotePath, as_path
 
@@ -118,8 +118,8 @@ class DocumentIndex:
 
         They are the rows of `pack_corpus` with a single partition.
         """
-        complete = with_special_tokens(
-            options.plan_options(shard_seed(options.seed, 0, 0)),
+        complete = plan_options(
+            options,
             int(self.has_prefix),
             self.end_with_eos,
             seed=shard_seed(options.seed, 0, 0),
