@@ -7,9 +7,9 @@ from dataclasses import fields
 
 import pytest
 
-from quire.compat.chomp import NAMES, DataOptions, TokenizerOptions, TrainOptions
 from quire.errors import InvalidOption, InvalidState
 from quire.stream import GrainBatches, StreamOptions, TorchBatches, open_stream
+from quire.stream.chomp import NAMES, DataOptions, TokenizerOptions, TrainOptions
 from tests.stream.inputs import (
     LENGTHS,
     ListSource,

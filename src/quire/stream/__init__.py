@@ -9,6 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from quire.stream.batch import Batch
+from quire.stream.chomp import (
+    DataOptions,
+    ModelOptions,
+    SourceOptions,
+    StreamConfig,
+    TokenizerOptions,
+    TrainOptions,
+    WeightedSource,
+)
 from quire.stream.open import open_stream
 from quire.stream.options import StreamOptions
 from quire.stream.sources import BadRecord, Shard, Shards
@@ -17,15 +26,6 @@ from quire.stream.stream import Stream
 from quire.stream.workers import latest_state
 
 if TYPE_CHECKING:
-    from quire.compat.chomp import (
-        DataOptions,
-        ModelOptions,
-        SourceOptions,
-        StreamConfig,
-        TokenizerOptions,
-        TrainOptions,
-        WeightedSource,
-    )
     from quire.stream.grain_adapter import GrainBatches
     from quire.stream.jax_arrays import device_arrays
     from quire.stream.torch_adapter import TorchBatches
@@ -57,23 +57,11 @@ __all__ = [
     "save_state",
 ]
 
-# What needs torch, grain or jax is imported on first use, and so is the config of chomp.
+# What needs torch, grain or jax is imported on first use.
 _LAZY = {
     "GrainBatches": "quire.stream.grain_adapter",
     "TorchBatches": "quire.stream.torch_adapter",
     "device_arrays": "quire.stream.jax_arrays",
-    **dict.fromkeys(
-        (
-            "DataOptions",
-            "ModelOptions",
-            "SourceOptions",
-            "StreamConfig",
-            "TokenizerOptions",
-            "TrainOptions",
-            "WeightedSource",
-        ),
-        "quire.compat.chomp",
-    ),
 }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidOption, missing_dependency
+from quire.stream.chomp import StreamConfig
 from quire.stream.open import ConfigLike, StreamArguments
 from quire.stream.options import StreamOptions
 from quire.stream.state import State
@@ -19,9 +20,6 @@ try:
     import grain
 except ModuleNotFoundError:
     raise missing_dependency("grain", "GrainBatches", "jax") from None
-
-if TYPE_CHECKING:
-    from quire.compat.chomp import StreamConfig
 
 Arrays: TypeAlias = dict[str, npt.NDArray[np.generic]]
 

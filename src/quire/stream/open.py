@@ -6,11 +6,12 @@ import multiprocessing
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from quire.config import build_options
 from quire.errors import InvalidOption
 from quire.formats.bad_records import BadRecordBudget
+from quire.stream.chomp import StreamConfig, load_config, open_tokenizer, resolved, stream_options
 from quire.stream.documents import Mixture, SourceDocuments
 from quire.stream.encode import Encoder, make_encoder
 from quire.stream.options import StreamOptions
@@ -24,10 +25,7 @@ from quire.stream.stream import Stream, require_config
 from quire.text import Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.fingerprint import tokenizer_digest
 
-if TYPE_CHECKING:
-    from quire.compat.chomp import StreamConfig
-
-ConfigLike: TypeAlias = "StreamConfig | Mapping[str, Any] | str | os.PathLike[str]"
+ConfigLike: TypeAlias = StreamConfig | Mapping[str, Any] | str | os.PathLike[str]
 
 
 def open_stream(
@@ -80,8 +78,6 @@ class StreamArguments:
         """The arguments from a config of any form, or from keywords; a file is read at once."""
         if config is None and options:
             return cls(options=_from_keywords(options, given["tokenizer"]), **given)
-        from quire.compat.chomp import load_config, stream_options
-
         if options:
             raise InvalidOption(
                 f"there are a config and the keywords {', '.join(options)}; give one or the other"
@@ -94,8 +90,6 @@ class StreamArguments:
         if self.config is None:
             tokenizer = as_tokenizer(self.tokenizer)
             return replace(self, options=self.options.with_tokenizer(tokenizer)), tokenizer
-        from quire.compat.chomp import open_tokenizer, resolved, stream_options
-
         tokenizer = open_tokenizer(self.config, self.tokenizer)
         config = resolved(self.config, tokenizer)
         options = stream_options(config).checked_specials()

@@ -20,6 +20,7 @@ from quire.files import leftovers_swept, whole_file
 from quire.ledger import Ledger
 from quire.options import require_path
 from quire.seals import Seal, canonical
+from quire.stream.chomp import translated_options
 
 FORMAT = "quire.stream"
 State: TypeAlias = dict[str, Any]
@@ -160,8 +161,6 @@ def _stream_with_tail(stream: object) -> object:
 
 def _with_special_bos_and_new_names(body: State) -> State:
     """Version 2 to 3: ledgers count BOS as special, and options have the names of quire."""
-    from quire.compat.chomp import translated_options
-
     options = body.get("options")
     if not isinstance(options, Mapping):
         return body

@@ -7,18 +7,16 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from quire.errors import InvalidOption, InvalidState
 from quire.ledger import Ledger
 from quire.stream.batch import Batch
+from quire.stream.chomp import StreamConfig
 from quire.stream.options import StreamOptions
 from quire.stream.pipeline import Pipeline, Snapshot
 from quire.stream.prefetch import Prefetcher
 from quire.stream.state import State, opened, read_count, sealed
-
-if TYPE_CHECKING:
-    from quire.compat.chomp import StreamConfig
 
 Saved: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """The state of one rank, or a list of all ranks' states."""

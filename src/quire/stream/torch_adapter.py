@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from quire.collate.attention import no_cache
 from quire.errors import InvalidState, missing_dependency
 from quire.masks.visibility import fragment_starts
 from quire.stream.batch import Batch
+from quire.stream.chomp import StreamConfig
 from quire.stream.open import ConfigLike, StreamArguments
 from quire.stream.options import StreamOptions
 from quire.stream.state import State
@@ -27,9 +28,6 @@ try:
     from torch.utils.data._utils import worker as worker_module
 except ModuleNotFoundError:
     raise missing_dependency("torch", "TorchBatches", "torch") from None
-
-if TYPE_CHECKING:
-    from quire.compat.chomp import StreamConfig
 
 ModelInputs: TypeAlias = dict[str, "torch.Tensor | bool | tuple[()]"]
 

@@ -158,11 +158,10 @@ def _yaml(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> Ro
 def _stream(path: Path, decode: Decode | None) -> Rows:
     from quire.config import load_options
     from quire.stream import StreamConfig
+    from quire.stream.chomp import open_tokenizer
 
     config = load_options(StreamConfig, path)
     if decode is None:
-        from quire.compat.chomp import open_tokenizer
-
         decode = getattr(open_tokenizer(config), "decode", None)
     size = config.train.seq_len
     return Rows(kind="stream", rows=_stream_rows(config), decode=decode, max_length=size)
