@@ -8,8 +8,10 @@ from dataclasses import fields
 import pytest
 
 from quire.errors import InvalidOption, InvalidState
+from quire.options import EncodeOptions, PackOptions, SourceOptions
 from quire.stream import GrainBatches, StreamOptions, TorchBatches, open_stream
 from quire.stream.chomp import NAMES, DataOptions, TokenizerOptions, TrainOptions
+from quire.stream.state import sealed
 from tests.stream.inputs import (
     LENGTHS,
     ListSource,
@@ -190,4 +192,69 @@ def test_every_option_of_the_config_has_a_name_in_quire():
         translated = {dotted.rpartition(".")[2] for dotted in NAMES.values()}
         assert {option.name for option in fields(kind)} <= translated | own
     ours = {option.name for option in fields(StreamOptions)}
-    assert ours - set(NAMES) == {"names", "drop_longer_than"}
+    assert ours - set(NAMES) == {"names", "drop_longer_than", "truncate_at"}
+
+
+def test_options_of_shared_groups_are_declared_once():
+    own = {"strategy", "shuffle", "seed"}  # other choices, and documents are shuffled, not rows
+    for group in (SourceOptions, EncodeOptions, PackOptions):
+        for option in {field.name for field in fields(group)} - own:
+            declared = [kind for kind in StreamOptions.__mro__ if option in vars(kind)]
+            assert all(kind in group.__mro__ for kind in declared), option
+
+
+@pytest.mark.parametrize("option", ["messages_column", "pretokenized", "overlong", "stride"])
+def test_an_option_that_streams_do_not_support_is_refused_by_its_name(option):
+    with pytest.raises(InvalidOption, match=f"unknown option {option}"):
+        opened(**{option: "split"})
+
+
+def test_texts_are_cut_before_the_first_match_of_a_pattern():
+    keywords = {"local_text": "abc END d", "tokenizer": "byte", "repeat": False, **SHAPE}
+    with open_stream(truncate_at=" END", add_bos=False, **keywords) as stream:
+        (batch,) = take(stream)
+    assert windows_of(batch)[0] == [100, 101, 102, 2]
+    with pytest.raises(InvalidOption, match="truncate_at is '\\(', which is not a regular"):
+        open_stream(truncate_at="(", **keywords)
+
+
+def without_option(state, name):
+    """The state as a quire that did not have this option would have saved it."""
+    options = {option: value for option, value in state["options"].items() if option != name}
+    return sealed({**unsealed(state), "options": options})
+
+
+def unsealed(state):
+    return {name: state[name] for name in ("step", "options", "tokenizer", "streams")}
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("emit_position_ids", True), ("truncate_at", "7"), ("hf_split", "test")],
+)
+def test_a_state_saved_before_an_option_existed_means_its_default(option, value):
+    with opened() as stream:
+        take(stream, 1)
+        state = without_option(stream.state_dict(), option)
+        rest = take(stream)
+    with opened() as stream:
+        stream.load_state_dict(state)
+        assert same(take(stream), rest)
+    with opened(**{option: value}) as stream, pytest.raises(InvalidState) as caught:
+        stream.load_state_dict(state)
+    assert f"saved with other options: {option} (saved " in str(caught.value)
+    assert f", now {value!r})" in str(caught.value)
+
+
+def test_a_state_with_an_option_that_this_version_does_not_have_is_refused():
+    with opened() as stream:
+        state = stream.state_dict()
+        newer = sealed({**unsealed(state), "options": {**state["options"], "newer": 1}})
+        with pytest.raises(InvalidState, match=r"newer \(saved 1, now unset\)"):
+            stream.load_state_dict(newer)
+
+
+def test_an_option_added_later_is_recorded_only_if_it_is_set():
+    with opened() as plain, opened(truncate_at="7") as cut:
+        assert "truncate_at" not in plain.state_dict()["options"]
+        assert cut.state_dict()["options"]["truncate_at"] == "7"

@@ -44,11 +44,17 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceOptions(Options):
-    """What a document is: a text, a conversation, or tokens."""
+class TextOptions(Options):
+    """The part of `SourceOptions` that streams have too: their documents are texts."""
 
     text_column: str = "text"
     """The column that holds the text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(TextOptions):
+    """What a document is: a text, a conversation, or tokens."""
+
     messages_column: str | None = None
     """The column that holds a conversation, for the tokenizer's chat template."""
     tools_column: str | None = TOOLS
@@ -87,9 +93,10 @@ class EncodeOptions(Options):
     """How texts become documents of tokens."""
 
     add_bos: bool | None = None
-    """Start every fragment with BOS, if the tokenizer has one. None: if the tokenizer does so."""
+    """Start every fragment (in streams every document) with BOS, if the tokenizer has one. None: if
+    the tokenizer does so."""
     add_eos: bool = True
-    """End every document with EOS, if the tokenizer has one."""
+    """End every document with EOS, if the tokenizer has one (streams need one)."""
     drop_longer_than: Positive | None = None
     """Drop documents with more tokens (BOS counts, EOS does not)."""
     truncate_to: Positive | None = None
@@ -99,11 +106,19 @@ class EncodeOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackOptions(Options):
-    """How documents become rows."""
+class RowOptions(Options):
+    """The part of `PackOptions` that streams have too: what fits into a row."""
 
     max_length: Positive
     """The most tokens in a row."""
+    max_documents_per_row: PositiveLength | None = None
+    """The most fragments in a row. None: no limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackOptions(RowOptions):
+    """How documents become rows."""
+
     strategy: str = "best_fit"
     """The packing strategy: best_fit, first_fit, greedy, wrapped, tight, or a registered one."""
     overlong: Overlong = "split"
@@ -114,8 +129,6 @@ class PackOptions(Options):
     """Drop rows with fewer tokens."""
     min_fragment: PositiveLength = 1
     """The shortest piece that overlong=fill may cut."""
-    max_documents_per_row: PositiveLength | None = None
-    """The most fragments in a row. None: no limit."""
     align: PositiveLength = 1
     """Round up the space of every fragment to a multiple of this; rows stay dense."""
     shuffle: bool | None = None

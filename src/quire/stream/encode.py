@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import WorkerError
+from quire.options import LARGEST
 from quire.stream.options import StreamOptions
 from quire.stream.state import Tokens
-from quire.text import EncodeOptions, Tokenizer
+from quire.text import Tokenizer
 from quire.text.encode import encode_contents
 
-_PLAIN = EncodeOptions(add_bos=False, add_eos=False)
 _MAX_DEATHS = 3
 """Worker processes that may die over one slice of texts before it is an error."""
 _PATIENCE = 5.0
@@ -52,20 +52,15 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, options: StreamOptions) -
     >>> done.tokens.tolist(), done.lengths.tolist(), done.num_cut.tolist()
     ([1, 100, 101, 2, 1, 103, 2], [4, 0, 3], [1, 0, 0])
     """
-    contents = encode_contents(texts, tokenizer, _PLAIN)
-    kept, longest = contents.lengths, int(contents.lengths.max(initial=0))
-    bos, eos = options.bos, options.eos
-    if options.truncate_to is not None and options.truncate_to < longest:
-        kept = np.minimum(kept, options.truncate_to)
-    num_cut = contents.lengths - kept
-    limit = options.drop_longer_than
-    if limit is not None and limit < longest + (bos is not None):
-        too_long = contents.lengths + (bos is not None) > limit
-        kept = np.where(too_long, 0, kept)
-        num_cut = np.where(too_long, contents.lengths + (eos is not None), num_cut)
-    tokens = contents.tokens
-    if kept is not contents.lengths:
-        tokens = tokens[_leading(contents.lengths, kept)]
+    contents = encode_contents(texts, tokenizer, options)
+    whole, bos, eos = contents.lengths, options.bos, options.eos
+    most, limit = (
+        min(n or LARGEST, LARGEST) for n in (options.truncate_to, options.drop_longer_than)
+    )
+    too_long = whole > limit - (bos is not None)
+    kept = np.where(too_long, 0, np.minimum(whole, most))
+    num_cut = np.where(too_long, whole + (eos is not None), whole - kept)
+    tokens = contents.tokens[_leading(whole, kept)] if num_cut.any() else contents.tokens
     num_specials = (bos is not None) + (eos is not None)
     lengths = np.where(kept > 0, kept + num_specials, 0)
     flat = _with_specials(tokens, lengths, bos, eos) if num_specials else tokens

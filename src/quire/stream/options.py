@@ -5,25 +5,36 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, replace
 from typing import Annotated, Any, Literal, Self
 
 from quire.config import flat_options
 from quire.errors import InvalidOption
-from quire.options import Count, Integer, Number, Positive, validate
+from quire.options import (
+    Count,
+    EncodeOptions,
+    Integer,
+    Number,
+    Options,
+    Positive,
+    RowOptions,
+    TextOptions,
+    require_integer,
+)
 from quire.text import Tokenizer
 from quire.text.tokenizer import adds_bos
 
 Backend = Literal["hf", "files", "local_text"]
 TokenId = Annotated[int, Integer(0, (1 << 31) - 1)]
-RowLength = Annotated[int, Integer(1, (1 << 31) - 2)]
+LONGEST_ROW = (1 << 31) - 2
+RowLength = Annotated[int, Integer(1, LONGEST_ROW)]
 Weight = Annotated[float, Number(above=0)]
 Seconds = Annotated[float, Number(least=0)]
 SPECIAL_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceFields:
+class SourceFields(Options):
     """Where documents come from: files, a text, or a dataset of the Hugging Face hub."""
 
     backend: Backend | None = None
@@ -42,7 +53,7 @@ class SourceFields:
     """The files that a loader such as ``json`` or ``parquet`` reads."""
 
     def __post_init__(self) -> None:
-        validate(self)
+        super().__post_init__()
         if self.backend is None:
             object.__setattr__(self, "backend", self._implied_backend())
 
@@ -63,11 +74,9 @@ class SourceFields:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamSource(SourceFields):
-    """What a document is: the column of a source that holds its text."""
+class StreamSource(SourceFields, TextOptions):
+    """A source, and what a document of it is."""
 
-    text_column: str = "text"
-    """The column that holds the text."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """What error messages call an option, if not by its name here."""
 
@@ -119,31 +128,23 @@ class PipelineFields:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamOptions(PipelineFields, StreamSource):
-    """How documents become batches: the keywords of `open_stream`."""
+class StreamOptions(PipelineFields, RowOptions, EncodeOptions, StreamSource):
+    """How documents become batches: the keywords of `open_stream`.
 
-    max_length: RowLength
-    """Tokens in a row."""
+    ``strategy`` has other choices than in `PackOptions`; documents are shuffled, not rows, so
+    ``shuffle`` and ``seed`` are declared here, too.
+    """
+
     batch_size: Positive
     """Rows in a microbatch, over all ranks."""
     grad_accum: Positive = 1
     """Microbatches in a batch."""
     sources: tuple[MixtureSource, ...] = ()
     """A mixture, instead of a single source."""
-    add_bos: bool | None = None
-    """Start every document with BOS. None: if the tokenizer itself would."""
-    add_eos: bool = True
-    """End every document with EOS."""
-    truncate_to: Positive | None = None
-    """Cut documents to this many tokens, before specials are added; the rest is counted."""
-    drop_longer_than: Positive | None = None
-    """Drop documents with more tokens (BOS counted, EOS not) and count them as ``too_long``."""
     strategy: Literal["wrapped", "first_fit", "online"] = "wrapped"
     """The packing strategy."""
     buffer_size: Positive = 128
     """Documents buffered by ``first_fit`` and ``online``."""
-    max_documents_per_row: Positive | None = None
-    """The most fragments in a row of ``first_fit`` and ``online``."""
     prefetch: Count = 0
     """Batches made ahead in a thread."""
     vocab_size: Positive | None = None
@@ -157,6 +158,7 @@ class StreamOptions(PipelineFields, StreamSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_integer(self.name("max_length"), self.max_length, 1, LONGEST_ROW)
         if self.batch_size % self.num_streams:
             raise InvalidOption(
                 f"{self.name('num_streams')} is {self.num_streams} but must divide "
@@ -212,10 +214,13 @@ class StreamOptions(PipelineFields, StreamSource):
 
     def decisive(self) -> dict[str, Any]:
         """The options that decide the content of batches, by name, as they return from JSON."""
-        flat = flat_options(self)
-        kept = {name: value for name, value in flat.items() if not INDECISIVE.fullmatch(name)}
-        plain: dict[str, Any] = json.loads(json.dumps(kept))
-        return plain
+        plain: dict[str, Any] = json.loads(json.dumps(flat_options(self)))
+        return {
+            name: value
+            for name, value in plain.items()
+            if not INDECISIVE.fullmatch(name)
+            and not (name in ADDED_LATER and value == default_of(name))
+        }
 
 
 INDECISIVE = re.compile(
@@ -223,3 +228,19 @@ INDECISIVE = re.compile(
     r"|state_update_interval|max_bad_records"
 )
 """Options that change time, cost or tolerance, but no batch."""
+ADDED_LATER = ("truncate_at",)
+"""Options that states of this version did not have at first: recorded only if they are set, so that
+the state of a stream without them stays the same."""
+
+
+def default_of(name: str) -> object:
+    """What it means that a state lacks a decisive option: its default; MISSING if it has none.
+
+    >>> default_of("truncate_at"), default_of("sources[0].hf_split")
+    (None, 'train')
+    """
+    in_mixture = re.fullmatch(r"sources\[\d+\]\.(\w+)", name)
+    kind, own = (MixtureSource, in_mixture[1]) if in_mixture else (StreamOptions, name)
+    option = kind.__dataclass_fields__.get(own)
+    default = MISSING if option is None else option.default
+    return list(default) if isinstance(default, tuple) else default

@@ -6,6 +6,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -13,7 +14,7 @@ from quire.errors import InvalidOption, InvalidState
 from quire.ledger import Ledger
 from quire.stream.batch import Batch
 from quire.stream.chomp import StreamConfig
-from quire.stream.options import StreamOptions
+from quire.stream.options import StreamOptions, default_of
 from quire.stream.pipeline import Pipeline, Snapshot
 from quire.stream.prefetch import Prefetcher
 from quire.stream.state import State, opened, read_count, sealed
@@ -210,15 +211,16 @@ class Stream:
         return steps.pop(), streams
 
     def _require_same_options(self, state: State) -> None:
-        mine, theirs = self._decisive, state["options"]
-        if not isinstance(theirs, Mapping):
-            raise InvalidState(f"options are {type(theirs).__name__} but must be a dict")
-        missing = object()
+        mine, recorded = self._decisive, state["options"]
+        if not isinstance(recorded, Mapping):
+            raise InvalidState(f"options are {type(recorded).__name__} but must be a dict")
+        theirs = {str(name): value for name, value in recorded.items()}
+        saved = {name: theirs.get(name, default_of(name)) for name in {*mine, *theirs}}
+        now = {name: mine.get(name, default_of(name)) for name in saved}
         differing = [
-            f"{self.options.name(name)} (saved {theirs.get(name, 'unset')!r}, now "
-            f"{mine.get(name, 'unset')!r})"
-            for name in sorted({*mine, *map(str, theirs)})
-            if mine.get(name, missing) != theirs.get(name, missing) and not _FILES.fullmatch(name)
+            f"{self.options.name(name)} (saved {_shown(saved[name])}, now {_shown(now[name])})"
+            for name in sorted(saved)
+            if saved[name] != now[name] and not _FILES.fullmatch(name)
         ]
         if state["tokenizer"] != self._tokenizer_digest:
             differing.append("the tokenizer (its files, its special ids or its tokens)")
@@ -227,6 +229,10 @@ class Stream:
                 f"the state was saved with other options: {'; '.join(differing)}; restore them, or "
                 "start a new stream"
             )
+
+
+def _shown(value: object) -> str:
+    return "unset" if value is MISSING else repr(value)
 
 
 def require_config(config: StreamConfig | None) -> StreamConfig:
