@@ -11,15 +11,16 @@ import pytest
 
 from quire.config import build_options, flat_options, load_options
 from quire.errors import InvalidOption
+from quire.options import Options
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(Options):
     weight: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class Data(Options):
     mode: Literal["sequential", "bin"] = "sequential"
     seed: int = 0
     shuffle: bool = True
@@ -28,12 +29,13 @@ class Data:
     sources: tuple[Source, ...] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.seed < 0:
             raise InvalidOption(f"seed is {self.seed} but must be an integer >= 0")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train:
+class Train(Options):
     seq_len: int
 
 
@@ -186,7 +188,7 @@ def test_an_integer_of_thousands_of_digits_in_yaml_is_refused(tmp_path):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedTrain:
+class SharedTrain(Options):
     ignores_unknown: ClassVar[bool] = True
     seq_len: int
     batch_size: int = 1

@@ -1,6 +1,7 @@
 """Build any options dataclass from a YAML file or a dict.
 
-Every error gives the dotted name of the option, its value, the rule and the nearest known name.
+Every error gives the dotted name of the option, its value, the rule and the nearest known name. The
+dataclasses validate their values themselves (`quire.options.Options`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import yaml  # type: ignore[import-untyped]
 
 from quire.errors import InvalidOption, shown
-from quire.options import require_items, rule_of
+from quire.options import require_items
 
 Options = TypeVar("Options")
 
@@ -78,11 +79,15 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
 def build_options(kind: type[Options], plain: object, path: str = "") -> Options:
     """The dataclass with these values, also nested ones; ``path`` is its dotted name in the config.
 
+    >>> from quire.options import Options, Positive
     >>> @dataclasses.dataclass(frozen=True, kw_only=True)
-    ... class Train:
-    ...     seq_len: int
+    ... class Train(Options):
+    ...     seq_len: Positive
     >>> build_options(Train, {"seq_len": 8})
     Train(seq_len=8)
+    >>> build_options(Train, {"seq_len": 0}, "train")
+    Traceback (most recent call last):
+    quire.errors.InvalidOption: train.seq_len is 0 but must be an integer >= 1
     >>> build_options(Train, {"seqlen": 8}, "train")
     Traceback (most recent call last):
     quire.errors.InvalidOption: unknown option train.seqlen; did you mean train.seq_len?
@@ -220,8 +225,7 @@ def _value(hint: Any, plain: object, path: str) -> object:  # noqa: ANN401 - any
     if get_origin(hint) is tuple and dataclasses.is_dataclass(get_args(hint)[0]):
         items = require_items(path, plain)
         return tuple(_value(get_args(hint)[0], x, f"{path}[{i}]") for i, x in enumerate(items))
-    rule = rule_of(hint)
-    return plain if rule is None else rule(path, plain)
+    return plain
 
 
 def _default(part: dataclasses.Field[Any], hint: Any, path: str) -> object:  # noqa: ANN401
