@@ -68,7 +68,7 @@ def test_a_mixture_that_does_not_repeat_ends_with_its_last_source(sources):
 
 
 def test_the_order_of_a_mixture_follows_the_deficits():
-    from quire.stream.documents import _integer_costs
+    from quire.stream.row_stream import _integer_costs
 
     costs = _integer_costs([0.1, 0.2])
     assert Fraction(costs[0], costs[1]) == 2

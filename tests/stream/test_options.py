@@ -231,7 +231,7 @@ def test_a_special_id_outside_the_vocabulary_is_an_error():
 
 def test_eos_cannot_be_unlearnt_where_there_is_none():
     options = config(train_on_eos=False, tokenizer={"add_eos": False})
-    with pytest.raises(InvalidOption, match="train_on_eos is False but eos_token_id is not set"):
+    with pytest.raises(InvalidOption, match=r"data\.train_on_eos is False but model\.eos_token_id"):
         open_stream(options, source=ListSource([[[10]]]), tokenizer=tokenizer_of(bos_token_id=1))
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from quire.errors import InvalidOption, InvalidState
 from quire.stream import StreamOptions, open_stream
-from quire.stream.ranks import RankRows
+from quire.stream.open import StreamArguments
+from quire.stream.pipeline import RankRows
 from tests.quick import few
 from tests.stream.inputs import (
     LENGTHS,
@@ -218,7 +219,8 @@ def test_a_rank_that_cannot_be_is_refused(rank, world_size, message):
 def test_a_rank_of_numpy_keeps_the_columns_of_one_of_python():
     """200 times 2 columns is more than eight bits hold."""
     options = StreamOptions(max_length=8, batch_size=512)
-    rows = RankRows(options=options, rank=np.uint8(200), world_size=np.uint16(256))
+    given = StreamArguments(options=options, rank=np.uint8(200), world_size=np.uint16(256))
+    assert type(given.rank) is type(given.world_size) is int
+    rows = RankRows(options=options, rank=given.rank, world_size=given.world_size)
     assert rows == RankRows(options=options, rank=200, world_size=256)
     assert rows.columns == range(400, 402)
-    assert type(rows.rank) is type(rows.world_size) is int

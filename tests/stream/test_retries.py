@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from quire.errors import CorruptFile, InvalidOption, SourceChanged, SourceError
 from quire.stream import open_stream
-from quire.stream.documents import Mixture
 from quire.stream.prefetch import Prefetcher
 from quire.stream.reader import RetryingReader, ShardReader, Share
+from quire.stream.row_stream import Mixture
 from tests.stream.inputs import (
     LENGTHS,
     ListSource,

@@ -1,6 +1,6 @@
 """Streams: fixed-shape batches from an endless source, resumable after every batch.
 
-``open``: ``sources → reader → shuffle → encode → documents → packers → row_stream → pipeline``
+``open``: ``sources → reader → shuffle → encode → packers → row_stream → pipeline → stream``
 """
 
 from __future__ import annotations

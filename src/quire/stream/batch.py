@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.boundaries import Boundaries
-from quire.labels import LabelOptions
+from quire.labels import DEFAULT as LABELS
 from quire.stream.options import StreamOptions
 from quire.stream.packers import Window
 
@@ -46,14 +46,8 @@ class BatchMaker:
     """
 
     def __init__(self, options: StreamOptions) -> None:
-        self._width = options.max_length
+        self._options, self._width = options, options.max_length
         self._pad = options.pad_token_id or 0
-        self._emits_positions = options.emit_position_ids
-        self._labels = LabelOptions(
-            mask_boundary_loss=options.mask_boundary_loss,
-            train_on_eos=options.train_on_eos,
-            eos_token_id=options.eos_token_id,
-        )
 
     def make(self, windows: Sequence[Window | None], num_microbatches: int) -> Batch:
         """The batch of these rows; None is a row of padding."""
@@ -61,13 +55,13 @@ class BatchMaker:
         labels = np.empty_like(input_ids)
         for window, ids, targets in zip(windows, input_ids, labels, strict=True):
             self._write(window or _EMPTY, ids, targets)
-        if not self._labels.train_on_eos:
-            labels[labels == self._labels.eos_token_id] = self._labels.ignore_index
+        if not self._options.train_on_eos:
+            labels[labels == self._options.eos_token_id] = LABELS.ignore_index
         boundaries = _boundaries(windows, self._width)
         segments = boundaries.segment_ids()
         shape = (num_microbatches, len(windows) // num_microbatches, self._width)
         positions = None
-        if self._emits_positions:
+        if self._options.emit_position_ids:
             positions = boundaries.position_ids().astype(np.int32).reshape(shape)
         return Batch(
             input_ids=input_ids.reshape(shape),
@@ -84,10 +78,10 @@ class BatchMaker:
         ids[length:] = self._pad
         num_labels = max(length - 1, 0)
         targets[:num_labels] = tokens[1:]
-        targets[num_labels:] = self._labels.ignore_index
-        if self._labels.mask_boundary_loss:
+        targets[num_labels:] = LABELS.ignore_index
+        if self._options.mask_boundary_loss:
             ends = list(accumulate(window.lengths[:-1], initial=0))[1:]
-            targets[[end - 1 for end in ends]] = self._labels.ignore_index
+            targets[[end - 1 for end in ends]] = LABELS.ignore_index
 
 
 def _boundaries(windows: Sequence[Window | None], width: int) -> Boundaries:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from quire.config import load_options
 from quire.errors import InvalidOption, missing_dependency
-from quire.options import Count, Integer, Positive, validate
+from quire.options import Count, Integer, Options, Positive
 from quire.stream.options import (
     INDECISIVE,
     SPECIAL_IDS,
@@ -50,7 +50,7 @@ class WeightedSource(SourceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerOptions:
+class TokenizerOptions(Options):
     """How texts become tokens."""
 
     kind: Literal["hf", "byte"] = "hf"
@@ -64,9 +64,6 @@ class TokenizerOptions:
     """Whether ``model`` takes over the special ids of an hf tokenizer."""
     max_doc_tokens: Positive | None = None
     """Cut documents to this many tokens, before specials are added; the rest is counted."""
-
-    def __post_init__(self) -> None:
-        validate(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +83,7 @@ class DataOptions(PipelineFields, SourceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions:
+class TrainOptions(Options):
     """The shape of a batch: ``[grad_accum, batch_size, seq_len]``."""
 
     ignores_unknown: ClassVar[bool] = True
@@ -95,12 +92,9 @@ class TrainOptions:
     """Rows in a microbatch, over all ranks."""
     grad_accum: Positive = 1
 
-    def __post_init__(self) -> None:
-        validate(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
+class ModelOptions(Options):
     """What the model knows about tokens; by default taken from the tokenizer."""
 
     ignores_unknown: ClassVar[bool] = True
@@ -110,9 +104,6 @@ class ModelOptions:
     eos_token_id: TokenId | None = None
     segment_masking: bool = True
     """Read by the consumer's attention; the batch is the same either way."""
-
-    def __post_init__(self) -> None:
-        validate(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,43 +217,58 @@ def open_tokenizer(config: StreamConfig, given: TokenizerLike | None = None) -> 
     return as_tokenizer(_from_transformers(name))
 
 
-def resolved(config: StreamConfig, tokenizer: Tokenizer) -> StreamConfig:
-    """The config with the vocabulary size and the special ids filled in."""
+def tokenizer_values(config: StreamConfig, tokenizer: Tokenizer) -> dict[str, Any]:
+    """What the config leaves to the tokenizer, as options of a stream."""
+    add_bos = config.data.tokenizer.add_bos
+    adds = {
+        "bos": adds_bos(tokenizer) if add_bos is None else add_bos,
+        "eos": config.data.tokenizer.add_eos,
+    }
+    ids = _special_ids(config, tokenizer, adds)
+    return {"add_bos": adds["bos"], "vocab_size": _vocab_size(config, tokenizer.vocab_size), **ids}
+
+
+def resolved_config(config: StreamConfig, options: StreamOptions) -> StreamConfig:
+    """The config with what the options have from the tokenizer filled in."""
+    tokenizer = replace(config.data.tokenizer, add_bos=options.add_bos)
+    ids = {name: getattr(options, name) for name in ("vocab_size", *SPECIAL_IDS)}
+    data, model = replace(config.data, tokenizer=tokenizer), replace(config.model, **ids)
+    return replace(config, data=data, model=model)
+
+
+def _special_ids(
+    config: StreamConfig, tokenizer: Tokenizer, adds: Mapping[str, bool]
+) -> dict[str, int | None]:
     options = config.data.tokenizer
-    if options.add_bos is None:
-        options = replace(options, add_bos=adds_bos(tokenizer))
-        config = replace(config, data=replace(config.data, tokenizer=options))
-    model = _with_special_ids(config.model, tokenizer, options)
-    own, size = tokenizer.vocab_size, model.vocab_size
+    ids: dict[str, int | None] = {name: getattr(config.model, name) for name in SPECIAL_IDS}
+    own = {name: getattr(tokenizer, name) for name in SPECIAL_IDS}
+    if options.kind == "byte" or options.auto_set_special_tokens:
+        ids |= {name: token for name, token in own.items() if token is not None}
+    for name, is_added in adds.items():
+        token = own[f"{name}_token_id"]
+        if is_added and token is not None and ids[f"{name}_token_id"] is None:
+            raise InvalidOption(
+                f"data.tokenizer.add_{name} is true and model.{name}_token_id is not set, and "
+                "data.tokenizer.auto_set_special_tokens is false, so the tokenizer's own "
+                f"{name.upper()} ({token}) is not used; set model.{name}_token_id to {token}, "
+                f"auto_set_special_tokens to true, or data.tokenizer.add_{name} to false"
+            )
+    if ids["pad_token_id"] is None:  # padding is known from lengths, so any id will do
+        ids["pad_token_id"] = ids["eos_token_id"] or 0
+    return ids
+
+
+def _vocab_size(config: StreamConfig, own: int | None) -> int | None:
+    options, size = config.data.tokenizer, config.model.vocab_size
     if options.kind == "hf":
-        size = -(-max(size or 1, own or 1) // options.vocab_size_multiple)
-        size *= options.vocab_size_multiple
-    elif own is not None and size is not None and size < own:
+        multiple = options.vocab_size_multiple
+        return -(-max(size or 1, own or 1) // multiple) * multiple
+    if own is not None and size is not None and size < own:
         raise InvalidOption(
             f"model.vocab_size is {size} but the byte tokenizer has {own} ids (256 bytes from "
             f"data.tokenizer.byte_offset {options.byte_offset} on); raise it"
         )
-    return replace(config, model=replace(model, vocab_size=size or own))
-
-
-def _with_special_ids(
-    model: ModelOptions, tokenizer: Tokenizer, options: TokenizerOptions
-) -> ModelOptions:
-    known = {name: getattr(tokenizer, name) for name in SPECIAL_IDS}
-    if options.kind == "byte" or options.auto_set_special_tokens:
-        model = replace(model, **{name: id_ for name, id_ in known.items() if id_ is not None})
-    for name in ("bos", "eos"):
-        own, unset = known[f"{name}_token_id"], getattr(model, f"{name}_token_id") is None
-        if unset and own is not None and getattr(options, f"add_{name}"):
-            raise InvalidOption(
-                f"data.tokenizer.add_{name} is true and model.{name}_token_id is not set, and "
-                "data.tokenizer.auto_set_special_tokens is false, so the tokenizer's own "
-                f"{name.upper()} ({own}) is not used; set model.{name}_token_id to {own}, "
-                f"auto_set_special_tokens to true, or data.tokenizer.add_{name} to false"
-            )
-    if model.pad_token_id is None:  # padding is known from lengths, so any id will do
-        model = replace(model, pad_token_id=model.eos_token_id or 0)
-    return model
+    return size or own
 
 
 def _from_transformers(name: str) -> object:

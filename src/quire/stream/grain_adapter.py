@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidOption, missing_dependency
-from quire.stream.chomp import StreamConfig
-from quire.stream.open import ConfigLike, StreamArguments
-from quire.stream.options import StreamOptions
+from quire.stream.open import LoaderDataset
 from quire.stream.state import State
 from quire.stream.stream import Saved
 from quire.stream.workers import ONLY, Worker, WorkerBatches
-from quire.text import TokenizerLike
 
 try:
     import grain
@@ -24,7 +21,7 @@ except ModuleNotFoundError:
 Arrays: TypeAlias = dict[str, npt.NDArray[np.generic]]
 
 
-class GrainBatches(grain.IterDataset[Arrays]):  # type: ignore[misc]
+class GrainBatches(LoaderDataset, grain.IterDataset[Arrays]):  # type: ignore[misc]
     """Batches as dicts of arrays ``[A, B, T]``, as a grain dataset.
 
     Arguments are those of `open_stream`; ``state`` is where every iteration starts: what
@@ -34,36 +31,11 @@ class GrainBatches(grain.IterDataset[Arrays]):  # type: ignore[misc]
     order stays that of the stream.
     """
 
-    def __init__(
-        self,
-        config: ConfigLike | None = None,
-        *,
-        rank: int = 0,
-        world_size: int = 1,
-        source: object | None = None,
-        tokenizer: TokenizerLike | None = None,
-        state: Saved | None = None,
-        **options: Any,  # noqa: ANN401 - the fields of StreamOptions, checked there
-    ) -> None:
-        super().__init__()
-        given = {"rank": rank, "world_size": world_size, "source": source, "tokenizer": tokenizer}
-        self._arguments = StreamArguments.of(config, options, **given)
-        self._start = state
-        self._worker = ONLY
-
-    @property
-    def options(self) -> StreamOptions:
-        """The options, with everything that was left to the tokenizer filled in."""
-        return self._arguments.resolved()[0].options
-
-    @property
-    def config(self) -> StreamConfig:
-        """The config that was given, with everything filled in."""
-        return self._arguments.resolved_config()
+    _worker = ONLY
 
     def __iter__(self) -> GrainIterator:
-        opener = self._arguments.open_in_worker
-        return GrainIterator(WorkerBatches(opener, worker=self._worker, start=self._start))
+        batches = WorkerBatches(self._open_stream, worker=self._worker, start=self._start)
+        return GrainIterator(batches)
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         """Deliver every N-th batch; grain calls this on the copy of each of its N workers."""

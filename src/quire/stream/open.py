@@ -11,17 +11,22 @@ from typing import Any, TypeAlias
 from quire.config import build_options
 from quire.errors import InvalidOption
 from quire.formats.bad_records import BadRecordBudget
-from quire.stream.chomp import StreamConfig, load_config, open_tokenizer, resolved, stream_options
-from quire.stream.documents import Mixture, SourceDocuments
+from quire.options import Count, Options, Positive
+from quire.stream.chomp import (
+    StreamConfig,
+    load_config,
+    open_tokenizer,
+    stream_options,
+    tokenizer_values,
+)
 from quire.stream.encode import Encoder, make_encoder
 from quire.stream.options import StreamOptions
-from quire.stream.pipeline import Pipeline
-from quire.stream.ranks import RankRows
+from quire.stream.pipeline import Pipeline, RankRows
 from quire.stream.reader import RetryingReader, ShardReader, Share
-from quire.stream.row_stream import RowStream
-from quire.stream.shuffle import ShuffleWindows
+from quire.stream.row_stream import Mixture, RowStream
+from quire.stream.shuffle import ShuffleWindows, SourceDocuments
 from quire.stream.sources import Shards, open_source
-from quire.stream.stream import Stream, require_config
+from quire.stream.stream import Saved, Stream, require_config
 from quire.text import Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.fingerprint import tokenizer_digest
 
@@ -56,15 +61,15 @@ def open_stream(
     return arguments.open()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StreamArguments:
+@dataclass(frozen=True, kw_only=True)
+class StreamArguments(Options):
     """The arguments of `open_stream`, checked; loaders send them to their workers."""
 
     options: StreamOptions
     config: StreamConfig | None = None
     """What the options were translated from, if it was a config."""
-    rank: int = 0
-    world_size: int = 1
+    rank: Count = 0
+    world_size: Positive = 1
     source: object | None = None
     tokenizer: TokenizerLike | None = None
 
@@ -85,52 +90,79 @@ class StreamArguments:
         loaded = load_config(config)  # type: ignore[arg-type]
         return cls(options=stream_options(loaded), config=loaded, **given)
 
-    def resolved(self) -> tuple[StreamArguments, Tokenizer]:
-        """The arguments with everything that depends on the tokenizer, and the tokenizer."""
+    def resolved(self) -> tuple[StreamOptions, Tokenizer]:
+        """The options with everything that was left to the tokenizer, and the tokenizer."""
         if self.config is None:
             tokenizer = as_tokenizer(self.tokenizer)
-            return replace(self, options=self.options.with_tokenizer(tokenizer)), tokenizer
+            return self.options.with_tokenizer(tokenizer), tokenizer
         tokenizer = open_tokenizer(self.config, self.tokenizer)
-        config = resolved(self.config, tokenizer)
-        options = stream_options(config).checked_specials()
-        return replace(self, options=options, config=config), tokenizer
-
-    def resolved_config(self) -> StreamConfig:
-        """The config with everything that depends on the tokenizer."""
-        return require_config(self.resolved()[0].config)
-
-    def without_prefetch(self) -> StreamArguments:
-        """The arguments of the same batches without a thread that makes them ahead."""
-        options, config = replace(self.options, prefetch=0), self.config
-        if config is not None:
-            config = replace(config, data=replace(config.data, grain_prefetch=0))
-        return replace(self, options=options, config=config)
-
-    def open_in_worker(self) -> Stream:
-        """The stream inside a loader, whose workers cannot start processes of their own."""
-        num_workers = self.options.num_workers
-        if multiprocessing.current_process().daemon and num_workers:
-            raise InvalidOption(
-                f"{self.options.name('num_workers')} is {num_workers} but a loader's worker cannot "
-                "start processes of its own; set it to 0, or the loader's num_workers"
-            )
-        return self.open()
+        values = tokenizer_values(self.config, tokenizer)
+        return replace(self.options, **values).checked_specials(), tokenizer
 
     def open(self) -> Stream:
         """The stream."""
         rows = RankRows(options=self.options, rank=self.rank, world_size=self.world_size)
-        arguments, tokenizer = self.resolved()
-        options = arguments.options
+        options, tokenizer = self.resolved()
         sources = _open_sources(options, self.source)
         encoder = make_encoder(tokenizer, options)
         streams = {n: _row_stream(options, sources, encoder, n) for n in rows.streams}
         return Stream(
             options,
             Pipeline(options, rows, streams),
-            tokenizer_digest=tokenizer_digest(tokenizer, _tokenizer_file(arguments)),
+            tokenizer_digest=tokenizer_digest(tokenizer, self._tokenizer_file()),
             close=encoder.close,
-            config=arguments.config,
+            config=self.config,
         )
+
+    def _tokenizer_file(self) -> str | None:
+        """The file or folder that the tokenizer was loaded from, if it has one."""
+        if self.config is not None:
+            named = self.config.data.tokenizer
+            return named.hf_name_or_path if named.kind == "hf" else None
+        given = self.tokenizer
+        return os.fspath(given) if isinstance(given, str | os.PathLike) else None
+
+
+class LoaderDataset:
+    """What the datasets for torch and grain share: the arguments, and where every pass starts."""
+
+    def __init__(
+        self,
+        config: ConfigLike | None = None,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        source: object | None = None,
+        tokenizer: TokenizerLike | None = None,
+        state: Saved | None = None,
+        **options: Any,  # noqa: ANN401 - the fields of StreamOptions, checked there
+    ) -> None:
+        super().__init__()
+        given = {"rank": rank, "world_size": world_size, "source": source, "tokenizer": tokenizer}
+        self._arguments = StreamArguments.of(config, options, **given)
+        self._start = state
+
+    @property
+    def options(self) -> StreamOptions:
+        """The options, with everything that was left to the tokenizer filled in."""
+        return self._arguments.resolved()[0]
+
+    @property
+    def config(self) -> StreamConfig:
+        """The config that was given, with everything filled in."""
+        return require_config(self._arguments.config, self.options)
+
+    def _open_stream(self, *, prefetch: bool = True) -> Stream:
+        """The stream; a loader's worker cannot start processes of its own to tokenize."""
+        arguments, options = self._arguments, self._arguments.options
+        if multiprocessing.current_process().daemon and options.num_workers:
+            raise InvalidOption(
+                f"{options.name('num_workers')} is {options.num_workers} but a loader's worker "
+                "cannot start processes of its own; set it to 0, or the loader's num_workers"
+            )
+        if not prefetch:
+            arguments = replace(arguments, options=replace(options, prefetch=0))
+        return arguments.open()
 
 
 def _from_keywords(keywords: Mapping[str, Any], tokenizer: TokenizerLike | None) -> StreamOptions:
@@ -164,12 +196,3 @@ def _row_stream(
         documents.append(SourceDocuments(windows, encoder, budget))
     weights = [source.weight for source in options.sources] or [1.0]
     return RowStream(options, Mixture(documents, weights), budget)
-
-
-def _tokenizer_file(arguments: StreamArguments) -> str | None:
-    """The file or folder that the tokenizer was loaded from, if it has one."""
-    if arguments.config is not None:
-        named = arguments.config.data.tokenizer
-        return named.hf_name_or_path if named.kind == "hf" else None
-    given = arguments.tokenizer
-    return os.fspath(given) if isinstance(given, str | os.PathLike) else None

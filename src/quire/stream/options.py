@@ -19,7 +19,6 @@ from quire.options import (
     Positive,
     RowOptions,
     TextOptions,
-    require_integer,
 )
 from quire.text import Tokenizer
 from quire.text.tokenizer import adds_bos
@@ -158,7 +157,10 @@ class StreamOptions(PipelineFields, RowOptions, EncodeOptions, StreamSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_integer(self.name("max_length"), self.max_length, 1, LONGEST_ROW)
+        if self.max_length > LONGEST_ROW:
+            raise InvalidOption(
+                f"{self.name('max_length')} is {self.max_length} but must be at most {LONGEST_ROW}"
+            )
         if self.batch_size % self.num_streams:
             raise InvalidOption(
                 f"{self.name('num_streams')} is {self.num_streams} but must divide "
@@ -204,6 +206,12 @@ class StreamOptions(PipelineFields, RowOptions, EncodeOptions, StreamSource):
                     f"{add} is true but the tokenizer has no {special.upper()}; set {token}, or "
                     f"{add} to false"
                 )
+        if not self.train_on_eos and self.eos_token_id is None:
+            token = self.name("eos_token_id")
+            raise InvalidOption(
+                f"{self.name('train_on_eos')} is False but {token} is not set; set it to the token "
+                "to exclude"
+            )
         for name in SPECIAL_IDS:
             value, size = getattr(self, name), self.vocab_size
             if value is not None and size is not None and value >= size:

@@ -1,22 +1,74 @@
-"""The windows of one packed stream: documents in, windows out, every token counted."""
+"""The windows of one packed stream: documents of all sources in, windows out, all counted."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
 
 from quire.errors import InvalidState, QuireError
 from quire.formats.bad_records import BadRecordBudget
 from quire.ledger import Ledger, RunningLedger
-from quire.stream.documents import Mixture, StreamedDocument
 from quire.stream.options import StreamOptions
 from quire.stream.packers import PACKERS, PackerOptions, Window
 from quire.stream.packers.packer import windows_from_json, windows_to_json
-from quire.stream.state import State, read_fields
+from quire.stream.shuffle import SourceDocuments, StreamedDocument
+from quire.stream.state import State, read_counts, read_fields
 
 _FIELDS = ("mixture", "packer", "ready", "over", "ledger")
 _LARGEST_VOCABULARY = 1 << 31
+
+
+class Mixture:
+    """Several sources as one: the next document is of the source furthest behind its share.
+
+    Among equals the first is taken. When a source ends, the others continue.
+    """
+
+    def __init__(self, sources: Sequence[SourceDocuments], weights: Sequence[float]) -> None:
+        self._sources = list(sources)
+        self._costs = _integer_costs(weights)
+        self._taken = [0] * len(sources)
+        self._live = list(range(len(sources)))
+
+    @property
+    def epoch(self) -> int:
+        """The smallest epoch of all sources."""
+        return min(source.epoch for source in self._sources)
+
+    def next(self) -> StreamedDocument:
+        """The next document; StopIteration when all sources have ended."""
+        while self._live:
+            number = min(self._live, key=lambda number: self._taken[number] * self._costs[number])
+            try:
+                document = self._sources[number].next()
+            except StopIteration:
+                self._live.remove(number)
+                continue
+            self._taken[number] += len(document.tokens)
+            return document
+        raise StopIteration
+
+    def state_dict(self) -> State:
+        """The positions in all sources, and the tokens taken from each."""
+        return {
+            "sources": [source.state_dict() for source in self._sources],
+            "taken": list(self._taken),
+        }
+
+    def load_state_dict(self, state: object) -> None:
+        """Continue from a state."""
+        fields = read_fields("the mixture", state, ("sources", "taken"))
+        count = len(self._sources)
+        self._taken = read_counts("the mixture: taken", fields["taken"], count)
+        positions = fields["sources"]
+        if not isinstance(positions, list) or len(positions) != count:
+            raise InvalidState(f"the mixture's sources must be a list of {count}")
+        for source, position in zip(self._sources, positions, strict=True):
+            source.load_state_dict(position)
+        self._live = list(range(count))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,3 +233,14 @@ class RowStream:
                 "exactly as it was saved"
             )
         return counts
+
+
+def _integer_costs(weights: Sequence[float]) -> list[int]:
+    """Integers in proportion to 1 / weight, so that comparisons are exact on every machine.
+
+    >>> _integer_costs([0.5, 0.3, 0.2])
+    [6, 10, 15]
+    """
+    costs = [1 / Fraction(repr(float(weight))) for weight in weights]
+    common = lcm(*(cost.denominator for cost in costs))
+    return [int(cost * common) for cost in costs]

@@ -1,4 +1,4 @@
-"""Shuffle windows: records are read in order and delivered in an order that can be repeated.
+"""The documents of one source: shuffled in windows that can be repeated, and encoded ahead.
 
 A shuffle window of n records is permuted by (seed, epoch, window). Its state is where it starts in
 the source and how many of its records were delivered: O(1), and at most one window is read again.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from quire.errors import InvalidOption, InvalidState
+from quire.formats.bad_records import BadRecordBudget
+from quire.stream.encode import EncodedTexts, Encoder
 from quire.stream.reader import RecordDigest, RetryingReader, Share, changed_source
 from quire.stream.sources import Record
-from quire.stream.state import State, read_count, read_fields
+from quire.stream.state import State, Tokens, read_count, read_fields
 
 _SLICE_RECORDS = 256
 _SLICE_CHARACTERS = 1 << 20
@@ -197,3 +199,90 @@ class ShuffleWindows:
 
 def _num_characters(record: Record) -> int:
     return len(record) if isinstance(record, str) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedDocument:
+    """One document of a source, possibly without tokens."""
+
+    tokens: Tokens
+    num_cut: int
+    """Tokens that were dropped from its end, or all of them if it is too long."""
+    problem: str | None
+    """Why the record has no readable text."""
+
+
+class SourceDocuments:
+    """The documents of one source in shuffled order, encoded ahead."""
+
+    def __init__(self, windows: ShuffleWindows, encoder: Encoder, budget: BadRecordBudget) -> None:
+        self._windows, self._encoder, self._budget = windows, encoder, budget
+        self._reset(windows.state_dict(), from_start=True)
+
+    @property
+    def epoch(self) -> int:
+        """How many times the source was read to its end."""
+        return self._slice.epoch if self._slice else int(self._state["epoch"])
+
+    def next(self) -> StreamedDocument:
+        """The next document; StopIteration at the end of the source."""
+        while not self._ready:
+            self._next_slice()
+        document = self._ready[0]
+        if document.problem is not None:
+            self._budget.spend(document.problem)
+        self._ready.popleft()
+        self._used += 1
+        if len(document.tokens):
+            self._last_epoch_with_tokens = self.epoch
+        return document
+
+    def state_dict(self) -> State:
+        """The position after the last document."""
+        return self._state if self._slice is None else self._slice.state_after(self._used)
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a position."""
+        self._windows.load_state_dict(state)
+        self._reset(state, from_start=False)
+
+    def _reset(self, state: State, *, from_start: bool) -> None:
+        self._state = state
+        self._slice: Slice | None = None
+        self._used = 0
+        self._ready: deque[StreamedDocument] = deque()
+        self._ahead: deque[tuple[Slice, Callable[[], EncodedTexts]]] = deque()
+        # An epoch that did not start here may have had its tokens before.
+        self._last_epoch_with_tokens = -1 if from_start else int(state["epoch"])
+
+    def _next_slice(self) -> None:
+        self._encode_ahead()
+        part, encoded = self._ahead[0]
+        documents = encoded()
+        self._require_tokens_in_epoch(part)
+        self._ahead.popleft()
+        self._slice, self._used = part, 0
+        rows = zip(part.records, documents.split(), documents.num_cut.tolist(), strict=True)
+        for record, tokens, num_cut in rows:
+            problem = None if isinstance(record, str) else record.problem
+            self._ready.append(StreamedDocument(tokens, num_cut, problem))
+
+    def _encode_ahead(self) -> None:
+        while len(self._ahead) <= self._encoder.num_ahead:
+            try:
+                part = self._windows.next()
+            except Exception:  # also StopIteration: what was read before comes first
+                if self._ahead:
+                    return
+                raise
+            texts = [record if isinstance(record, str) else "" for record in part.records]
+            self._ahead.append((part, self._encoder.submit(texts)))
+
+    def _require_tokens_in_epoch(self, part: Slice) -> None:
+        share = self._windows.share
+        num_empty = part.epoch - 1 - self._last_epoch_with_tokens
+        if part.epoch > self.epoch and num_empty > share.max_empty_epochs:
+            raise InvalidOption(
+                f"epoch {self.epoch} of the source has no token for {share.description}, and "
+                f"{share.options.name('repeat')} would search forever; give it documents with text"
+            )

@@ -103,23 +103,21 @@ class FileShards:
 
     def open(self, number: int, cursor: object | None) -> Shard:
         """The file from its start or from a cursor, if its size is unchanged."""
-        file, name = self._files[number], self._fields.text_column
-        schema = file.format.schema(file)
-        if schema is not None and name not in schema.names:
-            raise InvalidDocument(
-                f"{file.path} has no column {name!r} (it has {', '.join(schema.names)}); set "
-                f"{self._option}"
-            )
-        if schema is not None:
-            require_text(file.path, schema, name)
-        return _FileShard(file, cursor, self._fields)
+        return _FileShard(self._files[number], cursor, self._fields, self._option)
 
 
 class _FileShard:
-    def __init__(self, file: InputFile, cursor: object | None, fields: Fields) -> None:
-        self._file = file
-        self._record, self._position = _read_cursor(file, cursor)
-        span = Span(file=file.number, start=self._position, first_record=self._record)
+    def __init__(self, file: InputFile, cursor: object | None, fields: Fields, option: str) -> None:
+        span, name = _span_from(file, cursor), fields.text_column
+        self._file, self._record, self._position = file, span.first_record, span.start
+        schema = file.format.schema(file)
+        if schema is not None:
+            if name not in schema.names:
+                raise InvalidDocument(
+                    f"{file.path} has no column {name!r} (it has {', '.join(schema.names)}); set "
+                    f"{option}"
+                )
+            require_text(file.path, schema, name)
         self._batches = file.read(span, fields)
         # The first batch is read here, so that a cursor that does not fit the file is refused.
         first = next(self._batches, None)
@@ -142,17 +140,18 @@ class _FileShard:
         return self._position
 
 
-def _read_cursor(file: InputFile, cursor: object | None) -> tuple[int, int]:
-    """The number of the next record, and where it starts."""
-    what = f"the cursor in {file.path.name}"
+def _span_from(file: InputFile, cursor: object | None) -> Span:
+    """The rest of a file from a cursor on."""
     if cursor is None:
-        return 0, 0
+        return Span(file=file.number)
+    what = f"the cursor in {file.path.name}"
     if not file.format.has_byte_positions:
         record = read_count(what, cursor)
-        return record, record
+        return Span(file=file.number, start=record, first_record=record)
     fields = read_fields(what, cursor, ("line", "offset"))
     line = read_count(f"{what}: line", fields["line"])
-    return line, read_count(f"{what}: offset", fields["offset"])
+    offset = read_count(f"{what}: offset", fields["offset"])
+    return Span(file=file.number, start=offset, first_record=line)
 
 
 @dataclass(frozen=True, slots=True)

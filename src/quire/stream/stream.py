@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from quire.errors import InvalidOption, InvalidState
 from quire.ledger import Ledger
 from quire.stream.batch import Batch
-from quire.stream.chomp import StreamConfig
+from quire.stream.chomp import StreamConfig, resolved_config
 from quire.stream.options import StreamOptions, default_of
 from quire.stream.pipeline import Pipeline, Snapshot
 from quire.stream.prefetch import Prefetcher
@@ -45,16 +45,17 @@ class Stream:
         self.options = options
         """The options, with everything that was left to the tokenizer filled in."""
         self._config, self._pipeline, self._close = config, pipeline, close
-        self._tokenizer_digest, self._decisive = tokenizer_digest, options.decisive()
+        self._tokenizer_digest = tokenizer_digest
         self._prefetcher = Prefetcher(self._make, options.prefetch) if options.prefetch else None
-        self._last: Snapshot | None = pipeline.snapshot()
+        self._last: Snapshot | None = None
+        """The moment after the last delivered batch; None: the pipeline is there now."""
         self._is_torn = False
-        self._restart_clock(self._last)
+        self._began, self._first_step, self._first_tokens = time.monotonic(), 0, 0
 
     @property
     def config(self) -> StreamConfig:
         """The config that the stream was opened with, with everything filled in."""
-        return require_config(self._config)
+        return require_config(self._config, self.options)
 
     def __iter__(self) -> Stream:
         return self
@@ -65,7 +66,8 @@ class Stream:
         try:
             return self._next_batch()
         except StopIteration:
-            self._warn_if_empty()
+            if not before.step:
+                self._warn_of_no_batch()
             raise
         except Exception:
             raise
@@ -131,7 +133,9 @@ class Stream:
         self._pipeline.load_state_dict(step, streams)
         self._is_torn = False
         self._last = self._pipeline.snapshot()
-        self._restart_clock(self._last)
+        tokens = self._last.ledger().tokens
+        self._began, self._first_step = time.monotonic(), step
+        self._first_tokens = tokens.emitted + tokens.special
 
     get_state, set_state = state_dict, load_state_dict
 
@@ -139,20 +143,15 @@ class Stream:
         return sealed(
             {
                 "step": snapshot.step,
-                "options": dict(self._decisive),
+                "options": self.options.decisive(),
                 "tokenizer": self._tokenizer_digest,
                 "streams": snapshot.state_dict(),
             }
         )
 
-    def _restart_clock(self, snapshot: Snapshot) -> None:
-        tokens = snapshot.ledger().tokens
-        self._began, self._first_step = time.monotonic(), snapshot.step
-        self._first_tokens = tokens.emitted + tokens.special
-
     def _next_batch(self) -> Batch:
         if self._prefetcher is None:
-            self._last = None  # taken when it is needed
+            self._last = None
             return self._pipeline.next()
         try:
             batch, self._last = self._prefetcher.next()
@@ -161,17 +160,15 @@ class Stream:
             raise
         return batch
 
-    def _warn_if_empty(self) -> None:
-        snapshot = self._snapshot()
-        if not snapshot.step:
-            documents = snapshot.ledger().documents
-            reasons = [f"{count} dropped as {why}" for why, count in documents.dropped.items()]
-            warnings.warn(
-                f"the stream ended without a batch: of {documents.input} documents, "
-                f"{', '.join(reasons) or 'none was dropped'}; see its ledger, and "
-                f"{self.options.name('last_batch')} if they do not fill a batch",
-                stacklevel=3,
-            )
+    def _warn_of_no_batch(self) -> None:
+        documents = self.ledger.documents
+        reasons = [f"{count} dropped as {why}" for why, count in documents.dropped.items()]
+        warnings.warn(
+            f"the stream ended without a batch: of {documents.input} documents, "
+            f"{', '.join(reasons) or 'none was dropped'}; see its ledger, and "
+            f"{self.options.name('last_batch')} if they do not fill a batch",
+            stacklevel=3,
+        )
 
     def _repair(self) -> None:
         """After a state that was refused halfway, or an interrupt, return to the last batch."""
@@ -211,7 +208,7 @@ class Stream:
         return steps.pop(), streams
 
     def _require_same_options(self, state: State) -> None:
-        mine, recorded = self._decisive, state["options"]
+        mine, recorded = self.options.decisive(), state["options"]
         if not isinstance(recorded, Mapping):
             raise InvalidState(f"options are {type(recorded).__name__} but must be a dict")
         theirs = {str(name): value for name, value in recorded.items()}
@@ -235,8 +232,8 @@ def _shown(value: object) -> str:
     return "unset" if value is MISSING else repr(value)
 
 
-def require_config(config: StreamConfig | None) -> StreamConfig:
-    """The config, if there is one."""
+def require_config(config: StreamConfig | None, options: StreamOptions) -> StreamConfig:
+    """The config, if there is one, with what the options have from the tokenizer filled in."""
     if config is None:
         raise InvalidOption("the stream was opened with keywords, not with a config; use `options`")
-    return config
+    return resolved_config(config, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,13 +14,10 @@ from quire.collate.attention import no_cache
 from quire.errors import InvalidState, missing_dependency
 from quire.masks.visibility import fragment_starts
 from quire.stream.batch import Batch
-from quire.stream.chomp import StreamConfig
-from quire.stream.open import ConfigLike, StreamArguments
-from quire.stream.options import StreamOptions
+from quire.stream.open import ConfigLike, LoaderDataset
 from quire.stream.state import State
 from quire.stream.stream import Saved
 from quire.stream.workers import ONLY, Worker, WorkerBatches
-from quire.text import TokenizerLike
 from quire.worker_memory import OneUse, SharedNumbers
 
 try:
@@ -32,7 +30,7 @@ except ModuleNotFoundError:
 ModelInputs: TypeAlias = dict[str, "torch.Tensor | bool | tuple[()]"]
 
 
-class TorchBatches(IterableDataset[ModelInputs]):
+class TorchBatches(LoaderDataset, IterableDataset[ModelInputs]):
     """Microbatches ``[batch_size, max_length]``; ``grad_accum`` of them in a row are one step.
 
     Give it to a `torchdata.stateful_dataloader.StatefulDataLoader` with ``batch_size=None`` and any
@@ -52,32 +50,16 @@ class TorchBatches(IterableDataset[ModelInputs]):
         self,
         config: ConfigLike | None = None,
         *,
-        rank: int = 0,
-        world_size: int = 1,
-        source: object | None = None,
-        tokenizer: TokenizerLike | None = None,
-        state: Saved | None = None,
         shift_labels: bool = True,
-        **options: Any,  # noqa: ANN401 - the fields of StreamOptions, checked there
+        **arguments: Any,  # noqa: ANN401 - those of open_stream, checked there
     ) -> None:
-        given = {"rank": rank, "world_size": world_size, "source": source, "tokenizer": tokenizer}
-        self._arguments = StreamArguments.of(config, options, **given)
-        self._start, self._shift_labels = state, shift_labels
+        super().__init__(config, **arguments)
+        self._shift_labels = shift_labels
         self._next_start: Saved | None = None
         self._batches: WorkerBatches | None = None
         self._one_use = OneUse()
         self._num_loads = SharedNumbers(0)
         self._seen_loads, self._started_in = 0, -1
-
-    @property
-    def options(self) -> StreamOptions:
-        """The options, with everything that was left to the tokenizer filled in."""
-        return self._arguments.resolved()[0].options
-
-    @property
-    def config(self) -> StreamConfig:
-        """The config that was given, with everything filled in."""
-        return self._arguments.resolved_config()
 
     def __iter__(self) -> Iterator[ModelInputs]:
         if self._missed_a_state():
@@ -116,15 +98,15 @@ class TorchBatches(IterableDataset[ModelInputs]):
         return is_persistent and (self._seen_loads,) != self._num_loads.read()
 
     def _open(self) -> WorkerBatches:
-        info, arguments, worker = get_worker_info(), self._arguments, ONLY
+        info, worker = get_worker_info(), ONLY
         if info is not None:
-            arguments = arguments.without_prefetch()
             worker = Worker(index=info.id, count=info.num_workers)
         with _hidden_worker():
             return WorkerBatches(
-                arguments.open_in_worker,
+                # A thread would see the worker, which is hidden only from this one.
+                partial(self._open_stream, prefetch=info is None),
                 worker=worker,
-                pieces=arguments.options.grad_accum,
+                pieces=self._arguments.options.grad_accum,
                 start=self._start if self._next_start is None else self._next_start,
             )
 
