@@ -38,29 +38,10 @@ def load_options(
     for override in overrides:
         plain = _overridden(plain, override)
     ignored: list[str] = []
-    options = build_options(kind, _own_part(kind, plain, "", ignored))
+    options = build_options(kind, plain, ignored=ignored)
     if ignored:
         warnings.warn(f"the config has keys that are ignored: {', '.join(ignored)}", stacklevel=2)
     return options
-
-
-def _own_part(
-    kind: type, plain: Mapping[Any, Any], path: str, ignored: list[str]
-) -> dict[Any, Any]:
-    """The config without ignored keys, whose dotted names are added to ``ignored``."""
-    hints = _hints(kind)
-    known = {part.name for part in dataclasses.fields(kind)}
-    own: dict[Any, Any] = {}
-    for key, value in plain.items():
-        if key in known:
-            is_section = dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping)
-            part = hints[key]
-            own[key] = _own_part(part, value, _dotted(path, key), ignored) if is_section else value
-        elif getattr(kind, "ignores_unknown", False) and _near(kind, key, path) is None:
-            ignored.append(_dotted(path, _text(key)))
-        else:
-            own[key] = value
-    return own
 
 
 def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -76,8 +57,13 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     return plain
 
 
-def build_options(kind: type[Options], plain: object, path: str = "") -> Options:
+def build_options(
+    kind: type[Options], plain: object, path: str = "", ignored: list[str] | None = None
+) -> Options:
     """The dataclass with these values, also nested ones; ``path`` is its dotted name in the config.
+
+    Keys of other programs are added to ``ignored``, by their dotted names; without it, they are an
+    error.
 
     >>> from quire.options import Options, Positive
     >>> @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,15 +87,19 @@ def build_options(kind: type[Options], plain: object, path: str = "") -> Options
         )
     hints = _hints(kind)  # type: ignore[arg-type]
     parts = {part.name: part for part in dataclasses.fields(kind) if part.init}  # type: ignore[arg-type]
-    for key in plain:
-        if key not in parts:
+    unknown = [key for key in plain if key not in parts]
+    may_ignore = ignored is not None and getattr(kind, "ignores_unknown", False)
+    for key in unknown:
+        if not may_ignore or _near(kind, key, path) is not None:
             raise _unknown_option(kind, key, path)
     values = {
-        name: _value(hints[name], plain[name], _dotted(path, name))
+        name: _value(hints[name], plain[name], _dotted(path, name), ignored)
         if name in plain
         else _default(part, hints[name], _dotted(path, name))
         for name, part in parts.items()
     }
+    if ignored is not None:
+        ignored += [_dotted(path, _text(key)) for key in unknown]
     try:
         return kind(**values)
     except InvalidOption as error:
@@ -219,12 +209,18 @@ def _with_value(
     return changed
 
 
-def _value(hint: Any, plain: object, path: str) -> object:  # noqa: ANN401 - any annotation
+def _value(
+    hint: Any,  # noqa: ANN401 - any annotation
+    plain: object,
+    path: str,
+    ignored: list[str] | None,
+) -> object:
     if dataclasses.is_dataclass(hint):
-        return build_options(hint, plain, path)  # type: ignore[arg-type]
+        return build_options(hint, plain, path, ignored)  # type: ignore[arg-type]
     if get_origin(hint) is tuple and dataclasses.is_dataclass(get_args(hint)[0]):
         items = require_items(path, plain)
-        return tuple(_value(get_args(hint)[0], x, f"{path}[{i}]") for i, x in enumerate(items))
+        kind: type = get_args(hint)[0]
+        return tuple(build_options(kind, x, f"{path}[{i}]") for i, x in enumerate(items))
     return plain
 
 
