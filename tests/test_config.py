@@ -154,7 +154,7 @@ def test_nested_anchors_do_not_give_an_endless_message(tmp_path, name):
     assert len(str(caught.value)) < 20_000
 
 
-def test_a_whole_number_that_no_float_holds_is_refused():
+def test_an_integer_too_large_for_a_float_is_refused():
     with pytest.raises(
         InvalidOption, match=r"data\.sources\[0\]\.weight is 1.* but must be a finite number"
     ):
@@ -165,7 +165,7 @@ def test_a_whole_number_that_no_float_holds_is_refused():
     "number", [10**5000, -(10**5000), 1 << 20_000], ids=["decimal", "negative", "binary"]
 )
 @pytest.mark.parametrize(("section", "name"), [("train", "seq_len"), ("data", "seed")])
-def test_an_integer_of_thousands_of_digits_is_refused_as_any_other_value(section, name, number):
+def test_an_integer_of_thousands_of_digits_is_refused_like_any_other_value(section, name, number):
     plain = {**GOOD, "data": {}}
     plain[section] = {name: number}
     message = refusal(plain)
@@ -244,7 +244,7 @@ def test_an_empty_config_file_has_only_defaults(tmp_path):
     assert "train.seq_len is missing" in refusal(file)
 
 
-def test_overrides_replace_values_and_leave_the_config_unchanged():
+def test_overrides_replace_values_without_changing_the_given_config():
     plain = {"train": {"seq_len": 8}, "data": {"seed": 1}}
     config = load_options(Config, plain, ["data.seed=5", "data.name=x", "train.seq_len=16"])
     assert (config.data.seed, config.data.name, config.train.seq_len) == (5, "x", 16)
@@ -274,7 +274,7 @@ def test_flat_options_name_every_value():
     assert flat["data.sources[0].weight"] == 1.0
 
 
-def test_integers_of_numpy_are_integers():
+def test_numpy_integers_are_accepted():
     data = build_options(Data, {"seed": np.int64(3), "sources": [{"weight": np.int32(2)}]}, "data")
     assert (data.seed, type(data.seed)) == (3, int)
     assert (data.sources[0].weight, type(data.sources[0].weight)) == (2.0, float)

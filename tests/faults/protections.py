@@ -188,7 +188,7 @@ _OF_INPUT = (
 _OF_STATES = (
     Protection(
         27, "seals.py", 'if state.get("checksum") != actual:', "if False:",
-        f"{_STATE}any_flipped_bit_is_found",
+        f"{_STATE}any_flipped_bit_is_detected",
     ),
     Protection(
         28, "stream/row_stream.py", "        if self._over:\n            self._require_end()\n", "",
@@ -206,10 +206,10 @@ _OF_STATES = (
         29, "stream/state.py", 'return {**stream, "packer": {**packer, "tail": 1}}',
         "return stream",
         "stream/test_golden_state.py::"
-        "test_a_state_of_every_version_goes_on_to_the_batches_of_its_time",
+        "test_a_state_of_every_version_resumes_to_the_batches_of_that_version",
     ),
     Protection(
-        30, _STREAM, "if mine.get(name, missing) != theirs.get(name, missing)", "if False",
+        30, _STREAM, "if saved[name] != now[name] and", "if False and",
         f"{_STATE}other_options_are_refused_by_name",
     ),
     Protection(
@@ -218,19 +218,19 @@ _OF_STATES = (
     ),
     Protection(
         31, _STREAM, 'if state["tokenizer"] != self._tokenizer_digest:', "if False:",
-        f"{_STATE}another_tokenizer_is_refused",
+        f"{_STATE}a_different_tokenizer_is_refused",
     ),
     Protection(
         32, "stream/pipeline.py", "if str(number) not in streams:", "if False:",
-        "stream/test_ranks.py::test_one_rank_s_state_is_refused_where_others_are_needed",
+        "stream/test_ranks.py::test_the_state_of_one_rank_is_refused_if_others_are_needed",
     ),
     Protection(
         33, "stream/options.py", "names|prefetch|", "names|",
-        f"{_STATE}options_that_change_no_batch_may_differ",
+        f"{_STATE}options_that_do_not_affect_batches_may_differ",
     ),
     Protection(
         33, "stream/workers.py", "if not position.is_shared and", "if False and",
-        "stream/test_loader_workers.py::test_a_state_tells_of_one_worker_and_is_refused_by_another",
+        "stream/test_loader_workers.py::test_a_state_of_one_worker_is_refused_by_another",
     ),
     Protection(
         34, "stream/shuffle.py", "        if read:\n", "        if True:\n",
@@ -326,12 +326,12 @@ _OF_PROCESSES = (
     ),
     Protection(
         48, "stream/reader.py", "self._broken = True\n                if", "if",
-        "stream/test_retries.py::test_whatever_the_network_does_no_epoch_is_short",
+        "stream/test_retries.py::test_network_failures_never_shorten_an_epoch",
     ),
     Protection(
         49, "stream/reader.py", "if again.digest != self._since_mark.digest:", "if False:",
         "stream/test_retries.py::"
-        "test_a_source_that_gives_something_else_the_second_time_is_an_error",
+        "test_a_source_that_changes_when_read_again_is_an_error",
     ),
 )  # fmt: skip
 _OF_HOSTILE = (

@@ -12,14 +12,14 @@ from tests.machines.resumable import KINDS_OF_RESUMABLES
 
 
 @pytest.mark.parametrize("kind", list(KINDS_OF_RESUMABLES))
-def test_every_point_is_exact(kind):
+def test_every_resume_point_is_exact(kind):
     counts = resume_points.count_points(kind, 80)
     assert (counts["tried"], counts["inexact"]) == (80, 0)
     assert counts["runs"] > 1
 
 
 @pytest.mark.parametrize("kind", list(elastic.KINDS))
-def test_every_pair_of_worlds_is_exact(kind):
+def test_every_pair_of_world_sizes_is_exact(kind):
     assert elastic.count_pairs(kind, 12) == {"tried": 12, "inexact": 0}
 
 
@@ -37,7 +37,7 @@ def test_a_packer_that_forgets_a_document_is_counted_as_inexact(monkeypatch):
     assert resume_points.count_points("online packer", 60)["inexact"] > 20
 
 
-def test_a_stream_that_continues_one_batch_late_is_counted_as_inexact(monkeypatch):
+def test_a_stream_that_resumes_one_batch_late_is_counted_as_inexact(monkeypatch):
     def late(self, text):
         self.source.set_state(json.loads(text))
         next(self.source, None)

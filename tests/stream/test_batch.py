@@ -52,7 +52,7 @@ def windows_of(draw, size):
 
 @settings(max_examples=300)
 @given(data=st.data(), size=st.integers(2, 9), masks=st.booleans(), learns_eos=st.booleans())
-def test_a_batch_is_what_the_rules_say(data, size, masks, learns_eos):
+def test_a_batch_follows_the_rules_of_labels_and_boundaries(data, size, masks, learns_eos):
     windows = data.draw(st.lists(windows_of(size), min_size=4, max_size=4))
     stream_options = options_of(
         max_length=size - 1,

@@ -44,7 +44,7 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_it_shows_throughput_and_utilisation(config):
+def test_the_command_shows_throughput_and_utilization(config):
     result = run("--config", config, "--batches", 5)
     assert result.exit_code == 0
     assert "step 5, epoch" in result.stdout
@@ -52,7 +52,7 @@ def test_it_shows_throughput_and_utilisation(config):
     assert "% full" in result.stdout
 
 
-def test_keys_of_the_training_run_are_named_in_one_line(config):
+def test_ignored_keys_of_the_training_run_are_named_in_one_line(config):
     config.write_text(config.read_text() + "optim: {lr: 0.1}\n")
     result = run("--config", config, "--batches", 1, "--override", "train.steps=10")
     assert result.exit_code == 0
@@ -67,7 +67,7 @@ def test_stats_are_json_with_the_ledger(config):
     assert report["ledger"]["documents"]["input"] > 0
 
 
-def test_it_goes_on_from_its_state(config, tmp_path):
+def test_the_command_resumes_from_its_state(config, tmp_path):
     state = tmp_path / "state.json"
     for _ in range(3):
         assert run("--config", config, "--batches", 2, "--state", state).exit_code == 0
@@ -88,13 +88,13 @@ def test_a_state_that_could_not_be_saved_is_refused_before_any_work(config, tmp_
     assert "is read-only" in str(result.exception)
 
 
-def test_a_stream_that_ends_ends(config):
+def test_the_command_ends_when_its_stream_ends(config):
     result = run("--config", config, "--override", "data.repeat=false", "--stats")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["ledger"]["documents"]["emitted"] == 50
 
 
-def test_an_override_that_is_wrong_is_told(config):
+def test_a_wrong_override_is_refused_with_the_nearest_name(config):
     result = run("--config", config, "--override", "data.sed=1")
     assert isinstance(result.exception, InvalidOption)
     assert "did you mean data.seed?" in str(result.exception)

@@ -31,12 +31,12 @@ def test_25_an_empty_shard_changes_nothing_for_one_stream(shuffle, repeat):
         assert stream.ledger.documents.input == count
 
 
-def test_25_an_empty_shard_is_passed_over_where_the_stream_has_another():
+def test_25_an_empty_shard_is_skipped_if_the_stream_has_another():
     with stream_over(DOCUMENTS, DOCUMENTS, [], [], num_streams=2, shuffle=False) as stream:
         assert len(take(stream, 50)) == 50
 
 
-def test_25_a_stream_that_is_dealt_empty_shards_names_them_and_three_remedies():
+def test_25_a_stream_with_only_empty_shards_names_them_and_three_remedies():
     with (
         stream_over(DOCUMENTS, [], DOCUMENTS, [], num_streams=2, shuffle=False) as stream,
         pytest.raises(InvalidOption) as caught,
@@ -64,7 +64,7 @@ def test_25_each_of_the_remedies_works(shards, options):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_fewer_documents_than_streams_are_refused_by_that_name(shuffle):
+def test_fewer_documents_than_streams_are_refused_with_that_reason(shuffle):
     with (
         stream_over([[11, 12]], num_streams=2, shuffle=shuffle) as stream,
         pytest.raises(InvalidOption, match="one document in 2, and there are fewer documents"),
@@ -72,7 +72,7 @@ def test_fewer_documents_than_streams_are_refused_by_that_name(shuffle):
         next(stream)
 
 
-def test_an_empty_source_of_one_stream_is_refused_by_its_shards():
+def test_an_empty_source_of_one_stream_is_refused_naming_its_shards():
     with (
         stream_over([], []) as stream,
         pytest.raises(InvalidOption, match=r"shard is empty \(shard-[01], shard-[01]\); add docu"),
@@ -80,7 +80,7 @@ def test_an_empty_source_of_one_stream_is_refused_by_its_shards():
         next(stream)
 
 
-def test_a_stream_whose_texts_are_all_empty_says_which_it_is():
+def test_a_stream_whose_texts_are_all_empty_is_refused_by_its_number():
     with (
         stream_over(DOCUMENTS, EMPTY_TEXTS, num_streams=2, shuffle=False) as stream,
         pytest.raises(InvalidOption, match="has no token for stream 1 of 2, and"),
@@ -90,7 +90,7 @@ def test_a_stream_whose_texts_are_all_empty_says_which_it_is():
 
 @pytest.mark.parametrize("last_batch", ["pad", "drop"])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_25_without_repeat_a_stream_of_nothing_is_warned_of(shuffle, last_batch):
+def test_25_without_repeat_a_stream_without_documents_warns(shuffle, last_batch):
     options = {"num_streams": 2, "shuffle": shuffle, "repeat": False, "last_batch": last_batch}
     with stream_over(DOCUMENTS, [], **options) as stream, pytest.warns(UserWarning) as told:
         take(stream)
@@ -103,7 +103,7 @@ def test_25_without_repeat_a_stream_of_nothing_is_warned_of(shuffle, last_batch)
     assert ledger.documents.emitted == (len(DOCUMENTS) if last_batch == "pad" else 0)
 
 
-def test_25_streams_that_have_documents_are_not_warned_of():
+def test_25_streams_with_documents_do_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for shards in ([DOCUMENTS, DOCUMENTS], [DOCUMENTS], [DOCUMENTS, DOCUMENTS, [], []]):
@@ -136,7 +136,7 @@ def test_streams_that_end_before_others_are_reported_once(prefetch):
     ],
 )
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_08_a_stream_that_ends_without_a_batch_is_warned_of(shards, said, prefetch):
+def test_08_a_stream_that_ends_without_a_batch_warns(shards, said, prefetch):
     """Fault 8."""
     options = {"repeat": False, "grain_prefetch": prefetch}
     with (

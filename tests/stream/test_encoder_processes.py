@@ -108,7 +108,7 @@ def test_texts_that_killed_their_worker_are_encoded_again(expected, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_texts_that_kill_every_worker_are_an_error_and_the_state_is_good(expected, tmp_path):
+def test_texts_that_kill_every_worker_are_an_error_and_the_state_stays_valid(expected, tmp_path):
     """Fault 42: the error says what to do, comes again when asked again, and loses nothing."""
     for life in range(100):
         (tmp_path / str(life)).touch()
@@ -158,7 +158,7 @@ class LostTexts:
         pass
 
 
-def test_texts_that_came_in_while_their_pool_broke_are_encoded_again(monkeypatch):
+def test_texts_submitted_while_their_pool_broke_are_encoded_again(monkeypatch):
     """Fault 42: never a hang."""
     monkeypatch.setattr("quire.stream.encode._PATIENCE", 0.01)
     encoder = ProcessEncoder(as_tokenizer(Numbers()), options_of(add_eos=False, num_workers=1))

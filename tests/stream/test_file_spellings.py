@@ -72,7 +72,7 @@ def spellings(folder: Path) -> dict[str, list[object]]:
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["one source", "a mixture"])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_the_same_files_go_on_exactly_however_they_are_named(folder, shuffle, mixed):
+def test_a_stream_resumes_exactly_however_its_files_are_named(folder, shuffle, mixed):
     with opened(PATTERN, shuffle=shuffle, mixed=mixed) as stream:
         batches, states = states_of(stream)
     for files in spellings(folder).values():
@@ -82,7 +82,7 @@ def test_the_same_files_go_on_exactly_however_they_are_named(folder, shuffle, mi
                 assert same(take(stream, 3), batches[step : step + 3])
 
 
-def test_files_that_were_moved_or_linked_go_on_exactly(folder, tmp_path, monkeypatch):
+def test_a_stream_resumes_exactly_from_moved_or_linked_files(folder, tmp_path, monkeypatch):
     with opened(folder / PATTERN) as stream:
         batches, states = states_of(stream)
     (tmp_path / "link").symlink_to(folder)
@@ -118,7 +118,7 @@ def grown(folder: Path) -> None:
     ids=["fewer", "another order", "one more", "one grew", "another name", "another text"],
 )
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_other_files_are_refused_under_any_name(folder, change, files, shuffle):
+def test_different_files_are_refused_under_any_name(folder, change, files, shuffle):
     state = state_of(opened(PATTERN, shuffle=shuffle))
     change(folder)
     for named in (files, [folder / name for name in files]):
@@ -126,7 +126,7 @@ def test_other_files_are_refused_under_any_name(folder, change, files, shuffle):
             stream.set_state(state)
 
 
-def test_other_files_of_the_same_names_and_sizes_elsewhere_are_refused(folder, tmp_path):
+def test_different_files_with_the_same_names_and_sizes_are_refused(folder, tmp_path):
     state = state_of(opened(PATTERN))
     other = shutil.copytree(folder, tmp_path / "other")
     other_text(other)
@@ -137,7 +137,7 @@ def test_other_files_of_the_same_names_and_sizes_elsewhere_are_refused(folder, t
         stream.set_state(state)
 
 
-def test_a_refused_stream_still_gives_its_own_batches(folder):
+def test_a_stream_that_refused_a_state_still_delivers_its_own_batches(folder):
     state = state_of(opened(PATTERN))
     with opened("part-0.jsonl") as stream, opened("part-0.jsonl") as plain:
         with pytest.raises(SourceChanged, match=r"other shards than .*use the same files"):
@@ -146,14 +146,14 @@ def test_a_refused_stream_still_gives_its_own_batches(folder):
 
 
 @pytest.mark.parametrize(("name", "value"), [("text_key", "body"), ("backend", "local_text")])
-def test_what_else_names_a_source_still_decides(folder, name, value):
+def test_other_options_that_name_a_source_must_match_the_state(folder, name, value):
     state = state_of(opened(PATTERN))
     forged = resealed({**state, "options": {**state["options"], f"data.{name}": value}})
     with opened(PATTERN) as stream, pytest.raises(InvalidState, match=rf"data\.{name} \(saved"):
         stream.set_state(forged)
 
 
-def test_the_files_of_datasets_still_decide(folder):
+def test_the_files_of_datasets_must_match_the_state(folder):
     """Its shards have numbers for names, which tell nothing of the files."""
     data = {"backend": "hf", "hf_dataset": "json", "repeat": False}
 
@@ -168,7 +168,7 @@ def test_the_files_of_datasets_still_decide(folder):
         stream.set_state(state)
 
 
-def test_a_state_without_patterns_is_read_too(folder):
+def test_a_state_without_file_patterns_is_readable(folder):
     """What decides is what the files are; the patterns are for who reads the state."""
     state = state_of(opened(PATTERN))
     assert state["options"]["files"] == [PATTERN]

@@ -62,7 +62,7 @@ def test_the_bin_packer_splits_long_documents_and_caps_the_documents_of_a_bin():
 
 
 @pytest.mark.parametrize("mode", ["bin", "online"])
-def test_eos_takes_a_token_along_where_a_document_is_cut_for_it(mode):
+def test_a_split_never_leaves_eos_in_a_fragment_of_its_own(mode):
     """BOS, eight tokens and EOS are one more than a window holds."""
     rows = batches([list(range(10, 18))], packing_mode=mode)
     assert [row.input_ids[0, 0].tolist() for row in rows] == [
@@ -74,20 +74,20 @@ def test_eos_takes_a_token_along_where_a_document_is_cut_for_it(mode):
 
 
 @pytest.mark.parametrize("mode", ["bin", "online"])
-def test_without_eos_a_last_token_may_stand_alone(mode):
+def test_without_eos_the_last_fragment_may_have_one_token(mode):
     options = {"packing_mode": mode, "tokenizer": {"add_bos": True, "add_eos": False}}
     rows = batches([list(range(10, 19))], **options)
     assert rows[0].labels[0, 0].tolist() == list(range(10, 18))
     assert rows[1].input_ids[0, 0].tolist() == [18, 0, 0, 0, 0, 0, 0, 0]
 
 
-def test_the_sequential_packer_moves_nothing_not_even_for_eos():
+def test_the_sequential_packer_splits_at_full_windows_even_before_eos():
     rows = batches([list(range(10, 18))])
     assert rows[0].labels[0, 0].tolist() == list(range(10, 18))
     assert rows[1].input_ids[0, 0].tolist() == [2, 0, 0, 0, 0, 0, 0, 0]
 
 
-def test_without_boundary_masking_only_padding_is_no_target():
+def test_without_boundary_masking_every_token_is_a_target():
     labels = [batch.labels[0, 0].tolist() for batch in batches(mask_boundary_loss=False)]
     assert labels[0] == [10, 11, 12, 13, 14, 2, 1, 20]
     assert labels[2] == [34, 2, -100, -100, -100, -100, -100, -100]
@@ -99,7 +99,7 @@ def test_without_train_on_eos_no_eos_is_a_target():
     assert not (np.array(labels) == 2).any()
 
 
-def test_windows_stand_row_by_row_in_microbatches():
+def test_windows_fill_microbatches_row_by_row():
     alone = [batch.input_ids[0, 0].tolist() for batch in batches()]
     (together,) = batches(batch_size=2, grad_accum=2)
     assert together.input_ids.shape == (2, 2, 8)
@@ -131,7 +131,7 @@ def test_a_batch_cannot_be_changed_in_its_fields():
         batches()[0].labels = None
 
 
-def test_max_doc_tokens_cuts_before_specials_and_counts_what_it_cut():
+def test_max_doc_tokens_cuts_before_specials_and_counts_the_rest():
     options = config(batch_size=1, shuffle=False, repeat=False, tokenizer={"max_doc_tokens": 2})
     with open_stream(options, source=ListSource([DOCUMENTS]), tokenizer=Numbers()) as stream:
         rows = take(stream)

@@ -51,7 +51,7 @@ EXPECTED = json.loads((FOLDER / "expected.json").read_text())
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_state_of_every_version_goes_on_to_the_batches_of_its_time(name, version, tmp_path):
+def test_a_state_of_every_version_resumes_to_the_batches_of_that_version(name, version, tmp_path):
     """Fault 29: an older state is read as what it was, and saved in the form of today."""
     state = load_state(FOLDER / f"{version}-{name}.json")
     save_state(state, tmp_path / "state.json")
@@ -63,7 +63,7 @@ def test_a_state_of_every_version_goes_on_to_the_batches_of_its_time(name, versi
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_state_of_today_is_the_golden_one_byte_for_byte(name, tmp_path):
+def test_a_current_state_equals_the_golden_one_byte_for_byte(name, tmp_path):
     with opened(name) as stream:
         take(stream, 9)
         save_state(stream.get_state(), tmp_path / "state.json")
@@ -72,7 +72,7 @@ def test_a_state_of_today_is_the_golden_one_byte_for_byte(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bin-eos", "online-eos"])
-def test_the_golden_states_tell_the_versions_apart(name):
+def test_the_golden_states_of_different_versions_give_different_batches(name):
     assert EXPECTED[f"1-{name}"] != EXPECTED[f"2-{name}"]
 
 

@@ -54,7 +54,7 @@ def some(iterator, count):
     return keys(next(iterator) for _ in range(count))
 
 
-def test_batches_are_those_of_the_stream_as_dicts():
+def test_grain_batches_are_the_stream_s_batches_as_dicts():
     assert keys(dataset(packing_mode="online", grad_accum=2)) == batch_keys(
         packing_mode="online", grad_accum=2
     )
@@ -71,7 +71,7 @@ STAGES = {
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("mode", MODES)
-def test_an_iterator_left_behind_any_batch_goes_on_exactly(mode, stage):
+def test_an_iterator_resumes_exactly_after_any_batch(mode, stage):
     """Faults 33 and 34."""
     staged, ahead = STAGES[stage]
     options = {"packing_mode": mode, **MODES[mode]}
@@ -107,7 +107,7 @@ def test_batches_of_batches_resume_exactly():
     assert keys(fresh) == batches[2:]
 
 
-def test_a_closed_iterator_gives_nothing_more():
+def test_a_closed_iterator_delivers_nothing():
     iterator = iter(dataset(grain_prefetch=2))
     some(iterator, 1)
     iterator.close()
@@ -115,7 +115,7 @@ def test_a_closed_iterator_gives_nothing_more():
         next(iterator)
 
 
-def test_a_source_that_fails_is_an_error_and_the_next_try_loses_nothing():
+def test_a_failing_source_raises_and_a_retry_loses_nothing():
     """Fault 43."""
     plain = {"shuffle": False, "batch_size": 1}
     for staged in (lambda given: given, threaded):
@@ -127,7 +127,7 @@ def test_a_source_that_fails_is_an_error_and_the_next_try_loses_nothing():
         assert got + keys(iterator) == batch_keys(**plain)
 
 
-def test_stretches_of_a_stream_are_refused_with_the_remedy():
+def test_contiguous_slices_of_a_stream_are_refused_with_the_remedy():
     with pytest.raises(InvalidOption, match="leave sequential_slice false"):
         dataset().set_slice(slice(0, None, 2), sequential_slice=True)
 
@@ -151,7 +151,7 @@ def test_an_unknown_option_is_an_error_before_anything_is_opened():
         GrainBatches({"data": {"packing_mod": "bin"}, "train": {"seq_len": 8, "batch_size": 1}})
 
 
-def test_a_stream_s_own_state_is_where_iterators_begin():
+def test_an_iterator_starts_from_a_stream_s_own_state():
     with stream() as batches:
         take(batches, 4)
         state = through_bytes(batches.get_state())
@@ -187,7 +187,7 @@ def test_process_workers_keep_the_order_and_resume_exactly(num_workers):
 
 
 @pytest.mark.slow
-def test_a_state_of_two_processes_is_refused_by_three():
+def test_a_state_of_two_workers_is_refused_by_three():
     """Fault 33: grain itself would start the third from the beginning, without a word."""
     iterator = iter(in_processes(dataset(), 2))
     some(iterator, 3)
@@ -240,7 +240,7 @@ def run(script, *arguments):
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_is_an_error_and_never_a_hang_or_a_short_pass(tmp_path):
+def test_a_killed_process_raises_and_never_hangs_or_ends_early(tmp_path):
     """Fault 42."""
     write_texts(tmp_path / "part.jsonl", 20)
     done = run(KILL, tmp_path / "part.jsonl")
@@ -259,7 +259,7 @@ print(json.dumps([{name: array.tolist() for name, array in batch.items()} for ba
 
 
 @pytest.mark.slow
-def test_a_fresh_process_goes_on_exactly(tmp_path):
+def test_a_new_process_resumes_exactly(tmp_path):
     path, saved = tmp_path / "part.jsonl", tmp_path / "state.json"
     write_texts(path)
     iterator = iter(GrainBatches(byte_config(path)))
@@ -307,6 +307,6 @@ except MissingDependency as error:
     assert run(script).stdout.strip() == expected
 
 
-def test_a_name_that_is_not_there_is_no_adapter():
+def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'GrainBatch'"):
         quire.stream.GrainBatch  # noqa: B018 - the look-up is the test

@@ -37,7 +37,7 @@ def test_a_dataset_that_is_a_folder_is_opened(folder):
         ({"hf_data_files": ["none.jsonl"]}, "none.jsonl"),
     ],
 )
-def test_what_a_dataset_does_not_have_is_an_option_to_change(folder, options, said):
+def test_a_name_or_split_that_a_dataset_lacks_is_an_invalid_option(folder, options, said):
     with pytest.raises(InvalidOption) as caught:
         opened(hf_dataset=folder, **options)
     message = str(caught.value)
@@ -48,12 +48,12 @@ def test_what_a_dataset_does_not_have_is_an_option_to_change(folder, options, sa
     assert "; set hf_dataset, hf_name, hf_split and hf_data_files to what exists" in message
 
 
-def test_a_missing_file_of_a_loader_is_an_option_to_change(folder):
+def test_a_missing_file_of_a_loader_is_an_invalid_option(folder):
     with pytest.raises(InvalidOption, match=r"hf_data_files .*gone\.jsonl"):
         opened(hf_dataset="json", hf_data_files=[f"{folder}/gone.jsonl"])
 
 
-def test_an_empty_name_is_an_option_to_change():
+def test_an_empty_dataset_name_is_an_invalid_option():
     with pytest.raises(InvalidOption, match=r"hf_dataset is '' but"):
         opened(hf_dataset="")
 
@@ -69,7 +69,9 @@ def test_an_empty_name_is_an_option_to_change():
         (ImportError("needs aiohttp"), MissingDependency, "needs aiohttp; install"),
     ],
 )
-def test_whatever_datasets_raises_is_typed_and_says_the_remedy(monkeypatch, raised, kind, message):
+def test_any_error_of_datasets_becomes_a_typed_error_with_a_remedy(
+    monkeypatch, raised, kind, message
+):
     def fails(*_, **__):
         raise raised
 

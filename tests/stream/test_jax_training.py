@@ -54,7 +54,7 @@ def parameters(example):
 
 
 @pytest.mark.parametrize("segment_masking", [True, False])
-def test_a_document_changes_no_other_s_scores_if_segments_are_masked(
+def test_with_masked_segments_a_document_does_not_change_the_scores_of_others(
     example, batch, parameters, segment_masking
 ):
     """The control is the same model without masking, which must leak."""
@@ -68,7 +68,7 @@ def test_a_document_changes_no_other_s_scores_if_segments_are_masked(
     assert bool((before == after).all()) is segment_masking
 
 
-def test_microbatches_in_one_compiled_step_count_every_target_alike(example, batch, parameters):
+def test_microbatches_in_one_compiled_step_weigh_every_target_equally(example, batch, parameters):
     """The count of traces is the count of compilations."""
     del example.traces[:]
     compiled = jax.jit(example.train_step, static_argnames="segment_masking")
@@ -97,7 +97,7 @@ def test_arrays_on_devices_are_those_of_the_batch():
         assert np.array_equal(array, original)
 
 
-def test_arrays_are_laid_out_as_a_sharding_says():
+def test_arrays_are_distributed_by_a_sharding():
     mesh = Mesh(np.array(jax.devices()[:1]), ("rows",))
     sharding = NamedSharding(mesh, PartitionSpec(None, "rows"))
     with stream(grad_accum=2) as batches:
@@ -129,7 +129,7 @@ print([shard.data.shape for shard in array.addressable_shards])
 """
 
 
-def test_two_devices_get_the_rows_of_their_own():
+def test_two_devices_receive_their_own_rows():
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, "-c", TWO_DEVICES],

@@ -67,7 +67,7 @@ class Loader:
 
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 5])
-def test_any_number_of_readers_give_every_batch_once_and_in_order(num_workers, pieces):
+def test_any_number_of_workers_deliver_every_batch_once_and_in_order(num_workers, pieces):
     open_anew = opener(packing_mode="online", grad_accum=pieces)
     loader = Loader(open_anew, num_workers, pieces)
     assert loader.take() == pieces_of(open_anew, pieces)
@@ -78,7 +78,7 @@ def test_any_number_of_readers_give_every_batch_once_and_in_order(num_workers, p
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("num_workers", "pieces"), [(1, 1), (1, 3), (2, 2), (3, 1), (2, 3)])
-def test_readers_left_behind_any_piece_go_on_exactly(mode, num_workers, pieces):
+def test_workers_resume_exactly_after_any_piece(mode, num_workers, pieces):
     open_anew = opener(packing_mode=mode, grad_accum=pieces, batch_size=1, **MODES[mode])
     expected = pieces_of(open_anew, pieces)
     loader = Loader(open_anew, num_workers, pieces)
@@ -111,7 +111,7 @@ def test_the_number_of_workers_may_change_at_every_resume(runs, pieces, mode):
     assert got == expected[: len(got)]
 
 
-def test_a_stream_s_own_state_is_where_readers_begin():
+def test_workers_start_from_a_stream_s_own_state():
     open_anew = opener(packing_mode="bin")
     with open_anew() as stream:
         take(stream, 3)
@@ -120,7 +120,7 @@ def test_a_stream_s_own_state_is_where_readers_begin():
     assert Loader(open_anew, 2, start=state).take() == expected[3:]
 
 
-def test_the_states_of_all_ranks_are_where_readers_begin():
+def test_workers_start_from_the_states_of_all_ranks():
     options = config(num_streams=2, shuffle=False, packing_mode="online", packing_buffer_docs=3)
 
     def rank(rank, world_size):
@@ -146,7 +146,7 @@ def test_the_states_of_all_ranks_are_where_readers_begin():
         Loader(rank(0, 1), 1, start=uneven)
 
 
-def test_a_state_tells_of_one_worker_and_is_refused_by_another():
+def test_a_state_of_one_worker_is_refused_by_another():
     """Fault 33: grain would take two workers' states into three without a word."""
     open_anew = opener()
     loader = Loader(open_anew, 2)
@@ -155,13 +155,13 @@ def test_a_state_tells_of_one_worker_and_is_refused_by_another():
         Loader(open_anew, 3, states=loader.states())
 
 
-def test_states_that_gave_nothing_yet_fit_any_number_of_workers():
+def test_states_from_before_the_first_batch_fit_any_number_of_workers():
     open_anew = opener()
     states = Loader(open_anew, 2).states()
     assert Loader(open_anew, 3, states=[*states, states[0]]).take() == pieces_of(open_anew, 1)
 
 
-def test_microbatches_and_whole_batches_meet_only_behind_a_whole_batch():
+def test_microbatches_and_whole_batches_exchange_states_only_after_a_whole_batch():
     open_anew = opener(grad_accum=2)
     loader = Loader(open_anew, 1, pieces=2)
     loader.take(2)
@@ -206,13 +206,13 @@ def test_a_state_that_was_changed_is_refused(field):
         {"stream": {}},
     ],
 )
-def test_a_place_that_cannot_be_is_refused_whatever_its_checksum(fields):
+def test_an_impossible_position_is_refused_even_with_a_valid_checksum(fields):
     state = Position(**{"stream": {"step": 4, "checksum": "x"}, **fields})
     with pytest.raises(InvalidState):
         Position.of(state.state_dict())
 
 
-def test_what_holds_no_state_is_refused():
+def test_an_object_without_a_worker_s_state_is_refused():
     with pytest.raises(InvalidState, match="there is no state of a quire stream"):
         latest_state({"worker_0": {"dataset_state": None}})
     with pytest.raises(InvalidState, match="2 batches older"):
@@ -227,7 +227,7 @@ def failing(count):
     return ListSource(SHARDS, fail_at={(0, 4): count})
 
 
-def test_a_part_that_failed_fails_for_good_as_the_others_went_on():
+def test_a_failed_worker_keeps_failing_because_the_others_continued():
     """Fault 42: a loader that goes on after an error would give batches out of order."""
     open_anew = opener(failing(1), max_retries=0, shuffle=False, batch_size=1)
     reader = WorkerBatches(open_anew, worker=Worker(index=1, count=2))
@@ -238,7 +238,7 @@ def test_a_part_that_failed_fails_for_good_as_the_others_went_on():
             next(reader)
 
 
-def test_a_reader_of_the_whole_stream_may_try_again_and_loses_nothing():
+def test_an_only_worker_may_retry_and_loses_nothing():
     plain = {"shuffle": False, "batch_size": 1}
     expected = pieces_of(opener(**plain), 1)
     reader = WorkerBatches(opener(failing(1), max_retries=0, **plain))

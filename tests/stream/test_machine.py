@@ -31,7 +31,7 @@ def naive_windows(documents, size):
     return [flat[place : place + size] for place in range(0, len(flat) - size + 1, size)]
 
 
-def test_the_oracle_itself_is_right_in_stream_order():
+def test_the_oracle_is_correct_in_stream_order():
     plain = config(seq_len=6, batch_size=1, shuffle=False)
     expected = naive_windows(DOCUMENTS * 3, 7)
     source = ListSource([DOCUMENTS])

@@ -37,7 +37,7 @@ def mixed(sources, weights, **options):
 
 
 @pytest.mark.parametrize("weights", [(1, 1, 1), (0.5, 0.3, 0.2), (8, 1, 1)])
-def test_every_source_gets_its_share_of_the_tokens(sources, weights):
+def test_every_source_contributes_its_share_of_the_tokens(sources, weights):
     with mixed(sources, weights, seq_len=64) as stream:
         tokens = np.concatenate([batch.input_ids.ravel() for batch in take(stream, 200)])
     counts = np.bincount(tokens[tokens > 100] // 100_000, minlength=4)[1:]
@@ -67,7 +67,7 @@ def test_a_mixture_that_does_not_repeat_ends_with_its_last_source(sources):
     assert ledger.documents.pending == 0
 
 
-def test_the_order_of_a_mixture_follows_the_deficits():
+def test_integer_costs_are_in_exact_inverse_proportion_to_weights():
     from quire.stream.row_stream import _integer_costs
 
     costs = _integer_costs([0.1, 0.2])
@@ -95,7 +95,9 @@ def test_a_source_that_names_files_and_no_backend_reads_files(sources, above):
         ({"hf_dataset": "."}, "data.sources[1].hf_dataset is '.', which cannot be opened"),
     ],
 )
-def test_an_error_of_a_part_names_the_part(sources, wrong, message, tmp_path, monkeypatch):
+def test_an_error_of_a_source_of_a_mixture_names_that_source(
+    sources, wrong, message, tmp_path, monkeypatch
+):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     parts = [{"files": [sources[0]]}, wrong]
@@ -104,7 +106,7 @@ def test_an_error_of_a_part_names_the_part(sources, wrong, message, tmp_path, mo
     assert str(caught.value).startswith(message)
 
 
-def test_the_remedy_for_a_part_without_a_source_works_as_it_is_said(sources):
+def test_the_remedy_for_a_mixture_entry_without_a_source_works(sources):
     with pytest.raises(InvalidOption, match="or leave backend out and set files or local_text"):
         open_stream(config(sources=[{"backend": "hf"}]), tokenizer=Numbers())
     with open_stream(config(sources=[{"files": [sources[0]]}]), tokenizer=Numbers()) as stream:

@@ -144,7 +144,7 @@ def test_a_mixture_is_a_list_of_sources(tmp_path):
         ({"config": {"train": SHAPE}}, "there are a config and the keywords"),
     ],
 )
-def test_a_wrong_keyword_is_refused_in_the_words_of_the_caller(wrong, message):
+def test_a_wrong_keyword_is_refused_in_the_names_of_the_caller(wrong, message):
     with pytest.raises(InvalidOption) as caught:
         opened(**wrong)
     assert message in str(caught.value)

@@ -64,7 +64,7 @@ def opened(config, number):
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint8])
-def test_integers_of_numpy_give_the_batches_and_states_of_those_of_python(kind):
+def test_numpy_integers_give_the_same_batches_and_states_as_python_integers(kind):
     with opened(config_of(int), int) as plain, opened(config_of(kind), kind) as stream:
         assert same(take(stream, 4), take(plain, 4))
         text = json.dumps(stream.get_state())
@@ -74,7 +74,7 @@ def test_integers_of_numpy_give_the_batches_and_states_of_those_of_python(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_integer_that_options_keep_is_one_of_python(kind):
+def test_options_keep_numpy_integers_as_python_integers(kind):
     for name in integer_fields(kind):
         more = {"packing_mode": "bin"} if name == "packing_max_docs_per_bin" else {}
         options = kind(**{**GIVEN.get(kind, {}), **more, name: np.int64(2)})
@@ -82,13 +82,13 @@ def test_every_integer_that_options_keep_is_one_of_python(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_none_is_an_integer_only_where_options_say_so(kind):
+def test_none_is_refused_for_integers_that_are_not_optional(kind):
     for name in integer_fields(kind, optional=False):
         with pytest.raises(InvalidOption, match=f"{name} is None but must be an int"):
             kind(**{**GIVEN.get(kind, {}), name: None})
 
 
-def test_a_vocabulary_of_numpy_integers_is_one_of_python():
+def test_numpy_integers_of_a_vocabulary_become_python_integers():
     tokenizer = Numbers()
     tokenizer.vocab_size, tokenizer.eos_token_id = np.int64(1 << 20), np.int64(2)
     source = ListSource(shards_of(DOCUMENTS, 3))
@@ -101,19 +101,19 @@ def test_a_vocabulary_of_numpy_integers_is_one_of_python():
 
 
 @pytest.mark.parametrize("weight", [np.float32(0.5), np.float64(0.5), np.int64(1), 1])
-def test_a_weight_of_numpy_is_a_float_of_python(weight):
+def test_a_numpy_weight_becomes_a_python_float(weight):
     assert type(WeightedSource(weight=weight).weight) is float
     assert type(DataOptions(retry_delay_sec=weight).retry_delay_sec) is float
 
 
 @pytest.mark.parametrize("wrong", ["1", None, True, 1j, [1], float("nan"), 0, -1])
-def test_a_weight_that_is_no_number_above_zero_is_refused(wrong):
+def test_a_weight_that_is_not_a_number_above_zero_is_refused(wrong):
     with pytest.raises(InvalidOption, match=r"weight is .* but must be a finite number > 0"):
         WeightedSource(weight=wrong)
 
 
 @pytest.mark.parametrize("wrong", ["1", None, True, [1], float("inf"), -1])
-def test_a_delay_that_is_no_number_is_refused(wrong):
+def test_a_delay_that_is_not_a_finite_number_is_refused(wrong):
     with pytest.raises(InvalidOption, match=r"retry_delay_sec is .* but must be a finite"):
         DataOptions(retry_delay_sec=wrong)
 
@@ -124,7 +124,7 @@ TRAIN = TrainOptions(seq_len=8, batch_size=2)
 
 @pytest.mark.parametrize("wrong", [None, 5, [], b"config.yaml", 1.5, TRAIN])
 @pytest.mark.parametrize("opens", [open_stream, lambda config: StreamArguments.of(config, {})])
-def test_what_is_no_config_is_refused_with_what_is_one(wrong, opens):
+def test_an_object_that_is_not_a_config_is_refused_with_the_kinds_that_are(wrong, opens):
     with pytest.raises(InvalidOption) as caught:
         opens(wrong)
     assert str(caught.value) == (
@@ -159,13 +159,13 @@ def test_a_section_of_another_kind_is_refused_by_name(section, kind, wrong):
         ({"sources": ("abc",)}, "data.sources[0] is 'abc' but must map names to values"),
     ],
 )
-def test_an_object_is_held_to_the_types_that_a_file_is_held_to(data, message):
+def test_config_objects_and_files_are_validated_by_the_same_types(data, message):
     with pytest.raises(InvalidOption) as caught:
         open_stream(StreamConfig(train=TRAIN, data=DataOptions(**{**TEXT, **data})))
     assert message in str(caught.value)
 
 
-def test_lists_of_an_object_stand_for_tuples(tmp_path):
+def test_lists_in_config_objects_are_accepted_as_tuples(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n')
     files = [str(tmp_path / "a.jsonl")]
     source = WeightedSource(backend="files", files=files)
@@ -187,6 +187,6 @@ def test_lists_of_an_object_stand_for_tuples(tmp_path):
         stream.set_state(state)
 
 
-def test_options_without_a_fault_are_opened_as_they_are():
+def test_valid_config_objects_are_kept_unchanged():
     options = StreamConfig(train=TRAIN, data=DataOptions(**TEXT))
     assert StreamArguments.of(options, {}).config == options

@@ -81,7 +81,9 @@ def test_defaults_are_those_of_the_contract():
         ("data.tokenizer", "byte_offset", 10**30, "must be at most 2147483392"),
     ],
 )
-def test_every_rule_is_told_with_the_dotted_name_and_the_value(section, name, value, rule):
+def test_a_wrong_value_is_refused_with_the_dotted_name_the_value_and_the_rule(
+    section, name, value, rule
+):
     wrong = plain()
     part = wrong
     for key in section.split("."):
@@ -121,7 +123,7 @@ def test_options_that_contradict_each_other_are_refused(data, message, monkeypat
     assert message in str(caught.value)
 
 
-def test_options_of_bins_have_no_effect_on_the_sequential_packer():
+def test_packing_options_of_bins_do_not_affect_the_sequential_packer():
     bins = {"packing_max_docs_per_bin": 1, "packing_buffer_docs": 3, "repeat": False}
     with open_stream(plain(bins)) as stream, open_stream(plain({"repeat": False})) as other:
         assert same(take(stream), take(other))
@@ -205,7 +207,7 @@ def test_an_hf_vocabulary_is_rounded_up_and_special_ids_are_copied():
 
 
 @pytest.mark.parametrize("name", ["bos", "eos"])
-def test_a_special_that_is_asked_for_and_missing_is_an_error(name):
+def test_a_requested_special_token_that_is_missing_is_an_error(name):
     ids = {"bos_token_id": 1, "eos_token_id": 2, f"{name}_token_id": None}
     with pytest.raises(
         InvalidOption, match=rf"data\.tokenizer\.add_{name} is true but the tokenizer has no"
@@ -213,7 +215,7 @@ def test_a_special_that_is_asked_for_and_missing_is_an_error(name):
         open_stream(config(), source=ListSource([[[10]]]), tokenizer=tokenizer_of(**ids))
 
 
-def test_a_special_that_an_option_hides_is_named_with_the_remedies():
+def test_a_special_token_hidden_by_an_option_is_named_with_the_remedies():
     options = config(tokenizer={"auto_set_special_tokens": False})
     with pytest.raises(
         InvalidOption,
@@ -229,14 +231,14 @@ def test_a_special_id_outside_the_vocabulary_is_an_error():
         open_stream(options)
 
 
-def test_eos_cannot_be_unlearnt_where_there_is_none():
+def test_train_on_eos_false_requires_an_eos():
     options = config(train_on_eos=False, tokenizer={"add_eos": False})
     with pytest.raises(InvalidOption, match=r"data\.train_on_eos is False but model\.eos_token_id"):
         open_stream(options, source=ListSource([[[10]]]), tokenizer=tokenizer_of(bos_token_id=1))
 
 
 @pytest.mark.parametrize("name", parameters("qwen3", "gpt2"))
-def test_tokenizers_give_their_ids_and_sizes(name):
+def test_ids_and_sizes_are_taken_from_the_tokenizer(name):
     data = {"tokenizer": {"hf_name_or_path": str(folder_of(name))}, "repeat": False}
     with open_stream(plain(data)) as stream:
         (batch,) = take(stream)
@@ -251,7 +253,7 @@ def test_tokenizers_give_their_ids_and_sizes(name):
 
 
 @pytest.mark.parametrize("name", parameters("gpt2"))
-def test_with_pad_equal_to_eos_the_real_eos_is_still_learnt(name):
+def test_with_pad_equal_to_eos_the_real_eos_is_still_a_target(name):
     tokenizer = {"hf_name_or_path": str(folder_of(name))}
     eos = load(name).eos_token_id
     with open_stream(plain({"tokenizer": tokenizer, "repeat": False})) as stream:
@@ -272,7 +274,7 @@ def test_the_batch_is_the_same_with_and_without_segment_masking():
     assert same(*runs)
 
 
-def test_stats_tell_of_delivered_batches_alone():
+def test_stats_count_only_delivered_batches():
     options = config(grain_prefetch=3, shuffle=False)
     source = ListSource([[[10, 11, 12, 13, 14, 15, 16]]])
     with open_stream(options, source=source, tokenizer=Numbers()) as stream:
@@ -282,7 +284,7 @@ def test_stats_tell_of_delivered_batches_alone():
     assert stats.documents == 4
 
 
-def test_a_window_that_no_memory_holds_is_refused():
+def test_a_row_length_beyond_32_bits_is_refused():
     with pytest.raises(InvalidOption, match="seq_len is 99999999999999999999 but must be at most"):
         TrainOptions(seq_len=99999999999999999999, batch_size=1)
 
@@ -299,7 +301,7 @@ def test_a_window_that_no_memory_holds_is_refused():
         ({"backend": None, "files": ("a.jsonl",)}, "files"),
     ],
 )
-def test_a_backend_that_is_not_said_is_that_of_the_option_that_is(given, backend):
+def test_a_missing_backend_follows_from_the_other_options(given, backend):
     assert SourceOptions(**given).backend == backend
     assert DataOptions(**given).backend == backend
 

@@ -75,7 +75,7 @@ def test_a_fragment_is_of_one_document_and_in_its_order(kind, lengths, size):
 @kinds
 @settings(max_examples=25)
 @given(lengths=lengths_of_documents)
-def test_documents_are_counted_where_they_open(kind, lengths):
+def test_documents_are_counted_in_the_window_where_they_start(kind, lengths):
     windows = pack(packer_of(kind), documents_of(lengths))
     starts = set((np.cumsum(lengths) - lengths).tolist())
     for window in windows:
@@ -87,7 +87,7 @@ def test_documents_are_counted_where_they_open(kind, lengths):
 @kinds
 @settings(max_examples=25)
 @given(lengths=lengths_of_documents, size=st.integers(2, 12), data=st.data())
-def test_a_packer_restored_from_bytes_goes_on_exactly(kind, lengths, size, data):
+def test_a_packer_restored_from_bytes_continues_exactly(kind, lengths, size, data):
     documents = documents_of(lengths)
     left_at = data.draw(st.integers(0, len(documents)))
     packer = packer_of(kind, size)
@@ -108,7 +108,7 @@ def test_a_packer_restored_from_bytes_goes_on_exactly(kind, lengths, size, data)
 @kinds
 @settings(max_examples=25)
 @given(lengths=lengths_of_documents)
-def test_what_waits_is_what_came_and_has_not_left(kind, lengths):
+def test_pending_tokens_are_those_added_and_not_yet_emitted(kind, lengths):
     packer = packer_of(kind)
     came = left = num_documents = 0
     for document in documents_of(lengths):
@@ -124,7 +124,7 @@ def test_what_waits_is_what_came_and_has_not_left(kind, lengths):
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "wrapped"])
 @settings(max_examples=25)
 @given(lengths=lengths_of_documents, size=st.integers(2, 12))
-def test_the_last_token_of_a_long_document_never_stands_alone(kind, lengths, size):
+def test_the_last_fragment_of_a_long_document_never_has_one_token(kind, lengths, size):
     """It is EOS, which nothing would predict. What is not cut for it is cut every ``size``."""
     ends = np.cumsum(lengths)
     whole = {int(end - 1) for end, length in zip(ends, lengths, strict=True) if length == 1}
@@ -143,14 +143,14 @@ def test_the_last_token_of_a_long_document_never_stands_alone(kind, lengths, siz
     cap=st.sampled_from([None, 1, 2, 3]),
     tail=st.sampled_from([1, 2]),
 )
-def test_a_small_buffer_gets_the_windows_that_the_planner_would_give(lengths, size, cap, tail):
+def test_a_small_buffer_is_packed_into_the_windows_of_the_planner(lengths, size, cap, tail):
     options = PlanOptions(
         max_length=size, strategy="first_fit", max_documents_per_row=cap, min_tail=tail
     )
     assert first_fit_rows(lengths, options) == planned_rows(lengths, options)
 
 
-def test_a_large_buffer_is_left_to_the_planner(monkeypatch):
+def test_a_large_buffer_is_packed_by_the_planner(monkeypatch):
     lengths = [1 + number % 13 for number in range(200)]
     options = PlanOptions(max_length=8, strategy="first_fit", min_tail=2)
     scanned = first_fit_rows(lengths, options)
@@ -167,7 +167,7 @@ def test_an_empty_packer_flushes_nothing(kind):
 @pytest.mark.parametrize("kind", ["first_fit capped", "online capped"])
 @settings(max_examples=25)
 @given(lengths=lengths_of_documents)
-def test_a_cap_on_documents_is_kept(kind, lengths):
+def test_max_documents_per_row_is_respected(kind, lengths):
     for window in pack(packer_of(kind), documents_of(lengths)):
         assert len(window.lengths) <= 2
 

@@ -118,7 +118,7 @@ KILLED = {
 
 
 @pytest.mark.parametrize("name", KILLED)
-def test_a_run_that_is_killed_gives_the_undisturbed_batches(tmp_path, name, monkeypatch):
+def test_a_killed_and_resumed_run_delivers_the_undisturbed_batches(tmp_path, name, monkeypatch):
     """SIGKILL while batches are made ahead; the next process goes on from the file."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     source, data = KILLED[name]
@@ -195,7 +195,7 @@ def wait_for_step(log, step, process):
     raise AssertionError(f"step {step} was not reached; exit code {process.poll()}")
 
 
-def test_hash_seed_and_locale_change_no_batch(tmp_path):
+def test_hash_seed_and_locale_do_not_change_batches(tmp_path):
     write_jsonl(tmp_path, shards_of(unique_documents(LENGTHS), 3))
     options = plain(tmp_path, "jsonl", packing_mode="online")
     logs = []

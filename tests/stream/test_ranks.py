@@ -87,7 +87,7 @@ def equal(one, other):
 
 @pytest.mark.parametrize("num_streams", [1, 2, 3, 4, 12])
 @pytest.mark.parametrize("mode", ["sequential", "bin", "online"])
-def test_the_global_batches_do_not_depend_on_the_world(num_streams, mode):
+def test_global_batches_do_not_depend_on_the_world_size(num_streams, mode):
     options = options_of(num_streams, mode=mode)
     expected = World(options, 1).take(4)
     for world_size in WORLDS[1:]:
@@ -115,7 +115,7 @@ def test_all_ranks_end_together_and_nothing_is_lost(num_streams, last_batch):
 
 @pytest.mark.parametrize("num_streams", [1, 2, 4])
 @pytest.mark.parametrize(("before", "after"), few(product((1, 2, 4), (1, 3, 4)), one_in=2))
-def test_a_state_of_one_world_goes_on_in_another(num_streams, before, after):
+def test_a_state_of_one_world_size_resumes_with_another(num_streams, before, after):
     """Fault 32: exact."""
     options = options_of(num_streams, mode="online")
     expected = World(options, 1).take(6)
@@ -138,7 +138,7 @@ def test_with_one_stream_all_ranks_have_the_same_state():
     assert all(state == first for state in others)
 
 
-def test_with_many_streams_a_rank_reads_its_share_alone():
+def test_with_many_streams_a_rank_reads_only_its_share():
     source = ListSource(shards_of(DOCUMENTS, 8))
     options = options_of(4, shuffle=False)
     stream = open_stream(options, rank=1, world_size=4, source=source, tokenizer=Numbers())
@@ -147,7 +147,7 @@ def test_with_many_streams_a_rank_reads_its_share_alone():
     assert list(stream.get_state()["streams"]) == ["1"]
 
 
-def test_one_rank_s_state_is_refused_where_others_are_needed():
+def test_the_state_of_one_rank_is_refused_if_others_are_needed():
     """Fault 32: where a state is not enough, an error."""
     options = options_of(4)
     world = World(options, 4)
@@ -170,7 +170,7 @@ def test_states_of_different_steps_are_refused():
 
 
 @pytest.mark.parametrize("nothing", [[], [[], []]], ids=["no documents", "no tokens"])
-def test_an_epoch_that_deals_only_empty_shards_to_a_stream_is_passed_over(nothing):
+def test_an_epoch_with_only_empty_shards_for_a_stream_is_skipped(nothing):
     """Fault 25: shards are dealt anew in every epoch, so the next one has other shards for it."""
     shards = [DOCUMENTS[:4], nothing, DOCUMENTS[4:8]]
     options = config(num_streams=2, shuffle=True)
@@ -211,12 +211,12 @@ def test_a_source_of_empty_shards_is_an_error_for_every_stream(nothing):
         (0, 0, "world_size is 0 but must be an integer >= 1"),
     ],
 )
-def test_a_rank_that_cannot_be_is_refused(rank, world_size, message):
+def test_an_impossible_rank_is_refused(rank, world_size, message):
     with pytest.raises(InvalidOption, match=message):
         open_stream(options_of(1), rank=rank, world_size=world_size, tokenizer=Numbers())
 
 
-def test_a_rank_of_numpy_keeps_the_columns_of_one_of_python():
+def test_a_numpy_rank_keeps_the_same_columns_as_a_python_rank():
     """200 times 2 columns is more than eight bits hold."""
     options = StreamOptions(max_length=8, batch_size=512)
     given = StreamArguments(options=options, rank=np.uint8(200), world_size=np.uint16(256))

@@ -191,7 +191,7 @@ MATRIX = list(product(SOURCES, MODES, ORDERS, AHEAD, ENDS))
 
 @pytest.mark.usefixtures("workers")
 @pytest.mark.parametrize(("kind", "mode", "order", "ahead", "end"), few(MATRIX, one_in=11))
-def test_a_stream_left_after_any_batch_goes_on_exactly(kind, mode, order, ahead, end, folder):
+def test_a_stream_resumes_exactly_after_any_batch(kind, mode, order, ahead, end, folder):
     """Faults 33 and 34: under other prefetch and workers, too, before the first and the last."""
     options = {**cell_options(mode, order, end), **AHEAD[ahead]}
     states, batches = undisturbed(kind, mode, order, end, folder)
@@ -232,7 +232,7 @@ for line in sys.stdin:
 
 
 @pytest.mark.slow
-def test_a_fresh_process_goes_on_exactly(folder, tmp_path):
+def test_a_new_process_resumes_exactly(folder, tmp_path):
     """Nothing but a file goes from one process to the other."""
     lines, expected = [], []
     for kind, mode, order in product(("local_text", "jsonl", "parquet"), MODES, ORDERS):
@@ -298,7 +298,7 @@ def test_long_streams_resume_at_thousands_of_points():
         resume_everywhere(open_anew, states, batches, count=400, tail=1)
 
 
-def test_epochs_differ_and_hold_the_same_documents():
+def test_epochs_have_the_same_documents_in_different_orders():
     options = config(packing_mode="sequential", shuffle_buffer_size=6, batch_size=1, seq_len=1)
     per_epoch = sum(length + 2 for length in LENGTHS if length)
     source = ListSource(SHARDS)
@@ -316,7 +316,7 @@ def test_epochs_differ_and_hold_the_same_documents():
     assert first != second
 
 
-def test_a_loader_of_datasets_is_named_in_the_config(folder):
+def test_a_config_can_name_a_loader_of_datasets(folder):
     files = [str(folder / f"part-{number}.jsonl") for number in range(len(SHARDS))]
     options = config(hf_dataset="json", hf_data_files=files, shuffle=False)
     with (
@@ -340,7 +340,7 @@ def test_the_same_config_gives_the_same_batches_twice(folder):
     assert runs[0] == runs[1]
 
 
-def test_restoring_reads_one_shuffle_window_again_and_no_more():
+def test_resuming_reads_at_most_one_shuffle_window_again():
     documents = unique_documents([3] * 400)
     options = config(shuffle_buffer_size=10, batch_size=1, packing_mode="sequential")
     with open_stream(options, source=ListSource([documents]), tokenizer=Numbers()) as stream:
@@ -357,7 +357,7 @@ def test_restoring_reads_one_shuffle_window_again_and_no_more():
     assert not more
 
 
-def test_workers_change_no_batch_and_no_state(folder):
+def test_workers_do_not_change_batches_or_states(folder):
     """Fault 33."""
     for mode in ("sequential", "online"):
         options = {"packing_mode": mode, "shuffle_buffer_size": 5, "packing_buffer_docs": 6}
@@ -370,7 +370,7 @@ def test_workers_change_no_batch_and_no_state(folder):
                 assert same(take(stream, 12 - step), batches[step:])
 
 
-def test_what_was_made_ahead_of_a_closing_comes_behind_it(folder):
+def test_batches_prefetched_before_a_close_are_delivered_after_it(folder):
     options = {"shuffle_buffer_size": 5, "grain_prefetch": 2}
     with opened({**options, "grain_prefetch": 0}, "jsonl", folder) as stream:
         batches = take(stream, 6)
@@ -383,7 +383,7 @@ def test_what_was_made_ahead_of_a_closing_comes_behind_it(folder):
         assert same(before + take(stream, 3), batches)
 
 
-def test_state_update_interval_is_a_matter_of_cost_only(folder):
+def test_state_update_interval_affects_only_cost(folder):
     options = {"shuffle": False, "packing_mode": "bin", "packing_buffer_docs": 5}
     with opened({**options, "state_update_interval": 2}, "jsonl", folder) as stream:
         states, batches = states_and_batches(stream, 12)

@@ -52,14 +52,14 @@ def reader_of(source, waits=None, **more):
     failing=st.dictionaries(st.sampled_from(PLACES), st.integers(1, 3)),
     mark_every=st.integers(1, 9),
 )
-def test_what_fails_up_to_the_limit_is_read_as_if_it_never_failed(failing, mark_every):
+def test_failures_within_the_retry_limit_do_not_change_the_records(failing, mark_every):
     source = ListSource(SHARDS, fail_at=dict(failing))
     expected = read_all(reader_of(ListSource(SHARDS)))
     assert read_all(reader_of(source, max_retries=3, state_update_interval=mark_every)) == expected
     assert not any(source.fail_at.values())
 
 
-def test_the_wait_doubles_and_starts_anew_behind_every_document():
+def test_the_delay_doubles_and_restarts_after_every_document():
     """Fault 48: the back-off."""
     waits = []
     source = ListSource(SHARDS, fail_at={(0, 2): 3, (0, 3): 1, (1, 0): 2})
@@ -67,7 +67,7 @@ def test_the_wait_doubles_and_starts_anew_behind_every_document():
     assert waits == [0.5, 1.0, 2.0, 0.5, 0.5, 1.0]
 
 
-def test_when_retries_run_out_there_is_an_error_with_its_cause_and_never_an_end():
+def test_exhausted_retries_raise_with_the_cause_and_never_end_the_stream():
     """Fault 48: bounded, then an error, never a short epoch."""
     source = ListSource(SHARDS, fail_at={(0, 5): 4})
     reader = reader_of(source, max_retries=3)
@@ -91,7 +91,7 @@ class Refused(OSError):
     [TimeoutError("timed out"), ConnectionResetError(104, "reset"), Refused(429), Refused(503)],
     ids=["time-out", "reset", "429", "503"],
 )
-def test_whatever_the_network_does_no_epoch_is_short(error):
+def test_network_failures_never_shorten_an_epoch(error):
     """Fault 48: the failure meets opening as well as reading, and leaves a dead reader behind."""
 
     class Remote(ListSource):
@@ -121,7 +121,7 @@ def test_without_retries_the_first_failure_is_an_error():
     assert waits == []
 
 
-def test_a_source_that_gives_something_else_the_second_time_is_an_error():
+def test_a_source_that_changes_when_read_again_is_an_error():
     """Fault 49."""
     source = ListSource([list(SHARDS[0]), SHARDS[1]], fail_at={(0, 5): 1})
     reader = reader_of(source, state_update_interval=100)
@@ -185,7 +185,7 @@ def test_a_stream_over_a_flaky_source_is_the_stream_over_a_good_one(mode, shuffl
 
 @pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_after_an_error_the_stream_and_its_state_go_on_exactly(prefetch, shuffle):
+def test_after_an_error_the_stream_and_its_state_continue_exactly(prefetch, shuffle):
     options = config(max_retries=1, shuffle=shuffle, shuffle_buffer_size=4, grain_prefetch=prefetch)
     with open_stream(options, source=ListSource(SHARDS), tokenizer=Numbers()) as stream:
         expected = take(stream, 30)
@@ -211,7 +211,7 @@ def test_after_an_error_the_stream_and_its_state_go_on_exactly(prefetch, shuffle
     ("documents", "message"),
     [([], "finds no documents in the source"), ([[], []], "has no token")],
 )
-def test_a_source_of_nothing_is_not_looked_through_for_ever(documents, message):
+def test_an_empty_source_is_not_searched_forever(documents, message):
     source = ListSource([documents])
     with (
         open_stream(config(), source=source, tokenizer=Numbers()) as stream,
@@ -233,7 +233,7 @@ MANY = unique_documents([3, 7, 5] * 400)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_damaged_shard_is_an_error_however_often_it_is_asked_and_never_an_end(tmp_path, workers):
+def test_a_damaged_shard_raises_on_every_attempt_and_never_ends_the_stream(tmp_path, workers):
     """Fault 48: what reads a shard is dead behind its error, and must not seem to be at its end."""
     lines = "".join(json.dumps({"text": text_of(document)}) + "\n" for document in MANY)
     whole = gzip.compress(lines.encode(), mtime=0)
@@ -253,7 +253,7 @@ def test_a_damaged_shard_is_an_error_however_often_it_is_asked_and_never_an_end(
         assert stream.ledger.check().documents.input < 2 * len(MANY)
 
 
-def test_a_source_that_may_be_asked_without_end_is_asked_without_an_overflow():
+def test_thousands_of_retries_do_not_overflow_the_delay():
     waits = []
     reader = reader_of(
         ListSource([[[5]]], fail_at={(0, 0): 3000}), waits, max_retries=4000, retry_delay_sec=0.0
@@ -340,7 +340,7 @@ class Forgetful(ListSource):
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("max_retries", [0, 3])
-def test_a_source_that_fails_to_tell_its_place_loses_nothing(shuffle, max_retries):
+def test_a_source_that_fails_to_give_its_cursor_loses_nothing(shuffle, max_retries):
     options = config(
         shuffle=shuffle, shuffle_buffer_size=4, state_update_interval=2, max_retries=max_retries
     )

@@ -21,14 +21,14 @@ def orders(windows, count):
     return [[int(text) for text in windows.next().records] for _ in range(count)]
 
 
-def test_a_record_stays_within_its_window():
+def test_a_record_stays_in_its_shuffle_window():
     first, second, third = orders(windows_of(), 3)
     assert sorted(first) == list(range(10, 20))
     assert sorted(second) == list(range(20, 30))
     assert sorted(third) == list(range(30, 40))
 
 
-def test_every_window_epoch_and_seed_has_an_order_of_its_own():
+def test_every_window_epoch_and_seed_has_a_different_order():
     relative = [
         tuple(value % 10 for value in order)
         for seed in (0, 1)
@@ -43,7 +43,7 @@ def test_the_last_window_of_an_epoch_may_be_short():
     assert (len(first), len(second), len(again)) == (20, 10, 20)
 
 
-def test_without_repeat_the_end_stays_the_end():
+def test_without_repeat_a_finished_stream_stays_finished():
     windows = windows_of(size=40)
     assert len(windows.next().records) == 30
     for _ in range(3):

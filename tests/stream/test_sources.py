@@ -84,7 +84,7 @@ def test_jsonl_is_read_from_any_line(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
-def test_a_text_file_is_one_document_as_it_is(tmp_path, suffix):
+def test_a_text_file_is_one_unchanged_document(tmp_path, suffix):
     file = tmp_path / f"a.txt{suffix}"
     file.write_bytes(compress("a\r\nb\u2028".encode(), suffix))
     assert read_from_everywhere(files(file)) == ["a\r\nb\u2028"]
@@ -97,7 +97,7 @@ def test_parquet_is_read_from_any_row(tmp_path):
 
 
 @pytest.mark.parametrize("write", [write_jsonl, write_parquet])
-def test_large_shards_are_read_from_any_place(tmp_path, write):
+def test_large_shards_are_read_from_any_cursor(tmp_path, write):
     documents = [[number] for number in range(1300)]
     pattern = (
         write(tmp_path, [documents])
@@ -204,7 +204,7 @@ def test_a_bad_record_is_an_error_by_default_and_stays_one(tmp_path):
         assert stream.ledger.check().documents.dropped["bad_record"] == 0
 
 
-def test_bad_records_within_the_budget_are_left_out_and_counted(tmp_path):
+def test_bad_records_within_the_limit_are_skipped_and_counted(tmp_path):
     for workers in (0, 1):
         with bad_stream(tmp_path, 2, num_workers=workers) as stream:
             (batch,) = take(stream)
@@ -214,7 +214,7 @@ def test_bad_records_within_the_budget_are_left_out_and_counted(tmp_path):
         assert ledger.documents.input == 5
 
 
-def test_a_state_remembers_how_many_bad_records_were_left_out(tmp_path):
+def test_a_state_keeps_the_number_of_skipped_bad_records(tmp_path):
     with bad_stream(tmp_path, 2, last_batch="pad") as stream:
         take(stream)
         state = stream.get_state()
@@ -240,7 +240,7 @@ def test_a_source_that_is_not_named_is_refused(options, message):
 
 
 @pytest.mark.parametrize("name", ["a[1].jsonl", "what?.jsonl", "*.jsonl"])
-def test_a_path_that_exists_is_that_file_and_no_pattern(tmp_path, name):
+def test_an_existing_path_is_a_file_and_not_a_pattern(tmp_path, name):
     for other in ("a1.jsonl", "whatX.jsonl"):
         (tmp_path / other).write_text('{"text": "other"}\n')
     (tmp_path / name).write_text('{"text": "this"}\n')
@@ -249,7 +249,7 @@ def test_a_path_that_exists_is_that_file_and_no_pattern(tmp_path, name):
     assert shards.open(0, None).next() == "this"
 
 
-def test_a_folder_whose_name_is_a_pattern_holds_files_all_the_same(tmp_path):
+def test_files_in_a_folder_named_like_a_pattern_are_found(tmp_path):
     folder = tmp_path / "run[1]"
     folder.mkdir()
     for name in ("a.jsonl", "b.jsonl"):
@@ -263,7 +263,7 @@ def test_a_pattern_still_finds_files_by_name(tmp_path):
     assert files(tmp_path / "a[12].jsonl").names == ["a1.jsonl 0", "a2.jsonl 0"]
 
 
-def test_files_of_no_known_format_or_named_twice_are_refused(tmp_path):
+def test_files_of_unknown_formats_or_named_twice_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("")
     with pytest.raises(InvalidOption, match=r"files: .*a\.csv has a suffix of no known"):
         files(tmp_path / "a.csv")
@@ -282,7 +282,7 @@ def test_damaged_files_are_named_and_not_read_again(tmp_path):
             read_all(files(tmp_path / name).open(0, None))
 
 
-def test_a_parquet_file_without_the_text_is_refused(tmp_path):
+def test_a_parquet_file_without_the_text_column_is_refused(tmp_path):
     pq.write_table(pa.table({"txt": ["a"], "text_id": [1]}), tmp_path / "a.parquet")
     with pytest.raises(InvalidDocument, match=r"no column 'text' \(it has txt, text_id\)"):
         files(tmp_path / "a.parquet").open(0, None)
@@ -309,7 +309,7 @@ def test_a_null_in_parquet_is_a_bad_record(tmp_path):
         [1, 2],
     ],
 )
-def test_a_cursor_that_is_no_place_in_the_file_is_refused(tmp_path, cursor):
+def test_a_cursor_outside_the_file_is_refused(tmp_path, cursor):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' * 3)
     with pytest.raises(InvalidState):
         files(tmp_path / "a.jsonl").open(0, cursor)
@@ -322,7 +322,9 @@ def test_a_compressed_file_that_became_shorter_is_a_changed_source(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.5, 2])
-def test_a_file_that_changes_its_size_while_a_stream_runs_makes_no_other_epoch(tmp_path, share):
+def test_a_file_that_changes_size_during_a_stream_is_an_error_and_not_another_epoch(
+    tmp_path, share
+):
     """Faults 23 and 49: never a short epoch, nor a longer one."""
     file = tmp_path / "a.jsonl"
     lines = ['{"text": "11 12 13"}\n'] * 20
@@ -384,19 +386,19 @@ HIDING = {
 
 
 @pytest.mark.parametrize("hide", HIDING.values(), ids=HIDING)
-def test_a_dataset_that_datasets_shuffles_is_refused_wherever_that_happens(hide):
+def test_a_dataset_shuffled_by_datasets_is_refused_at_any_depth(hide):
     open_stream(config(), source=hide(plain()), tokenizer=Numbers())
     with pytest.raises(InvalidOption, match=r"leave out \.shuffle\(\) and set data\.shuffle"):
         open_stream(config(), source=hide(plain().shuffle(seed=1)), tokenizer=Numbers())
 
 
-def test_a_shuffle_inside_a_generator_is_allowed_as_it_is_run_anew():
+def test_a_shuffle_inside_a_generator_is_allowed_as_the_generator_restarts():
     given = {"texts": plain().shuffle(seed=1)}
     dataset = IterableDataset.from_generator(examples, gen_kwargs=given)
     open_stream(config(), source=dataset, tokenizer=Numbers())
 
 
-def test_something_that_is_no_source_is_refused():
+def test_an_object_that_is_not_a_source_is_refused():
     with pytest.raises(InvalidOption, match="source is a list but must be"):
         open_stream(config(), source=["a"], tokenizer=Numbers())
 
@@ -417,7 +419,7 @@ def test_streams_share_all_records_of_every_epoch(num_shards, num_streams, shuff
         assert sorted(read) == sorted(str(document[0]) for document in documents)
 
 
-def test_the_order_of_shards_is_another_in_every_epoch():
+def test_the_order_of_shards_differs_between_epochs():
     source = ListSource([[[number]] for number in range(20)])
     walk = ShardReader(source, Share(options=options_of()))
     orders = []

@@ -66,7 +66,7 @@ def forged(state, *path, value):
     return sealed(body)
 
 
-def test_a_state_comes_back_from_its_file(state, file):
+def test_a_saved_state_is_loaded_unchanged(state, file):
     assert load_state(file) == json.loads(json.dumps(state))
     assert not list(file.parent.glob(".*"))
 
@@ -84,7 +84,7 @@ def test_saving_twice_and_before_the_first_batch_is_exact(tmp_path):
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_any_flipped_bit_is_found(state, tmp_path_factory, data):
+def test_any_flipped_bit_is_detected(state, tmp_path_factory, data):
     """Fault 27: the checksum, or JSON itself, tells."""
     file = tmp_path_factory.mktemp("flipped") / "state.json"
     save_state(state, file)
@@ -106,7 +106,7 @@ def test_a_truncated_state_is_refused(file):
 
 
 @pytest.mark.parametrize("wrong", [None, 5, b"state.json", ["state.json"]])
-def test_a_place_that_is_no_path_is_refused(state, wrong):
+def test_an_object_that_is_not_a_path_is_refused(state, wrong):
     with pytest.raises(InvalidOption) as saving:
         save_state(state, wrong)
     with pytest.raises(InvalidOption) as loading:
@@ -210,7 +210,7 @@ def test_a_forged_state_of_an_older_version_is_refused(state, path, value):
         stream.set_state(older)
 
 
-def test_a_forgery_of_nothing_is_accepted(state):
+def test_an_unchanged_state_with_a_new_checksum_is_accepted(state):
     with opened() as stream:
         stream.set_state(forged(state, "step", value=state["step"]))
         stream.set_state(state)
@@ -247,7 +247,7 @@ def test_other_options_are_refused_by_name(state, changed, names):
         {"max_bad_records": 5},
     ],
 )
-def test_options_that_change_no_batch_may_differ(state, changed):
+def test_options_that_do_not_affect_batches_may_differ(state, changed):
     """Fault 33, and what else may be changed."""
     with opened() as stream:
         expected = take(stream, 12)[5:]
@@ -263,7 +263,7 @@ class Other(Numbers):
         return {"input_ids": [[1 + int(w.isdecimal()) for w in text.split()] for text in texts]}
 
 
-def test_another_tokenizer_is_refused(state):
+def test_a_different_tokenizer_is_refused(state):
     """Fault 31: it does something else to the probes."""
     stream = open_stream(
         config(shuffle_buffer_size=4, packing_mode="bin", packing_buffer_docs=7),
@@ -338,7 +338,7 @@ def test_every_step_around_the_end_of_an_epoch_is_exact(mode, shuffle):
     ],
 )
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_source_that_changed_its_past_is_refused(change, shuffle):
+def test_a_source_whose_earlier_records_changed_is_refused(change, shuffle):
     """Fault 49: what a state tells of is read again, and is not the same."""
     plain = config(shuffle_buffer_size=30, shuffle=shuffle)
     with open_stream(plain, source=ListSource(SHARDS), tokenizer=Numbers()) as stream:
@@ -354,7 +354,7 @@ def test_a_source_that_changed_its_past_is_refused(change, shuffle):
 
 
 @given(st.lists(st.lists(st.integers(0, 2**31 - 1), min_size=1)))
-def test_tokens_come_back_from_json(documents):
+def test_tokens_survive_json(documents):
     arrays = [np.array(document, np.int32) for document in documents]
     plain = json.loads(json.dumps(tokens_to_json(arrays)))
     back = tokens_from_json("tokens", plain, 2**31)

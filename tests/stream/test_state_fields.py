@@ -52,7 +52,7 @@ def test_a_state_is_sealed_with_format_version_and_checksum():
     assert opened(json.loads(json.dumps(state))) == state
 
 
-def test_a_state_of_version_1_opens_in_the_form_of_today():
+def test_a_state_of_version_1_opens_in_the_current_form():
     streams = {"0": {"packer": {"rows": []}}, "1": {"packer": {"continues": 1}}, "2": None}
     older = sealed({"version": 1, **BODY, "streams": streams})
     assert opened(older) == sealed(
@@ -74,7 +74,7 @@ def test_a_state_with_other_fields_is_refused():
     )
 
 
-def test_a_file_is_the_one_json_text_of_its_state(tmp_path):
+def test_a_saved_file_is_the_canonical_json_of_its_state(tmp_path):
     save_state(sealed(BODY), tmp_path / "a.json")
     assert (tmp_path / "a.json").read_bytes() == (
         f'{{"checksum":"{sealed(BODY)["checksum"]}","format":"quire.stream",'
@@ -83,7 +83,7 @@ def test_a_file_is_the_one_json_text_of_its_state(tmp_path):
     assert load_state(str(tmp_path / "a.json")) == sealed(BODY)
 
 
-def test_what_is_no_state_is_not_saved(tmp_path):
+def test_an_object_that_is_not_a_state_is_not_saved(tmp_path):
     with pytest.raises(InvalidState, match="not a state of a quire stream"):
         save_state(BODY, tmp_path / "a.json")
     assert not list(tmp_path.iterdir())
@@ -96,9 +96,7 @@ def test_what_is_no_state_is_not_saved(tmp_path):
         (OSError("a store's words"), "a store's words"),
     ],
 )
-def test_39_a_state_that_cannot_be_saved_says_why_and_that_the_old_one_stays(
-    tmp_path, monkeypatch, error, words
-):
+def test_39_a_failed_save_says_why_and_keeps_the_earlier_state(tmp_path, monkeypatch, error, words):
     """Fault 39."""
     save_state(sealed(BODY), tmp_path / "a.json")
 
@@ -124,7 +122,7 @@ def test_39_a_state_that_cannot_be_saved_says_why_and_that_the_old_one_stays(
         (b"[]", "{}: this is not a state of a quire stream: a state is a dict, not a list"),
     ],
 )
-def test_a_file_that_holds_no_state_is_named_with_the_reason(tmp_path, content, message):
+def test_a_file_without_a_valid_state_is_named_with_the_reason(tmp_path, content, message):
     file = tmp_path / "a.json"
     with pytest.raises(InvalidState) as raised:
         load_state(file)
@@ -169,7 +167,7 @@ def test_a_field_that_is_wrong_is_named(call, message):
     assert str(raised.value) == message
 
 
-def test_what_is_right_comes_back():
+def test_valid_fields_are_returned_unchanged():
     assert read_fields("a part", {"b": 1, "a": 2}, ("a", "b")) == {"a": 2, "b": 1}
     assert [read_count("a", 0), read_count("a", 4, most=4), read_count("a", 10**30)] == [
         0,
@@ -196,7 +194,7 @@ def test_what_is_right_comes_back():
         ([[2**31 - 1]], {"lengths": [1], "width": 4, "data": "////fw=="}),
     ],
 )
-def test_tokens_take_as_few_bytes_as_the_largest_needs(documents, plain):
+def test_tokens_are_stored_in_as_few_bytes_as_the_largest_needs(documents, plain):
     assert tokens_to_json(arrays(*documents)) == plain
     back = tokens_from_json("tokens", plain, 2**31)
     assert [tokens.tolist() for tokens in back] == documents
@@ -244,7 +242,7 @@ NOT_THOSE = (
         ),
     ],
 )
-def test_tokens_that_cannot_be_are_refused(plain, message):
+def test_invalid_tokens_are_refused(plain, message):
     with pytest.raises(InvalidState) as raised:
         tokens_from_json("ready", plain, 3)
     assert str(raised.value) == message

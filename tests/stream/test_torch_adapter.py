@@ -61,7 +61,7 @@ def expected_keys(**data):
 GOLDEN = ListSource([[[10, 11, 12, 13, 14], [20, 21, 22, 23, 24], [30, 31, 32, 33, 34]]])
 
 
-def test_the_golden_windows_as_transformers_takes_them():
+def test_the_golden_windows_as_inputs_of_transformers():
     given = dataset(GOLDEN, batch_size=1, shuffle=False)
     first, second, _ = list(given)
     assert first["input_ids"].tolist() == [[1, 10, 11, 12, 13, 14, 2, 1]]
@@ -73,7 +73,7 @@ def test_the_golden_windows_as_transformers_takes_them():
     assert second["position_ids"].tolist() == [[0, 1, 2, 3, 4, 0, 1, 2]]
 
 
-def test_an_eos_that_is_not_trained_is_no_label():
+def test_an_eos_that_is_not_trained_has_no_label():
     first = next(iter(dataset(GOLDEN, batch_size=1, shuffle=False, train_on_eos=False)))
     assert first["labels"].tolist() == [[-100, 10, 11, 12, 13, 14, -100, -100]]
     assert first["shift_labels"].tolist() == [[10, 11, 12, 13, 14, -100, -100, 20]]
@@ -113,7 +113,7 @@ def torch_pairs(inputs, targets):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_trained_is_what_the_stream_s_own_batches_train(mode):
+def test_the_targets_are_those_of_the_stream_s_own_batches(mode):
     options = {"packing_mode": mode, "grad_accum": 2, **MODES[mode]}
     with stream(**options) as batches:
         promised = [pair for batch in take(batches) for pair in jax_pairs(batch)]
@@ -152,7 +152,7 @@ def model(request):
     return Qwen3ForCausalLM(Qwen3Config(**sizes, **heads)).double()
 
 
-def test_the_loss_of_a_model_is_that_of_the_shifted_labels(model):
+def test_the_loss_of_a_model_equals_the_loss_of_the_shifted_labels(model):
     """The negative control: labels that are shifted already would be shifted twice."""
     with stream(packing_mode="online", seq_len=32) as batches:
         batch = next(batches)
@@ -179,7 +179,7 @@ def test_documents_of_a_microbatch_are_isolated_in_a_model(model):
 
 
 @pytest.mark.parametrize("num_workers", few([0, 1, 2, 3], one_in=2))
-def test_every_microbatch_comes_once_and_in_order_with_any_number_of_workers(num_workers):
+def test_any_number_of_workers_deliver_every_microbatch_once_and_in_order(num_workers):
     """Fault 46."""
     options = {"packing_mode": "online", "grad_accum": 2}
     expected = expected_keys(**options)
@@ -192,7 +192,7 @@ def test_every_microbatch_comes_once_and_in_order_with_any_number_of_workers(num
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("num_workers", "grad_accum"), few([(0, 2), (1, 1), (2, 1), (2, 3)], 4))
-def test_a_loader_left_behind_any_microbatch_goes_on_exactly(mode, num_workers, grad_accum):
+def test_a_loader_resumes_exactly_after_any_microbatch(mode, num_workers, grad_accum):
     """Faults 33 and 34: in flight are up to four microbatches, which the state does not count."""
     options = {"packing_mode": mode, "grad_accum": grad_accum, **MODES[mode], "batch_size": 3}
     expected = expected_keys(**options)
@@ -213,7 +213,7 @@ def test_a_loader_left_behind_any_microbatch_goes_on_exactly(mode, num_workers, 
 
 
 @pytest.mark.slow
-def test_a_loader_that_takes_a_state_every_third_step_goes_on_exactly():
+def test_a_loader_with_a_snapshot_every_third_step_resumes_exactly():
     expected = expected_keys(batch_size=1)
     running = loader(dataset(batch_size=1), 2, snapshot_every_n_steps=3)
     batches = iter(running)
@@ -272,7 +272,7 @@ def test_a_dataset_that_splits_itself_over_workers_is_read_whole(num_workers, gr
     assert tensor_keys(resumed) == expected[5:]
 
 
-def test_whoever_reads_sees_the_worker_again_afterwards():
+def test_the_worker_is_visible_again_after_reading():
     infos = []
 
     def collate(inputs):
@@ -284,7 +284,7 @@ def test_whoever_reads_sees_the_worker_again_afterwards():
 
 
 @pytest.mark.slow
-def test_persistent_workers_refuse_a_state_that_they_cannot_know():
+def test_persistent_workers_refuse_a_state_loaded_after_they_started():
     given = dataset(repeat=False)
     whole = [inputs["input_ids"].tolist() for inputs in given]
     behind = iter(given)
@@ -301,7 +301,7 @@ def test_persistent_workers_refuse_a_state_that_they_cannot_know():
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_state_is_continued_by_one_pass_of_workers_that_are_made_for_every_pass(num_workers):
+def test_a_loaded_state_applies_to_one_pass_of_non_persistent_workers(num_workers):
     given = dataset(repeat=False)
     whole = [inputs["input_ids"].tolist() for inputs in given]
     next(iter(given))
@@ -324,7 +324,7 @@ def test_ranks_side_by_side_are_the_whole_batch():
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
-def test_a_source_that_fails_is_an_error_of_its_own_type_and_never_a_short_pass(num_workers):
+def test_a_failing_source_raises_its_own_type_and_never_ends_a_pass_early(num_workers):
     """Fault 43."""
     options = {"max_retries": 0, "shuffle": False, "batch_size": 1}
     batches = iter(loader(dataset(failing(), **options), num_workers))
@@ -373,7 +373,7 @@ except (RuntimeError, OSError, EOFError) as error:  # the latter two while a ten
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "stateful"])
-def test_a_worker_that_is_killed_is_an_error_and_never_a_hang_or_a_short_pass(tmp_path, kind):
+def test_a_killed_worker_raises_and_never_hangs_or_ends_early(tmp_path, kind):
     """Fault 42."""
     write_texts(tmp_path / "part.jsonl", 20)
     command = [sys.executable, "-c", KILL, str(tmp_path / "part.jsonl"), kind]
@@ -398,7 +398,7 @@ print(json.dumps(tensor_keys(loader)))
 
 
 @pytest.mark.slow
-def test_a_fresh_process_with_spawned_workers_goes_on_exactly(tmp_path):
+def test_a_new_process_with_spawned_workers_resumes_exactly(tmp_path):
     path, saved = tmp_path / "part.jsonl", tmp_path / "state.json"
     write_texts(path)
     expected = tensor_keys(TorchBatches(byte_config(path)))
