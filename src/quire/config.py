@@ -65,19 +65,16 @@ def build_options(
     Keys of other programs are added to ``ignored``, by their dotted names; without it, they are an
     error.
 
-    >>> from quire.options import Options, Positive
-    >>> @dataclasses.dataclass(frozen=True, kw_only=True)
-    ... class Train(Options):
-    ...     seq_len: Positive
-    >>> build_options(Train, {"seq_len": 8})
-    Train(seq_len=8)
-    >>> build_options(Train, {"seq_len": 0}, "train")
+    >>> from quire.options import RowOptions
+    >>> build_options(RowOptions, {"max_length": 8})
+    RowOptions(max_length=8, max_documents_per_row=None)
+    >>> build_options(RowOptions, {"max_length": 0}, "train")
     Traceback (most recent call last):
-    quire.errors.InvalidOption: train.seq_len is 0 but must be an integer >= 1
-    >>> build_options(Train, {"seqlen": 8}, "train")
+    quire.errors.InvalidOption: train.max_length is 0 but must be an integer >= 1
+    >>> build_options(RowOptions, {"maxlength": 8}, "train")
     Traceback (most recent call last):
-    quire.errors.InvalidOption: unknown option train.seqlen; did you mean train.seq_len?
-    known: train.seq_len
+    quire.errors.InvalidOption: unknown option train.maxlength; did you mean train.max_length?
+    known: train.max_length, train.max_documents_per_row
     """
     if dataclasses.is_dataclass(plain) and isinstance(plain, kind):
         return plain
