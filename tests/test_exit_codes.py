@@ -144,4 +144,5 @@ def test_an_interrupt_while_the_command_starts_ends_it_quietly(start, delay):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert said == ""
-    assert process.returncode in ([130] if not delay else [130, 0])
+    # Later it may have ended, or be ending, when Python has put back the default of the signal.
+    assert process.returncode in ([130] if not delay else [130, 0, -signal.SIGINT])

@@ -142,22 +142,23 @@ _OF_INPUT = (
     ),
     Protection(
         20, "formats/arrow.py", "        require_sound(batch)\n", "",
-        f"{_FOUND}an_arrow_file_whose_offsets_lie_is_a_typed_error_and_does_not_end_the_process",
+        f"{_FOUND}an_arrow_file_with_wrong_offsets_is_a_typed_error_and_does_not_"
+        "crash_the_process",
     ),
     Protection(
-        20, "formats/arrow.py", "_ = reader.schema.names", "_ = None",
-        f"{_FOUND}a_column_whose_name_is_no_text_is_a_typed_error",
+        20, "formats/tables.py", "_ = table.schema.names", "_ = None",
+        f"{_FOUND}a_column_whose_name_is_not_utf_8_is_a_typed_error",
     ),
     Protection(
         20, "view/sources.py",
         'except _DAMAGE as error:\n        raise CorruptFile(f"{path} is damaged',
         f'{_NEVER} as error:\n        raise CorruptFile(f"{{path}} is damaged',
-        f"{_FOUND}a_damaged_page_is_a_typed_error_where_rows_are_looked_at",
+        f"{_FOUND}a_damaged_page_is_a_typed_error_when_rows_are_shown",
     ),
     Protection(
         21, "formats/arrays.py", "flat = pc.list_flatten(column)",
         "flat = pa.chunked_array([c.values for c in column.chunks], column.type.value_type)",
-        f"{_INPUT}21_sliced_chunked_and_null_bearing_tables_pack_right",
+        f"{_INPUT}21_sliced_chunked_and_null_bearing_tables_are_packed_correctly",
     ),
     Protection(
         22, _COLUMNS, "if mine.get(name) not in (kind, _EMPTY):", "if False:",
@@ -192,7 +193,7 @@ _OF_STATES = (
     ),
     Protection(
         28, "stream/row_stream.py", "        if self._over:\n            self._require_end()\n", "",
-        f"{_FOUND}a_state_that_says_too_early_that_the_stream_is_over_is_refused",
+        f"{_FOUND}a_state_that_ends_the_stream_too_early_is_refused",
     ),
     Protection(
         28, "stream/state.py", "if set(plain) != set(names):", "if False:",
@@ -351,7 +352,7 @@ _OF_HOSTILE = (
     Protection(
         53, "formats/compression.py",
         "if expanded > max(ALWAYS_ALLOWED, MAX_EXPANSION * self._size):", "if False:",
-        f"{_INPUT}53_a_file_that_expands_without_end_is_an_error",
+        f"{_INPUT}53_a_decompression_bomb_is_an_error",
     ),
     Protection(
         54, "vision/samples.py", "if patches is not None and rows is not None and rows != patches:",
@@ -374,8 +375,8 @@ _OF_HOSTILE = (
         f"{_IMAGES}a_generator_that_ended_at_an_image_is_an_error_and_never_a_short_epoch",
     ),
     Protection(
-        54, "vision/iterator.py", "num_read=progress.num_read + 1",
-        "num_read=progress.num_read + (new is not progress.new)",
+        54, "vision/iterator.py", "num_read, held = progress.num_read + 1, progress.held",
+        "num_read, held = progress.num_read + (new is not progress.new), progress.held",
         f"{_IMAGES}a_run_resumes_exactly_after_an_unreadable_image",
     ),
     Protection(
@@ -396,7 +397,7 @@ _OF_HOSTILE = (
         "test_a_folder_that_is_not_a_tokenizer_is_a_typed_error_also_for_conversations",
     ),
     Protection(
-        56, "cli/app.py", "console.print(printable(text),", "console.print(text,",
+        56, "cli/app.py", "printable(text)), to_stderr=True)", "text), to_stderr=True)",
         "corpus/test_pack_command.py::test_56_control_characters_in_names_are_escaped",
     ),
     Protection(

@@ -18,11 +18,16 @@ pytestmark = pytest.mark.filterwarnings("ignore:of . streams, .* ended before th
 
 def test_37_32_45_a_round_of_the_soak_loses_nothing(tmp_path):
     """Minutes or hours of it: `python -m tests.faults.soak --minutes 30`."""
-    found = soak(0, seed=1, folder=tmp_path)
-    assert found["failures"] == []
-    assert found["rounds"] == found["outputs whole"] == found["epochs of streams"] == 1
-    assert found["kills"] > 0
-    assert found["tokens"] > 100_000
+    kills = 0
+    for seed in range(1, 6):  # on a fast machine a round may end before its kills
+        found = soak(0, seed=seed, folder=tmp_path / str(seed))
+        assert found["failures"] == []
+        assert found["rounds"] == found["outputs whole"] == found["epochs of streams"] == 1
+        assert found["tokens"] > 100_000
+        kills += found["kills"]
+        if kills:
+            break
+    assert kills > 0
 
 
 def test_a_stream_that_continues_one_batch_too_late_is_detected(tmp_path, monkeypatch):
