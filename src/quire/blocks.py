@@ -10,10 +10,11 @@ from quire.compat.bins import Bin, Document, pack_sequences_optimized, split_doc
 from quire.errors import InvalidDocument, InvalidOption, unknown_name
 from quire.gather import gather
 from quire.ledger import Ledger
-from quire.options import Count, EncodeOptions, Positive, Seed, validate
+from quire.options import Count, EncodeOptions, Positive, Seed, TokenizerEngine, validate
 from quire.options.rules import Pattern
 from quire.plan import Plan, PlanOptions, plan_documents, strategy_names
-from quire.text import TokenizerLike, as_tokenizer, encode_texts
+from quire.text import TokenizerLike, encode_texts
+from quire.text.engine import open_tokenizer
 
 __all__ = [
     "Bin",
@@ -54,6 +55,8 @@ class BlockOptions:
     """End every document with EOS, if the tokenizer has one."""
     truncate_at: Pattern | None = None
     """A regular expression; the text is cut before its first match."""
+    tokenizer_engine: TokenizerEngine = "auto"
+    """The library that tokenizes; all give the same ids."""
 
     def __post_init__(self) -> None:
         validate(self)
@@ -114,7 +117,9 @@ def pack_texts(
     """
     options = options or BlockOptions()
     texts = _checked_texts(texts)
-    documents = encode_texts(texts, as_tokenizer(tokenizer), options.encode_options())
+    documents = encode_texts(
+        texts, open_tokenizer(tokenizer, options.tokenizer_engine), options.encode_options()
+    )
     plan = plan_documents(documents.lengths, documents.plan_options(options.plan_options()))
     table = gather(documents, plan)
     return PackedRows(
@@ -141,6 +146,7 @@ def block_tokenize_fn(
     add_bos: bool = True,
     add_eos: bool = True,
     truncate_at: str | None = None,
+    tokenizer_engine: TokenizerEngine = "auto",
 ) -> dict[str, list[list[int]]]:
     """Rows of a batch of texts, as ``input_ids`` and ``document_starts``.
 
@@ -173,6 +179,7 @@ def block_tokenize_fn(
         add_bos=add_bos,
         add_eos=add_eos,
         truncate_at=truncate_at,
+        tokenizer_engine=tokenizer_engine,
     )
     rows = pack_texts(features[feature], tokenizer, options)
     _warn_of_drops(rows)

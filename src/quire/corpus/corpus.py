@@ -19,9 +19,10 @@ from quire.formats.files import InputFile
 from quire.formats.format import Batch, Span
 from quire.plan import PlanOptions
 from quire.storage import AnyPath, Named, as_path, is_uri
-from quire.text import Tokenizer, TokenizerLike, as_tokenizer
+from quire.text import Tokenizer, TokenizerLike
 from quire.text.chat.date import today
 from quire.text.chat.template import as_chat_tokenizer, asks_for_date
+from quire.text.engine import open_tokenizer
 from quire.text.tokenizer import adds_bos
 
 _PARTITIONS = 16
@@ -59,7 +60,8 @@ class Corpus:
         files = find_inputs(inputs, out)
         if tokenizer is None and shows_tokens(files, options):
             options = replace(options, pretokenized=True)
-        loaded = _load_tokenizer(tokenizer, options)
+        size = sum(file.size for file in files)
+        loaded = _load_tokenizer(tokenizer, options, size)
         options = replace(options, **_completed(options, loaded, files, known))
         columns = resolve_columns(files, options)
         return cls(files=files, options=options, tokenizer=loaded, columns=columns)
@@ -100,7 +102,9 @@ def default_partition_size(num_bytes: int) -> int:
     return min(max(-(-num_bytes // _PARTITIONS), _LEAST), _MOST)
 
 
-def _load_tokenizer(named: TokenizerLike | None, options: CorpusOptions) -> TokenizerLike | None:
+def _load_tokenizer(
+    named: TokenizerLike | None, options: CorpusOptions, num_bytes: int
+) -> TokenizerLike | None:
     """What encodes the corpus; None if records hold tokens and no tokenizer is named."""
     if named is None:
         if options.pretokenized:
@@ -114,7 +118,9 @@ def _load_tokenizer(named: TokenizerLike | None, options: CorpusOptions) -> Toke
             f"the tokenizer {as_path(named)} is in a store, but must be on the local disk\n"
             "fetch it, and pass its path"
         )
-    return as_tokenizer(named) if options.messages_column is None else as_chat_tokenizer(named)
+    if options.messages_column is not None:
+        return as_chat_tokenizer(named)
+    return open_tokenizer(named, options.tokenizer_engine, 0 if options.pretokenized else num_bytes)
 
 
 def _completed(

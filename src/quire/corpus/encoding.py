@@ -25,6 +25,7 @@ from quire.text import Encoded, Tokenizer, TokenizerLike
 from quire.text.chat import conversation_encoder, encode_conversations
 from quire.text.chat.template import ChatTokenizer
 from quire.text.encode import encode_contents, with_specials
+from quire.text.fast_tokenizer import TokenizerMismatch
 
 FILE_SHIFT = 40
 """The id of a document is its file's number times 2**40 plus its record's number."""
@@ -115,6 +116,9 @@ class _Texts(Encoder):
         texts = cast(list[str], batch.values)
         try:
             encoded = encode_contents(texts, self._tokenizer, self._options)
+        except TokenizerMismatch as error:
+            record = batch.records[error.document]
+            raise TokenizerMismatch(f"{file.path}: record {record}: {error}") from error
         except Exception:
             # Find the record: the tokenizer does not say which of thousands failed.
             for record, text in zip(batch.records, texts, strict=True):

@@ -80,6 +80,7 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
     def to_dict(self) -> dict[str, object]:
         """Plain values, as the manifest records them: options without effect are left out."""
         plain = asdict(self)
+        del plain["tokenizer_engine"]  # all give the same ids
         if self.messages_column is None:
             del plain["tools_column"], plain["chat_date"]
         if not self.pretokenized:

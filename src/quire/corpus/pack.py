@@ -46,6 +46,7 @@ from quire.plan.strategies import registered_strategy
 from quire.seals import checksum
 from quire.storage import AnyPath, Named, RemotePath, as_path
 from quire.text import TokenizerLike
+from quire.text.engine import engine_record
 from quire.text.fingerprint import tokenizer_fingerprint
 
 
@@ -218,6 +219,8 @@ class _Run:
             require_present(commits, job.out)
             bad = write_bad_records(job.out, commits, job.corpus.files)
             manifest = self._manifest(commits, bad) | chat_template_of(job.corpus.tokenizer)
+            if (engine := engine_record(job.corpus.tokenizer)) is not None:
+                manifest["tokenizer_engine"] = engine
             manifest = write_manifest(job.out / MANIFEST, manifest)
             clear_work(job.work)
         if not manifest["rows"]:

@@ -26,6 +26,7 @@ from quire.text.chat import conversation_encoder, encode_conversations
 from quire.text.chat.template import as_chat_tokenizer
 from quire.text.encode import encode_contents, with_specials
 from quire.text.encoded import Encoded
+from quire.text.engine import open_tokenizer
 
 _BATCH_BYTES = 1 << 24
 """Text passed to the tokenizer at once: enough for its threads, little compared to the tokens."""
@@ -110,7 +111,9 @@ def _with_tokens_named(columns: Columns, wanted: Sequence[str], tokens: str) -> 
 
 def _from_texts(columns: Columns, options: DatasetOptions) -> Documents:
     num_records = len(columns)
-    tokenizer = as_tokenizer(options.tokenizer)
+    require_name(columns, options.text_column)
+    num_bytes = _mean_bytes(columns, options.text_column) * num_records
+    tokenizer = open_tokenizer(options.tokenizer, options.tokenizer_engine, num_bytes)
     bad = BadRecords(num_records, options.max_bad_records)
     parts = []
     with progress_bar("tokenizing", num_records, show=options.progress) as advance:
@@ -122,7 +125,6 @@ def _from_texts(columns: Columns, options: DatasetOptions) -> Documents:
 
 def _text_batches(columns: Columns, name: str, bad: BadRecords) -> Iterator[list[str]]:
     """Texts, about `_BATCH_BYTES` at a time; a bad record's text is empty."""
-    require_name(columns, name)
     size = max(1, _BATCH_BYTES // _mean_bytes(columns, name))
     for first in range(0, len(columns), size):
         values = columns.values(name, first, first + size)

@@ -24,6 +24,7 @@ from quire.options.rules import (
     validate,
 )
 
+TokenizerEngine: TypeAlias = Literal["auto", "fast", "tokenizers", "transformers"]
 Overlong: TypeAlias = Literal["split", "truncate", "truncate_left", "drop", "error", "fill"]
 TOOLS = "tools"
 """The column in which conversations bring their tools, as transformers and TRL have it."""
@@ -103,6 +104,9 @@ class EncodeOptions(Options):
     """Cut documents to this many tokens, before BOS and EOS are added and before splitting."""
     truncate_at: Pattern | None = None
     """Cut texts before the first match of this regular expression."""
+    tokenizer_engine: TokenizerEngine = "auto"
+    """The library that tokenizes text; all give the same ids. ``auto``: fast (fastokens) if the
+    tokenizer is of a kind that it supports and there is enough text, otherwise tokenizers."""
 
 
 @dataclass(frozen=True, kw_only=True)

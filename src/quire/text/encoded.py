@@ -20,6 +20,11 @@ class Encoded:
     from_vocabulary: bool = False
     """Whether the vocabulary's own library produced the ids, so they need no check."""
 
+    def of(self, number: int) -> npt.NDArray[np.int32]:
+        """The tokens of one text."""
+        stop = int(self.lengths[: number + 1].sum())
+        return self.tokens[stop - int(self.lengths[number]) : stop]
+
     @classmethod
     def joined(cls, parts: Sequence[Encoded]) -> Encoded:
         """The texts of all parts, in order."""

@@ -98,17 +98,25 @@ class CalledTokenizer:
     """
 
     tokenizer: Any
-    _backend: Any = field(init=False, repr=False, compare=False)
+    backend: Any = field(init=False, repr=False, compare=False)
     """The private backend that encodes; None if the callable does it."""
     _callee: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         backend, callee = _private_backend(self.tokenizer), self.tokenizer
         if backend is not None and _encodes_itself(type(self.tokenizer)):
-            callee = copy.copy(self.tokenizer)
-            callee._tokenizer, backend = backend, None
-        object.__setattr__(self, "_backend", backend)
+            backend, callee = None, _with_backend(self.tokenizer, backend)
+        object.__setattr__(self, "backend", backend)
         object.__setattr__(self, "_callee", callee)
+
+    def without_backend(self) -> CalledTokenizer:
+        """The same tokenizer, called as its owner would call it, also if it is a fast one."""
+        called = CalledTokenizer(self.tokenizer)
+        if called.backend is not None:
+            callee = _with_backend(self.tokenizer, called.backend)
+            object.__setattr__(called, "_callee", callee)
+            object.__setattr__(called, "backend", None)
+        return called
 
     def __reduce__(self) -> tuple[type[CalledTokenizer], tuple[Any]]:
         return CalledTokenizer, (self.tokenizer,)
@@ -131,8 +139,8 @@ class CalledTokenizer:
     @property
     def adds_bos(self) -> bool:
         """Whether a call with its own special tokens starts with BOS."""
-        if self._backend is not None:
-            ids: list[int] = self._backend.encode("a", add_special_tokens=True).ids
+        if self.backend is not None:
+            ids: list[int] = self.backend.encode("a", add_special_tokens=True).ids
         elif _accepted(self._callee, {"add_special_tokens": True}):
             ids = self._input_ids(["a"], add_special_tokens=True)[0].tolist()
         else:
@@ -150,18 +158,18 @@ class CalledTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> Encoded:
         """The tokens of all texts; a fast tokenizer's own backend encodes them in parallel."""
-        if self._backend is not None:
+        if self.backend is not None:
             from quire.text.tokenizer_file import encode_with_backend
 
-            return encode_with_backend(self._backend, texts)
+            return encode_with_backend(self.backend, texts)
         if not len(texts):
             return Encoded.of_lists([])
         return Encoded.of_lists(self._input_ids(list(texts)))
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The tokens of one text, and (start, stop) of each in its characters."""
-        if self._backend is not None:
-            encoding = self._backend.encode(text, add_special_tokens=False)
+        if self.backend is not None:
+            encoding = self.backend.encode(text, add_special_tokens=False)
             return encoding.ids, encoding.offsets
         encoded = self._callee(text, add_special_tokens=False, return_offsets_mapping=True)
         return encoded["input_ids"], encoded["offset_mapping"]
@@ -206,6 +214,13 @@ def _private_backend(tokenizer: object) -> Any:  # noqa: ANN401
 
     split = bool(getattr(tokenizer, "split_special_tokens", False))
     return private_backend(backend, split_special_tokens=split)
+
+
+def _with_backend(tokenizer: Any, backend: object) -> Any:  # noqa: ANN401
+    """A shallow copy of a transformers tokenizer that calls this backend, not its owner's."""
+    clone = copy.copy(tokenizer)
+    clone._tokenizer = backend
+    return clone
 
 
 def _encodes_itself(kind: type) -> bool:

@@ -1,0 +1,97 @@
+"""Which library turns text into ids: `open_tokenizer`. All give the ids of `tokenizers`."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from typing import cast
+
+from quire.errors import InvalidOption
+from quire.options import TokenizerEngine
+from quire.text.chat.template import as_chat_tokenizer
+from quire.text.fast_tokenizer import ENOUGH, BackedTokenizer, FastTokenizer, engine_version
+from quire.text.tokenizer import CalledTokenizer, Tokenizer, TokenizerLike, as_tokenizer
+
+
+def open_tokenizer(
+    named: TokenizerLike, engine: TokenizerEngine = "auto", num_bytes: int | None = None
+) -> Tokenizer:
+    """The tokenizer that is named, encoding with this engine.
+
+    ``num_bytes`` is the size of the texts, if it is known: ``auto`` does not load the fast engine
+    for a few of them. If it is not known, the fast engine is loaded once there were enough.
+
+    >>> open_tokenizer("byte").vocab_size
+    259
+    """
+    if engine == "transformers":
+        return _called(named)
+    tokenizer = as_tokenizer(named)
+    if isinstance(tokenizer, FastTokenizer):
+        return tokenizer.reference if engine == "tokenizers" else tokenizer
+    if getattr(tokenizer, "backend", None) is None:
+        if engine == "auto":
+            return tokenizer
+        raise InvalidOption(
+            f"tokenizer_engine is {engine!r} but {type(tokenizer).__name__} has no backend of the "
+            "tokenizers package; leave tokenizer_engine out"
+        )
+    is_little = num_bytes is not None and num_bytes < ENOUGH
+    if engine == "tokenizers" or (engine == "auto" and is_little):
+        return tokenizer
+    fast = _remembered(named, cast(BackedTokenizer, tokenizer), required=engine == "fast")
+    if engine == "fast" or num_bytes is not None:
+        fast.load()
+    return fast
+
+
+def _called(named: TokenizerLike) -> Tokenizer:
+    """The tokenizer as transformers calls it, loaded by transformers if it is a path."""
+    called = CalledTokenizer(as_chat_tokenizer(named))
+    if not hasattr(called.tokenizer, "get_vocab"):
+        raise InvalidOption(
+            f"tokenizer_engine is 'transformers' but {type(called.tokenizer).__name__} is not a "
+            "tokenizer of transformers; leave tokenizer_engine out"
+        )
+    return called.without_backend()
+
+
+_MOST_REMEMBERED = 4
+_recent: dict[tuple[object, ...], tuple[object, FastTokenizer]] = {}
+"""Engines by what determines their ids; the owner of the backend keeps its own id unique."""
+
+
+def _remembered(
+    named: TokenizerLike, reference: BackedTokenizer, *, required: bool
+) -> FastTokenizer:
+    """A fast tokenizer for this reference; the same one again, so that it is loaded once.
+
+    A map function opens its tokenizer for every batch.
+    """
+    backend = reference.backend
+    owner = backend if isinstance(named, str | os.PathLike) else named
+    key = (
+        id(owner),
+        required,
+        backend.encode_special_tokens,
+        repr(backend.normalizer),
+        repr(backend.pre_tokenizer),
+        repr(backend.get_added_tokens_decoder()),
+    )
+    if key not in _recent:
+        while len(_recent) >= _MOST_REMEMBERED:
+            del _recent[next(iter(_recent))]
+        _recent[key] = owner, FastTokenizer(reference, required=required)
+    return _recent[key][1]
+
+
+def engine_record(tokenizer: object) -> dict[str, object] | None:
+    """What manifests and states record: which engine encodes, and what it was compared with.
+
+    None for tokenizers that have no choice of engines.
+    """
+    reference: dict[str, object] = {"name": "tokenizers", "version": version("tokenizers")}
+    if isinstance(tokenizer, FastTokenizer) and tokenizer.is_fast:
+        return {"name": "fastokens", "version": engine_version(), "compared_with": reference}
+    has_choice = isinstance(tokenizer, FastTokenizer) or getattr(tokenizer, "backend", None)
+    return reference if has_choice else None

@@ -1,0 +1,298 @@
+"""A tokenizer whose texts are encoded by `fastokens`, with the ids of `tokenizers`.
+
+`fastokens` gives the ids of byte-pair tokenizers many times faster. It is used only after both
+gave the same ids for hostile texts and for the first documents; while it encodes, a sample of the
+documents is encoded by both, and any difference is an error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.errors import InvalidOption, QuireError
+from quire.text.encoded import Encoded
+from quire.text.hostile_texts import hostile_texts
+from quire.text.tokenizer import Tokenizer
+
+ENOUGH = 5_000_000
+"""Bytes of text that are worth loading and checking the fast engine for."""
+_FIRST = 100_000
+"""Characters of the first documents that both engines encode."""
+_SHARE = 200
+"""One character in so many is encoded by both engines."""
+_LEAST = 32
+"""Characters that are compared in every batch, however small."""
+_SUPPORTED = "0.3."
+"""Versions of fastokens whose behaviour is known; others are not used."""
+
+
+class TokenizerMismatch(QuireError):
+    """The fast engine gave other ids than `tokenizers`; nothing that it encoded is committed."""
+
+    def __init__(self, message: str, document: int = 0) -> None:
+        super().__init__(message)
+        self.document = document
+        """The number of the document in its batch."""
+
+    def __reduce__(self) -> tuple[type[TokenizerMismatch], tuple[str, int]]:
+        return TokenizerMismatch, (str(self), self.document)
+
+
+class BackedTokenizer(Tokenizer, Protocol):
+    """A tokenizer that encodes with a backend of the `tokenizers` package."""
+
+    backend: Any
+    adds_bos: bool
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of the tokens."""
+
+
+@dataclass
+class FastTokenizer:
+    """A tokenizer whose texts are encoded by `fastokens`, once both engines agreed."""
+
+    reference: BackedTokenizer
+    """Says what is right."""
+    required: bool = False
+    """Raise instead of falling back to the reference."""
+    compared: dict[str, int] = field(default_factory=lambda: {"documents": 0, "characters": 0})
+    """What was encoded by both engines, with equal ids."""
+    _fast: Any = field(default=None, repr=False, compare=False)
+    """The engine, if it is loaded."""
+    _is_rejected: bool = False
+    _hazard: str = ""
+    """A character; documents that hold it are encoded by the reference."""
+    _num_characters: int = 0
+    """Characters encoded so far."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The engine cannot be pickled: a worker loads its own. It has been compared here.
+        return _unpickled, (self.reference, self.required, self._is_rejected, self.is_fast)
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether the fast engine is in use."""
+        return self._fast is not None
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The reference's."""
+        return self.reference.bos_token_id
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The reference's."""
+        return self.reference.eos_token_id
+
+    @property
+    def pad_token_id(self) -> int | None:
+        """The reference's."""
+        return self.reference.pad_token_id
+
+    @property
+    def vocab_size(self) -> int | None:
+        """The reference's."""
+        return self.reference.vocab_size
+
+    @property
+    def adds_bos(self) -> bool:
+        """The reference's."""
+        return self.reference.adds_bos
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of the tokens."""
+        return self.reference.decode(tokens)
+
+    def encode_batch(self, texts: Sequence[str]) -> Encoded:
+        """The tokens of all texts, with no special token added."""
+        is_first = self._num_characters == 0
+        self._num_characters += (size := sum(map(len, texts)))
+        if not self.is_fast and not self._is_rejected and self._num_characters >= ENOUGH:
+            self.load()
+        if not self.is_fast:
+            return self._reference_ids(texts)
+        encoded = self._encode(texts)
+        try:
+            self._spot_check(texts, encoded, _FIRST if is_first else max(_LEAST, size // _SHARE))
+        except TokenizerMismatch as error:
+            if not is_first or self.required:
+                raise
+            self._reject(str(error))
+            return self._reference_ids(texts)
+        return encoded
+
+    def load(self, *, compare: bool = True) -> None:
+        """Load the fast engine and compare it with the reference, or say why it is not used."""
+        if self.is_fast or self._is_rejected:
+            return
+        backend = self.reference.backend
+        try:
+            problem = _unsupported(backend)
+            if problem is None:
+                self._fast = _load(backend)
+                self._hazard = _hazard(backend)
+                if compare:
+                    self._compare(_hostile_texts(backend))
+        except TokenizerMismatch as error:
+            problem = str(error)
+        except Exception as error:  # the engine raises ValueError, and may raise others
+            problem = f"fastokens cannot load it: {error}"
+        if problem is not None:
+            self._reject(problem)
+
+    def _reject(self, problem: str) -> None:
+        self._fast = None
+        if self.required:
+            raise InvalidOption(
+                f"tokenizer_engine is 'fast' but it cannot be used: {problem}; use "
+                "tokenizer_engine='auto'"
+            )
+        self._is_rejected = True
+        warnings.warn(
+            f"texts are encoded by tokenizers, which is slower than the fast engine: {problem}",
+            stacklevel=2,
+        )
+
+    def _encode(self, texts: Sequence[str]) -> Encoded:
+        """The ids of the fast engine; documents that it cannot encode are left to the reference."""
+        if not self._hazard:
+            return self._fast_or_reference(texts)
+        runs = [
+            self._reference_ids(list(run)) if hazardous else self._fast_or_reference(list(run))
+            for hazardous, run in itertools.groupby(texts, lambda text: self._hazard in text)
+        ]
+        return runs[0] if len(runs) == 1 else Encoded.joined(runs)
+
+    def _fast_or_reference(self, texts: Sequence[str]) -> Encoded:
+        try:
+            return self._fast_ids(texts)
+        except Exception:  # a limit of its regular expressions; it does not say for which text
+            if len(texts) == 1:
+                return self._reference_ids(texts)
+        half = len(texts) // 2
+        return Encoded.joined(
+            [self._fast_or_reference(part) for part in (texts[:half], texts[half:])]
+        )
+
+    def _fast_ids(self, texts: Sequence[str]) -> Encoded:
+        split = self.reference.backend.encode_special_tokens
+        ids, offsets = self._fast.encode_batch_flat(list(texts), split_special_tokens=split)
+        ends = np.frombuffer(offsets, "<u8").astype(np.int64)
+        return Encoded(
+            tokens=np.frombuffer(ids, "<i4").astype(np.int32, copy=False),
+            lengths=np.diff(ends),
+            from_vocabulary=True,
+        )
+
+    def _reference_ids(self, texts: Sequence[str]) -> Encoded:
+        return self.reference.encode_batch(texts)
+
+    def _compare(self, texts: Sequence[str]) -> None:
+        ours, theirs = self._encode(texts), self._reference_ids(texts)
+        for number, text in enumerate(texts):
+            _require_equal(number, text, ours.of(number), theirs.of(number))
+
+    def _spot_check(self, texts: Sequence[str], encoded: Encoded, budget: int) -> None:
+        """Encode some documents by both engines, until so many characters were compared."""
+        for number in self._sample(len(texts)):
+            text = texts[number]
+            if not text:
+                continue
+            if len(text) <= budget:
+                ours = encoded.of(number)
+            else:
+                start = self._num_characters % (len(text) - budget + 1)
+                text = text[start : start + budget]
+                ours = self._encode([text]).tokens
+            _require_equal(number, text, ours, self._reference_ids([text]).tokens)
+            self.compared["documents"] += 1
+            self.compared["characters"] += len(text)
+            budget -= len(text)
+            if budget < _LEAST:
+                break
+
+    def _sample(self, count: int) -> Iterator[int]:
+        """The numbers of documents, starting at one that depends only on what came before."""
+        first = self._num_characters % count if count else 0
+        return itertools.chain(range(first, count), range(first))
+
+
+def _unpickled(
+    reference: BackedTokenizer, required: bool, is_rejected: bool, is_fast: bool
+) -> FastTokenizer:
+    tokenizer = FastTokenizer(reference, required=required, _is_rejected=is_rejected)
+    if is_fast:
+        tokenizer.load(compare=False)
+    return tokenizer
+
+
+def _require_equal(
+    number: int, text: str, ours: npt.NDArray[np.int32], theirs: npt.NDArray[np.int32]
+) -> None:
+    if np.array_equal(ours, theirs):
+        return
+    shorter = min(len(ours), len(theirs))
+    at = int(np.argmax(np.append(ours[:shorter] != theirs[:shorter], True)))
+    versions = f"fastokens {engine_version()} and tokenizers {version('tokenizers')}"
+    raise TokenizerMismatch(
+        f"{versions} give different ids for document {number} from token {at} on; use "
+        "tokenizer_engine='tokenizers', and report this",
+        number,
+    )
+
+
+def engine_version() -> str | None:
+    """The version of fastokens; None if it is not installed."""
+    try:
+        return version("fastokens")
+    except PackageNotFoundError:
+        return None
+
+
+def _unsupported(backend: Any) -> str | None:  # noqa: ANN401, PLR0911 - one per reason
+    """Why the fast engine is not used for this tokenizer, if it is known to differ."""
+    model, found = backend.model, engine_version()
+    if found is None:
+        return "fastokens is not installed; pip install fastokens"
+    if not found.startswith(_SUPPORTED):
+        return f"fastokens {found} is installed, but {_SUPPORTED}x is needed"
+    if type(model).__name__ != "BPE":
+        return f"its model is {type(model).__name__}, and the fast engine supports only BPE"
+    if model.dropout:
+        return f"its model drops merges at random (dropout {model.dropout})"
+    added = backend.get_added_tokens_decoder()
+    for token in added.values():
+        if token.lstrip or token.rstrip or token.single_word:
+            return f"its added token {token.content!r} has lstrip, rstrip or single_word"
+    size = backend.get_vocab_size(with_added_tokens=False)
+    beyond = sorted(number for number in added if number >= size)
+    inside = [number for number in added if number < size]
+    if beyond != list(range(size, size + len(beyond))):
+        return "the ids of its added tokens have gaps"
+    if any(model.id_to_token(number) != added[number].content for number in inside):
+        return "the ids of its added tokens clash with its vocabulary"
+    return None
+
+
+def _hazard(backend: Any) -> str:  # noqa: ANN401
+    """The long s, which the two libraries match differently where a pattern ignores case."""
+    return "\u017f" if "(?i" in str(backend.pre_tokenizer) else ""
+
+
+def _hostile_texts(backend: Any) -> list[str]:  # noqa: ANN401
+    return hostile_texts(token.content for token in backend.get_added_tokens_decoder().values())
+
+
+def _load(backend: Any) -> Any:  # noqa: ANN401
+    import fastokens
+
+    return fastokens.Tokenizer.from_json_str(backend.to_str())

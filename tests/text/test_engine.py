@@ -1,0 +1,429 @@
+"""Tokenizer engines: the fast one gives the ids of `tokenizers`, or is not used."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.tokenizer_files import folder_of, load, parameters
+from tokenizers import AddedToken, models, normalizers, pre_tokenizers
+from tools.tokenizer_families import llama3_style, sentencepiece_style
+
+from quire import pack_corpus, pack_dataset
+from quire.blocks import block_tokenize_fn
+from quire.errors import InvalidOption
+from quire.text import as_tokenizer, engine, fast_tokenizer
+from quire.text.engine import engine_record, open_tokenizer
+from quire.text.fast_tokenizer import FastTokenizer, TokenizerMismatch
+from quire.text.hostile_texts import hostile_texts
+
+TEXTS = [
+    "Hello world",
+    "",
+    "naïve Straße 中文 🙂 don't",
+    "  spaces\t\n\r\n",
+    "<|im_end|> x <|endoftext|>",
+]
+MANY = 10**9
+
+
+@pytest.fixture(autouse=True)
+def _forget_engines():
+    engine._recent.clear()
+
+
+def fast(name: str = "small-qwen3") -> FastTokenizer:
+    return open_tokenizer(folder_of(name), "fast")
+
+
+def ids(tokenizer, texts) -> list[list[int]]:
+    encoded = tokenizer.encode_batch(texts)
+    return [encoded.of(number).tolist() for number in range(len(texts))]
+
+
+def trained(style) -> tokenizers.Tokenizer:
+    return style(
+        ["The quick brown fox don't jump, naïve 中文 1234.\n\n"] * 20 + TEXTS, vocab_size=700
+    )
+
+
+class Wrong:
+    """An engine that gives a wrong id for every text that holds a word."""
+
+    def __init__(self, engine, word: str) -> None:
+        self._engine, self._word = engine, word
+
+    def encode_batch_flat(self, texts, **options):
+        data, offsets = self._engine.encode_batch_flat(texts, **options)
+        tokens, ends = np.frombuffer(data, "<u4").copy(), np.frombuffer(offsets, "<u8")
+        for number, text in enumerate(texts):
+            if self._word in text:
+                tokens[int(ends[number])] ^= 1
+        return tokens.tobytes(), offsets
+
+
+class Failing:
+    """An engine that raises for every batch with a word in it."""
+
+    def __init__(self, engine, word: str) -> None:
+        self._engine, self._word, self.calls = engine, word, 0
+
+    def encode_batch_flat(self, texts, **options):
+        self.calls += 1
+        if any(self._word in text for text in texts):
+            raise ValueError("PCRE2: match limit exceeded")
+        return self._engine.encode_batch_flat(texts, **options)
+
+
+@pytest.mark.parametrize("name", parameters("qwen3", "gpt2"))
+def test_the_fast_engine_gives_the_ids_of_tokenizers(name):
+    tokenizer = open_tokenizer(folder_of(name), "fast")
+    texts = [*TEXTS, *hostile_texts(["<|im_end|>", "<|endoftext|>"])]
+    assert tokenizer.is_fast
+    assert ids(tokenizer, texts) == ids(as_tokenizer(folder_of(name)), texts)
+
+
+@pytest.mark.parametrize("style", [llama3_style, sentencepiece_style])
+def test_styles_of_other_families_give_the_ids_of_tokenizers(style):
+    backend = trained(style)
+    texts = [*TEXTS, *hostile_texts(["<s>", "<|eot_id|>"])]
+    assert ids(open_tokenizer(backend, "fast"), texts) == ids(as_tokenizer(backend), texts)
+
+
+@given(texts=st.lists(st.text(max_size=60), max_size=8))
+def test_any_text_has_the_ids_of_tokenizers(texts):
+    tokenizer = open_tokenizer(folder_of("small-qwen3"), "fast")
+    assert ids(tokenizer, texts) == ids(tokenizer.reference, texts)
+
+
+@pytest.mark.parametrize("size", [0, fast_tokenizer.ENOUGH - 1])
+def test_auto_does_not_load_the_fast_engine_for_little_text(size):
+    tokenizer = open_tokenizer(folder_of("small-qwen3"), "auto", size)
+    assert engine_record(tokenizer)["name"] == "tokenizers"
+
+
+def test_auto_loads_the_fast_engine_for_much_text():
+    tokenizer = open_tokenizer(folder_of("small-qwen3"), "auto", MANY)
+    record = engine_record(tokenizer)
+    assert record["name"] == "fastokens"
+    assert record["compared_with"]["name"] == "tokenizers"
+
+
+def test_auto_switches_once_there_was_enough_text_of_unknown_size(monkeypatch):
+    monkeypatch.setattr(fast_tokenizer, "ENOUGH", 100)
+    tokenizer = open_tokenizer(folder_of("small-qwen3"))
+    first = ids(tokenizer, TEXTS)
+    assert not tokenizer.is_fast
+    again = open_tokenizer(folder_of("small-qwen3"))  # as a map function does for every batch
+    assert ids(again, TEXTS) == first
+    assert again is tokenizer
+    assert again.is_fast
+
+
+def test_a_token_that_is_added_later_makes_another_engine():
+    owner = load("small-qwen3").__class__.from_pretrained(folder_of("small-qwen3"))
+    before = ids(open_tokenizer(owner, "fast"), ["a<new>b"])
+    owner.add_tokens(["<new>"])
+    after = ids(open_tokenizer(owner, "fast"), ["a<new>b"])
+    assert after != before
+    assert after == ids(as_tokenizer(owner), ["a<new>b"])
+
+
+def test_split_special_tokens_is_honoured():
+    owner = load("small-qwen3", split_special_tokens=True)
+    tokenizer = open_tokenizer(owner, "fast")
+    assert tokenizer.is_fast
+    assert ids(tokenizer, TEXTS) == ids(as_tokenizer(owner), TEXTS)
+    assert ids(tokenizer, ["<|im_end|>"]) != ids(fast(), ["<|im_end|>"])
+
+
+def test_truncation_and_padding_of_a_file_have_no_effect(tmp_path):
+    plain = json.loads((folder_of("small-gpt2") / "tokenizer.json").read_text())
+    cut = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**plain, "truncation": cut}))
+    assert ids(open_tokenizer(tmp_path, "fast"), TEXTS) == ids(fast("small-gpt2"), TEXTS)
+
+
+def unigram() -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0)], unk_id=0))
+
+
+def word_piece() -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))  # noqa: S106
+
+
+def bpe(**changes) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], **changes))
+
+
+def bpe_with_stripping() -> tokenizers.Tokenizer:
+    backend = bpe()
+    backend.add_tokens([AddedToken("<x>", lstrip=True)])
+    return backend
+
+
+def bpe_with_gaps() -> tokenizers.Tokenizer:
+    plain = json.loads(bpe().to_str())
+    plain["added_tokens"] = [
+        {
+            "id": 9,
+            "content": "<x>",
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+    ]
+    return tokenizers.Tokenizer.from_str(json.dumps(plain))
+
+
+def bpe_with(part: str, value) -> tokenizers.Tokenizer:
+    backend = bpe()
+    setattr(backend, part, value)
+    return backend
+
+
+UNSUPPORTED = {
+    "its model is Unigram": unigram,
+    "its model is WordPiece": word_piece,
+    "drops merges at random": lambda: bpe(dropout=0.5),
+    "lstrip": bpe_with_stripping,
+    "gaps": bpe_with_gaps,
+    "Metaspace": lambda: bpe_with("pre_tokenizer", pre_tokenizers.Metaspace()),
+    "NFKC": lambda: bpe_with("normalizer", normalizers.NFKC()),
+}
+
+
+@pytest.mark.parametrize("reason", UNSUPPORTED)
+def test_a_kind_that_is_not_supported_falls_back_and_says_so_once(reason):
+    backend = UNSUPPORTED[reason]()
+    with pytest.warns(UserWarning, match="encoded by tokenizers") as said:
+        tokenizer = open_tokenizer(backend, "auto", MANY)
+    assert len(said) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = open_tokenizer(backend, "auto", MANY)
+        assert ids(again, ["a"]) == ids(as_tokenizer(backend), ["a"])
+    assert not tokenizer.is_fast
+    assert engine_record(tokenizer)["name"] == "tokenizers"
+
+
+@pytest.mark.parametrize("reason", UNSUPPORTED)
+def test_a_kind_that_is_not_supported_is_an_error_if_the_fast_engine_is_asked_for(reason):
+    backend = UNSUPPORTED[reason]()
+    for _ in range(2):
+        with pytest.raises(InvalidOption, match="tokenizer_engine is 'fast' but it cannot be used"):
+            open_tokenizer(backend, "fast")
+
+
+@pytest.mark.parametrize(
+    ("found", "said"), [(None, "not installed"), ("0.9.0", "0.9.0 is installed")]
+)
+def test_a_missing_or_unknown_engine_falls_back(monkeypatch, found, said):
+    monkeypatch.setattr(fast_tokenizer, "engine_version", lambda: found)
+    with pytest.warns(UserWarning, match=said):
+        tokenizer = open_tokenizer(folder_of("small-qwen3"), "auto", MANY)
+    assert ids(tokenizer, TEXTS) == ids(as_tokenizer(folder_of("small-qwen3")), TEXTS)
+
+
+def wrong_from_the_start(monkeypatch, word: str) -> None:
+    load_engine = fast_tokenizer._load
+    monkeypatch.setattr(fast_tokenizer, "_load", lambda backend: Wrong(load_engine(backend), word))
+
+
+def test_an_engine_that_differs_on_the_hostile_texts_is_not_used(monkeypatch):
+    wrong_from_the_start(monkeypatch, "don't")
+    with pytest.warns(UserWarning, match="give different ids"):
+        tokenizer = open_tokenizer(folder_of("small-qwen3"), "auto", MANY)
+    assert ids(tokenizer, TEXTS) == ids(as_tokenizer(folder_of("small-qwen3")), TEXTS)
+
+
+def test_an_engine_that_differs_on_the_first_documents_is_not_used(monkeypatch):
+    wrong_from_the_start(monkeypatch, "Straße 中文")
+    tokenizer = open_tokenizer(folder_of("small-qwen3"), "auto", MANY)
+    with pytest.warns(UserWarning, match="give different ids for document 2"):
+        found = ids(tokenizer, TEXTS)
+    assert found == ids(as_tokenizer(folder_of("small-qwen3")), TEXTS)
+    assert not tokenizer.is_fast
+
+
+def test_a_later_difference_is_an_error_with_the_document():
+    tokenizer = fast()
+    tokenizer.encode_batch(TEXTS)
+    tokenizer._fast = Wrong(tokenizer._fast, "needle")
+    with pytest.raises(TokenizerMismatch, match="document 1 from token 0 on") as raised:
+        tokenizer.encode_batch(["", "a needle"])
+    assert raised.value.document == 1
+
+
+def test_long_documents_are_compared_in_part():
+    tokenizer = fast()
+    tokenizer.encode_batch(TEXTS)
+    tokenizer._fast = Wrong(tokenizer._fast, "needle")
+    with pytest.raises(TokenizerMismatch):
+        tokenizer.encode_batch(["needle " * 10_000])
+
+
+def test_at_most_one_percent_of_the_text_is_encoded_twice():
+    tokenizer = fast()
+    batch = ["some words of a document " * 40] * 50
+    tokenizer.encode_batch(batch)
+    before = tokenizer.compared["characters"]
+    for _ in range(50):
+        tokenizer.encode_batch(batch)
+    share = (tokenizer.compared["characters"] - before) / (50 * sum(map(len, batch)))
+    assert 0.001 < share < 0.01
+
+
+def test_a_document_on_which_the_engine_fails_is_encoded_by_tokenizers():
+    tokenizer = fast()
+    tokenizer._fast = failing = Failing(tokenizer._fast, "world")
+    assert ids(tokenizer, TEXTS * 20) == ids(tokenizer.reference, TEXTS * 20)
+    assert failing.calls > 1
+    assert tokenizer.is_fast
+
+
+def test_documents_with_a_long_s_are_encoded_by_tokenizers():
+    tokenizer = fast()
+    tokenizer._fast = Wrong(tokenizer._fast, "\u017f")
+    texts = ["a", "it'\u017fx", "b", "c", "\u017f", "d"]
+    assert ids(tokenizer, texts) == ids(tokenizer.reference, texts)
+
+
+@pytest.mark.parametrize("engine", ["fast", "auto"])
+def test_an_engine_survives_pickling(engine):
+    tokenizer = open_tokenizer(folder_of("small-qwen3"), engine, MANY)
+    copy = pickle.loads(pickle.dumps(tokenizer))  # noqa: S301
+    assert copy.is_fast
+    assert ids(copy, TEXTS) == ids(tokenizer, TEXTS)
+
+
+def test_the_transformers_engine_calls_the_tokenizer_itself():
+    for named in (folder_of("small-qwen3"), load("small-qwen3")):
+        tokenizer = open_tokenizer(named, "transformers")
+        assert engine_record(tokenizer) is None
+        assert ids(tokenizer, TEXTS) == ids(fast(), TEXTS)
+
+
+@pytest.mark.parametrize("engine", ["fast", "tokenizers"])
+def test_an_engine_that_a_tokenizer_does_not_have_is_an_error(engine):
+    with pytest.raises(InvalidOption, match=f"tokenizer_engine is '{engine}' but ByteTokenizer"):
+        open_tokenizer("byte", engine)
+
+
+def documents(count: int = 300) -> list[dict[str, str]]:
+    return [{"text": f"{TEXTS[n % 5]} document {n} " * (1 + n % 17)} for n in range(count)]
+
+
+def test_pack_dataset_gives_the_same_rows_with_every_engine():
+    rows = [
+        pack_dataset(documents(), folder_of("small-qwen3"), max_length=64, tokenizer_engine=engine)
+        for engine in ("auto", "fast", "tokenizers", "transformers")
+    ]
+    assert all(other.equals(rows[0]) for other in rows[1:])
+
+
+def test_block_tokenize_fn_gives_the_same_rows_with_every_engine():
+    features = {"text": [document["text"] for document in documents()]}
+    rows = [
+        block_tokenize_fn(features, folder_of("small-qwen3"), "text", tokenizer_engine=engine)
+        for engine in ("auto", "fast", "tokenizers")
+    ]
+    assert rows[0] == rows[1] == rows[2]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(json.dumps(document) + "\n" for document in documents()))
+    return file
+
+
+def files_of(out) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(out)): file.read_bytes()
+        for file in sorted(out.rglob("*"))
+        if file.is_file() and file.name != "manifest.json"
+    }
+
+
+def manifest_of(out) -> dict[str, object]:
+    plain = json.loads((out / "manifest.json").read_text())
+    return {
+        key: value for key, value in plain.items() if key not in ("tokenizer_engine", "checksum")
+    }
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_an_output_has_the_same_bytes_with_every_engine(corpus, tmp_path, workers):
+    outs = [tmp_path / engine for engine in ("fast", "tokenizers")]
+    for out in outs:
+        pack_corpus(
+            [corpus],
+            out,
+            folder_of("small-qwen3"),
+            max_length=64,
+            partition_size=20_000,
+            tokenizer_engine=out.name,
+            workers=workers,
+        )
+    assert files_of(outs[0]) == files_of(outs[1])
+    assert manifest_of(outs[0]) == manifest_of(outs[1])
+    names = [
+        json.loads((out / "manifest.json").read_text())["tokenizer_engine"]["name"] for out in outs
+    ]
+    assert names == ["fastokens", "tokenizers"]
+
+
+def test_an_output_is_resumed_with_another_engine(corpus, tmp_path):
+    options = {"max_length": 64, "partition_size": 20_000}
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    pack_corpus([corpus], whole, folder_of("small-qwen3"), tokenizer_engine="fast", **options)
+
+    def interrupt(progress) -> None:
+        if progress.commit is not None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pack_corpus(
+            [corpus],
+            resumed,
+            folder_of("small-qwen3"),
+            tokenizer_engine="fast",
+            on_progress=interrupt,
+            **options,
+        )
+    pack_corpus(
+        [corpus],
+        resumed,
+        folder_of("small-qwen3"),
+        tokenizer_engine="tokenizers",
+        resume=True,
+        **options,
+    )
+    assert files_of(whole) == files_of(resumed)
+
+
+def test_a_difference_while_packing_names_file_and_record_and_commits_nothing(
+    corpus, tmp_path, monkeypatch
+):
+    wrong_from_the_start(monkeypatch, "document 137")
+    monkeypatch.setattr(fast_tokenizer, "_SHARE", 1)
+    monkeypatch.setattr(fast_tokenizer, "_FIRST", 50)
+    with pytest.raises(TokenizerMismatch, match=r"a\.jsonl: record 137: .*different ids"):
+        pack_corpus(
+            [corpus],
+            tmp_path / "out",
+            folder_of("small-qwen3"),
+            max_length=64,
+            tokenizer_engine="fast",
+            partition_size=2_000,
+        )
+    assert not (tmp_path / "out" / "manifest.json").exists()

@@ -1,0 +1,174 @@
+"""Compare the fast tokenizer engine with `tokenizers`: fuzzed strings and real text, per family.
+
+    python -m tools.engine_exactness --strings 10000000 --megabytes 1000 --json counts.json
+    python -m tools.engine_exactness --families llama3 --texts /usr/share/doc --megabytes 50
+
+What is compared is what quire uses: the path of ``tokenizer_engine="auto"``, with its fallbacks.
+Every difference is printed; the exit code is 1 if there is any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+import random
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from tools.tokenizer_families import FAMILIES
+
+from quire.text.engine import open_tokenizer
+from quire.text.fast_tokenizer import FastTokenizer
+from quire.text.hostile_texts import hostile_texts
+
+_BATCH = 20_000
+_MAX_TEXT = 65_536
+_SUFFIXES = {
+    ".py",
+    ".md",
+    ".txt",
+    ".rst",
+    ".json",
+    ".html",
+    ".xhtml",
+    ".xml",
+    ".js",
+    ".css",
+    ".po",
+    ".gz",
+    ".dic",
+    ".c",
+    ".h",
+    ".1",
+    ".3",
+    ".5",
+    ".7",
+    ".8",
+    "",
+}
+
+
+def real_texts(folders: list[Path]) -> Iterator[str]:
+    """The text files of the folders, at most 64 KiB characters at a time."""
+    for folder in folders:
+        for file in sorted(folder.rglob("*")):
+            if file.suffix in _SUFFIXES and file.is_file() and not file.is_symlink():
+                text = _text_of(file)
+                for first in range(0, len(text), _MAX_TEXT):
+                    yield text[first : first + _MAX_TEXT]
+
+
+def _text_of(file: Path) -> str:
+    try:
+        data = file.read_bytes()
+        return (gzip.decompress(data) if file.suffix == ".gz" else data).decode()
+    except (OSError, UnicodeDecodeError, EOFError):
+        return ""
+
+
+def varied_texts(folders: list[Path], megabytes: int) -> Iterator[str]:
+    """Real texts, and once these are used up, their lines drawn at random into new texts."""
+    wanted, lines = megabytes * 1_000_000, []
+    for text in real_texts(folders):
+        yield text
+        wanted -= len(text.encode())
+        if wanted <= 0:
+            return
+        lines += text.split("\n")[::7]
+    draw = random.Random(0)  # noqa: S311 - not for secrets
+    while wanted > 0:
+        text = "\n".join(draw.choices(lines, k=200))
+        yield text
+        wanted -= len(text.encode())
+
+
+def fuzzed_strings(count: int, added_tokens: list[str], seed: int) -> Iterator[list[str]]:
+    """Batches of short strings made of hostile pieces and random characters."""
+    draw = np.random.default_rng(seed)
+    pieces = [text for text in hostile_texts(added_tokens) if len(text) < 40]
+    pieces += added_tokens * 3 + [" ", "\n", "'", "\u017f"] * 20
+    for _ in range(0, count, _BATCH):
+        characters = _random_characters(draw, 20_000)
+        pool = np.array([*pieces, *characters], dtype=object)
+        lengths = draw.integers(1, 9, _BATCH)
+        chosen = pool[draw.integers(0, len(pool), int(lengths.sum()))].tolist()
+        ends = np.cumsum(lengths).tolist()
+        yield ["".join(chosen[a:b]) for a, b in itertools.pairwise([0, *ends])]
+
+
+def _random_characters(draw: np.random.Generator, count: int) -> list[str]:
+    low, high = draw.integers(1, 0x3000, count), draw.integers(0x3000, 0x110000, count)
+    numbers = np.where(draw.random(count) < 0.8, low, high)
+    return [chr(n) for n in numbers.tolist() if not 0xD800 <= n < 0xE000]
+
+
+def count_differences(tokenizer: FastTokenizer, batch: list[str]) -> int:
+    """The texts whose ids differ; prints them."""
+    ours, theirs = tokenizer.encode_batch(batch), tokenizer.reference.encode_batch(batch)
+    if np.array_equal(ours.lengths, theirs.lengths) and np.array_equal(ours.tokens, theirs.tokens):
+        return 0
+    different = [n for n in range(len(batch)) if not np.array_equal(ours.of(n), theirs.of(n))]
+    for number in different[:20]:
+        print("different:", ascii(batch[number])[:300], flush=True)
+    return len(different)
+
+
+def compare(
+    family: str, folders: list[Path], strings: int, megabytes: int, seed: int
+) -> dict[str, object]:
+    """Counts of one family."""
+    backend = FAMILIES[family](itertools.islice(real_texts(folders), 2_000))
+    tokenizer = open_tokenizer(backend, "fast")
+    assert isinstance(tokenizer, FastTokenizer)  # noqa: S101
+    added = [token.content for token in backend.get_added_tokens_decoder().values()]
+    counts = {"strings": 0, "bytes": 0, "differences": 0}
+    begin = time.perf_counter()
+    for batch in fuzzed_strings(strings, added, seed):
+        counts["differences"] += count_differences(tokenizer, batch)
+        counts["strings"] += len(batch)
+    print(f"{family}: {counts} after {time.perf_counter() - begin:.0f} s", flush=True)
+    texts = varied_texts(folders, megabytes)
+    while batch := list(itertools.islice(texts, 300)):
+        counts["differences"] += count_differences(tokenizer, batch)
+        counts["bytes"] += sum(len(text.encode()) for text in batch)
+    print(f"{family}: {counts} after {time.perf_counter() - begin:.0f} s", flush=True)
+    return {**counts, "vocabulary": backend.get_vocab_size()}
+
+
+def main() -> None:
+    """Compare all families and write the counts."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    paths = sysconfig.get_paths()
+    parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=list(FAMILIES))
+    parser.add_argument("--strings", type=int, default=100_000, help="fuzzed strings per family")
+    parser.add_argument("--megabytes", type=int, default=20, help="real text per family")
+    parser.add_argument(
+        "--texts", type=Path, nargs="+", default=[Path(paths["stdlib"]), Path(paths["purelib"])]
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="where to write the counts")
+    given = parser.parse_args()
+    counts = {
+        family: compare(family, given.texts, given.strings, given.megabytes, given.seed)
+        for family in given.families
+    }
+    versions = {name: version(name) for name in ("fastokens", "tokenizers")}
+    if given.json:
+        given.json.write_text(
+            json.dumps({"versions": versions, "seed": given.seed, "families": counts}, indent=1)
+            + "\n"
+        )
+    sys.exit(any(count["differences"] for count in counts.values()))
+
+
+if __name__ == "__main__":
+    main()
