@@ -31,7 +31,7 @@ from benchmarks.harness import Table, ratio
 from benchmarks.process_tree import Run, best_runs, run_once
 
 TITLE = "A corpus on disk: quire pack"
-LARGE_BYTES = 64_000_000
+LARGE_BYTES = 120_000_000
 MEMORY_BYTES = 6_000_000
 MEMORY_PARTITION = 4 << 20
 PARTITIONS = 8
