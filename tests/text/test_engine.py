@@ -17,11 +17,14 @@ from tools.tokenizer_families import llama3_style, sentencepiece_style
 
 from quire import pack_corpus, pack_dataset
 from quire.blocks import block_tokenize_fn
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, QuireError
+from quire.stream import open_stream
 from quire.text import as_tokenizer, engine, fast_tokenizer
 from quire.text.engine import engine_record, open_tokenizer
 from quire.text.fast_tokenizer import FastTokenizer, TokenizerMismatch
 from quire.text.hostile_texts import hostile_texts
+from quire.verify.inputs import verify_inputs
+from quire.verify.output import verify_output
 
 TEXTS = [
     "Hello world",
@@ -427,3 +430,75 @@ def test_a_difference_while_packing_names_file_and_record_and_commits_nothing(
             partition_size=2_000,
         )
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def stream_of(corpus, engine, **changes):
+    options = {"max_length": 32, "batch_size": 2, "repeat": False, "tokenizer_engine": engine}
+    return open_stream(files=str(corpus), tokenizer=folder_of("small-qwen3"), **options, **changes)
+
+
+def arrays_of(batches) -> list[list[object]]:
+    return [[batch.input_ids.tolist(), batch.labels.tolist()] for batch in batches]
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_stream_gives_the_same_batches_with_every_engine(corpus, workers):
+    with (
+        stream_of(corpus, "fast", num_workers=workers) as fast,
+        stream_of(corpus, "tokenizers") as slow,
+    ):
+        assert arrays_of(fast) == arrays_of(slow)
+
+
+def test_a_stream_is_resumed_with_another_engine_and_records_it(corpus):
+    with stream_of(corpus, "tokenizers") as whole:
+        expected = arrays_of(whole)
+    with stream_of(corpus, "fast") as first:
+        begun = arrays_of(next(first) for _ in range(3))
+        saved = json.dumps(first.get_state())
+    assert json.loads(saved)["tokenizer_engine"]["name"] == "fastokens"
+    with stream_of(corpus, "tokenizers") as second:
+        second.set_state(json.loads(saved))
+        assert begun + arrays_of(second) == expected
+        assert second.get_state()["tokenizer_engine"]["name"] == "tokenizers"
+
+
+def test_a_config_names_the_engine(corpus):
+    tokenizer = {"hf_name_or_path": str(folder_of("small-qwen3")), "tokenizer_engine": "fast"}
+    data = {"files": [str(corpus)], "tokenizer": tokenizer}
+    with open_stream({"data": data, "train": {"seq_len": 32, "batch_size": 2}}) as stream:
+        assert stream.get_state()["tokenizer_engine"]["name"] == "fastokens"
+
+
+def test_verify_uses_the_reference_unless_told_otherwise(corpus, tmp_path, monkeypatch):
+    out, tokenizer = tmp_path / "out", folder_of("small-qwen3")
+    pack_corpus([corpus], out, tokenizer, max_length=64)
+    wrong_from_the_start(monkeypatch, "document")
+    assert verify_inputs(verify_output(out), [corpus], tokenizer).ok
+    with pytest.raises(TokenizerMismatch, match="give different ids"):
+        verify_inputs(verify_output(out), [corpus], tokenizer, tokenizer_engine="fast")
+
+
+def mutated(plain: bytes, seed: int) -> bytes:
+    draw = np.random.default_rng(seed)
+    data = bytearray(plain)
+    for at in draw.integers(0, len(data), 3):
+        data[at] = int(draw.integers(32, 127))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_damaged_tokenizer_file_is_a_typed_error_a_fallback_or_gives_the_same_ids(
+    first, tmp_path
+):
+    plain = (folder_of("small-gpt2") / "tokenizer.json").read_bytes()
+    for seed in range(first, first * 10 + 40):
+        file = tmp_path / f"{seed}.json"
+        file.write_bytes(mutated(plain, seed))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                tokenizer = open_tokenizer(file, "auto", MANY)
+            except QuireError:
+                continue
+            assert ids(tokenizer, TEXTS) == ids(as_tokenizer(file), TEXTS)

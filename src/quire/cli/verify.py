@@ -11,6 +11,7 @@ from quire.cli.console import say
 from quire.cli.options import AsJson, PackedPath
 from quire.errors import InvalidOption
 from quire.ledger import Ledger
+from quire.options import TokenizerEngine
 from quire.printable import counted
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ def verify(
     tokenizer: Annotated[
         str | None, typer.Option(help="The tokenizer that packed it, for --inputs.")
     ] = None,
+    tokenizer_engine: Annotated[
+        TokenizerEngine | None,
+        typer.Option(
+            help="The library that tokenizes, for --inputs.", show_default="the reference"
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a packed dataset against its manifest and inputs.
@@ -50,7 +57,7 @@ def verify(
     if inputs and report.ok:
         from quire.verify.inputs import verify_inputs
 
-        report = verify_inputs(report, inputs, tokenizer)
+        report = verify_inputs(report, inputs, tokenizer, tokenizer_engine=tokenizer_engine)
     if as_json:
         typer.echo(report.to_json())
     else:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from quire.config import load_options
 from quire.errors import InvalidOption, missing_dependency
-from quire.options import Count, Integer, Options, Positive
+from quire.options import Count, Integer, Options, Positive, TokenizerEngine
 from quire.stream.options import (
     INDECISIVE,
     SPECIAL_IDS,
@@ -64,6 +64,8 @@ class TokenizerOptions(Options):
     """Whether ``model`` takes over the special ids of an hf tokenizer."""
     max_doc_tokens: Positive | None = None
     """Cut documents to this many tokens, before specials are added; the rest is counted."""
+    tokenizer_engine: TokenizerEngine = "auto"
+    """The library that tokenizes; all give the same ids."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +198,7 @@ def translated_options(flat: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in translated.items() if not INDECISIVE.fullmatch(name)}
 
 
-def open_tokenizer(config: StreamConfig, given: TokenizerLike | None = None) -> Tokenizer:
+def config_tokenizer(config: StreamConfig, given: TokenizerLike | None = None) -> Tokenizer:
     """The given tokenizer, or the one that the config names."""
     options, model = config.data.tokenizer, config.model
     if given is not None:

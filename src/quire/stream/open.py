@@ -6,6 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from quire.config import build_options
@@ -14,8 +15,8 @@ from quire.formats.bad_records import BadRecordBudget
 from quire.options import Count, Options, Positive
 from quire.stream.chomp import (
     StreamConfig,
+    config_tokenizer,
     load_config,
-    open_tokenizer,
     stream_options,
     tokenizer_values,
 )
@@ -28,6 +29,8 @@ from quire.stream.shuffle import ShuffleWindows, SourceDocuments
 from quire.stream.sources import Shards, open_source
 from quire.stream.stream import Saved, Stream, require_config
 from quire.text import Tokenizer, TokenizerLike, as_tokenizer
+from quire.text.engine import engine_record, open_tokenizer
+from quire.text.fast_tokenizer import ENOUGH
 from quire.text.fingerprint import tokenizer_digest
 
 ConfigLike: TypeAlias = StreamConfig | Mapping[str, Any] | str | os.PathLike[str]
@@ -95,7 +98,7 @@ class StreamArguments(Options):
         if self.config is None:
             tokenizer = as_tokenizer(self.tokenizer)
             return self.options.with_tokenizer(tokenizer), tokenizer
-        tokenizer = open_tokenizer(self.config, self.tokenizer)
+        tokenizer = config_tokenizer(self.config, self.tokenizer)
         values = tokenizer_values(self.config, tokenizer)
         return replace(self.options, **values).checked_specials(), tokenizer
 
@@ -104,12 +107,16 @@ class StreamArguments(Options):
         rows = RankRows(options=self.options, rank=self.rank, world_size=self.world_size)
         options, tokenizer = self.resolved()
         sources = _open_sources(options, self.source)
-        encoder = make_encoder(tokenizer, options)
+        # Workers get what was compared here; without them, little text needs no fast engine.
+        num_bytes = ENOUGH if options.num_workers else None
+        engine = open_tokenizer(tokenizer, options.tokenizer_engine, num_bytes)
+        encoder = make_encoder(engine, options)
         streams = {n: _row_stream(options, sources, encoder, n) for n in rows.streams}
         return Stream(
             options,
             Pipeline(options, rows, streams),
             tokenizer_digest=tokenizer_digest(tokenizer, self._tokenizer_file()),
+            engine=partial(engine_record, engine),
             close=encoder.close,
             config=self.config,
         )

@@ -233,7 +233,7 @@ class StreamOptions(PipelineFields, RowOptions, EncodeOptions, StreamSource):
 
 INDECISIVE = re.compile(
     r"(sources\[\d+\]\.)?names|prefetch|num_workers|max_retries|retry_delay_sec"
-    r"|state_update_interval|max_bad_records"
+    r"|state_update_interval|max_bad_records|tokenizer_engine"
 )
 """Options that change time, cost or tolerance, but no batch."""
 ADDED_LATER = ("truncate_at",)

@@ -26,6 +26,8 @@ FORMAT = "quire.stream"
 State: TypeAlias = dict[str, Any]
 Tokens: TypeAlias = npt.NDArray[np.int32]
 
+ENGINE = "tokenizer_engine"
+"""Which engine encodes, for the record: another one may continue. Only where there is a choice."""
 _FIELDS = ("format", "version", "step", "options", "tokenizer", "streams", "checksum")
 
 
@@ -36,7 +38,8 @@ def sealed(body: Mapping[str, Any]) -> State:
 
 def opened(state: object) -> State:
     """The state in the form of this version, if it is complete and undamaged."""
-    return read_fields("the state", _SEAL.opened(state), _FIELDS)
+    body = _SEAL.opened(state)
+    return read_fields("the state", body, (*_FIELDS, ENGINE) if ENGINE in body else _FIELDS)
 
 
 def save_state(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:

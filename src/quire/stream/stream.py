@@ -17,7 +17,7 @@ from quire.stream.chomp import StreamConfig, resolved_config
 from quire.stream.options import StreamOptions, default_of
 from quire.stream.pipeline import Pipeline, Snapshot
 from quire.stream.prefetch import Prefetcher
-from quire.stream.state import State, opened, read_count, sealed
+from quire.stream.state import ENGINE, State, opened, read_count, sealed
 
 Saved: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """The state of one rank, or a list of all ranks' states."""
@@ -39,13 +39,14 @@ class Stream:
         pipeline: Pipeline,
         *,
         tokenizer_digest: str,
+        engine: Callable[[], dict[str, object] | None],
         close: Callable[[], None],
         config: StreamConfig | None = None,
     ) -> None:
         self.options = options
         """The options, with everything that was left to the tokenizer filled in."""
         self._config, self._pipeline, self._close = config, pipeline, close
-        self._tokenizer_digest = tokenizer_digest
+        self._tokenizer_digest, self._engine = tokenizer_digest, engine
         self._prefetcher = Prefetcher(self._make, options.prefetch) if options.prefetch else None
         self._last: Snapshot | None = None
         """The moment after the last delivered batch; None: the pipeline is there now."""
@@ -140,14 +141,14 @@ class Stream:
     get_state, set_state = state_dict, load_state_dict
 
     def _state_of(self, snapshot: Snapshot) -> State:
-        return sealed(
-            {
-                "step": snapshot.step,
-                "options": self.options.decisive(),
-                "tokenizer": self._tokenizer_digest,
-                "streams": snapshot.state_dict(),
-            }
-        )
+        body = {
+            "step": snapshot.step,
+            "options": self.options.decisive(),
+            "tokenizer": self._tokenizer_digest,
+            "streams": snapshot.state_dict(),
+        }
+        engine = self._engine()
+        return sealed(body if engine is None else {**body, ENGINE: engine})
 
     def _next_batch(self) -> Batch:
         if self._prefetcher is None:

@@ -158,11 +158,11 @@ def _yaml(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> Ro
 def _stream(path: Path, decode: Decode | None) -> Rows:
     from quire.config import load_options
     from quire.stream import StreamConfig
-    from quire.stream.chomp import open_tokenizer
+    from quire.stream.chomp import config_tokenizer
 
     config = load_options(StreamConfig, path)
     if decode is None:
-        decode = getattr(open_tokenizer(config), "decode", None)
+        decode = getattr(config_tokenizer(config), "decode", None)
     size = config.train.seq_len
     return Rows(kind="stream", rows=_stream_rows(config), decode=decode, max_length=size)
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quire.errors import CorruptFile, InvalidOption, QuireError
+from quire.options import TokenizerEngine
 from quire.printable import counted
 from quire.storage import AnyPath, Named, local_copy
 from quire.text import TokenizerLike
@@ -35,17 +36,22 @@ _SIGNS_OF_DAMAGE = (
 
 
 def verify_inputs(
-    report: OutputReport, inputs: Sequence[Named], tokenizer: TokenizerLike | None
+    report: OutputReport,
+    inputs: Sequence[Named],
+    tokenizer: TokenizerLike | None,
+    *,
+    tokenizer_engine: TokenizerEngine | None = None,
 ) -> OutputReport:
     """The report of `verify_output`, extended by a comparison with the inputs.
 
     Every document must be in the output token by token. What is missing must have a reason that
     holds for the document itself, and the ledger must count it under that reason.
+    ``tokenizer_engine=None`` is the reference of all engines.
     """
     try:
         manifest = read_manifest(report.path)
         report.notes += _shared_reader_notes(manifest)
-        _Comparison(report, manifest).run(inputs, tokenizer)
+        _Comparison(report, manifest).run(inputs, tokenizer, tokenizer_engine)
     except QuireError:
         raise
     except _SIGNS_OF_DAMAGE as error:
@@ -83,10 +89,15 @@ class _Comparison:
             for record in read_bad_records(report.path, manifest)
         }
 
-    def run(self, inputs: Sequence[Named], tokenizer: TokenizerLike | None) -> None:
+    def run(
+        self,
+        inputs: Sequence[Named],
+        tokenizer: TokenizerLike | None,
+        engine: TokenizerEngine | None,
+    ) -> None:
         """Add what is wrong to the report."""
         manifest, report = self._manifest, self._report
-        encoder = make_encoder(manifest, tokenizer)
+        encoder = make_encoder(manifest, tokenizer, engine)
         stored = _StoredDocuments(report.path, manifest)
         drops = ExpectedDrops(
             manifest["options"],

@@ -23,12 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidDocument, InvalidOption
-from quire.options import PackOptions
+from quire.options import PackOptions, TokenizerEngine
 from quire.storage import AnyPath, local_copy
 from quire.text import Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.chat import conversation_encoder
 from quire.text.chat.date import FIXED_NOW, directives
 from quire.text.chat.template import ChatTokenizer, as_chat_tokenizer
+from quire.text.engine import open_tokenizer
 from quire.text.tokenizer import CalledTokenizer
 from quire.verify.inputs.files import FILE_SHIFT, Values, read_records
 
@@ -39,7 +40,7 @@ DOCUMENT_OPTIONS = frozenset(
     {
         "text_column", "messages_column", "tools_column", "assistant_only", "chat_date",
         "pretokenized", "tokens_column", "columns",
-        "add_bos", "add_eos", "drop_longer_than", "truncate_to", "truncate_at",
+        "add_bos", "add_eos", "drop_longer_than", "truncate_to", "truncate_at", "tokenizer_engine",
         "keep_sources", "index_only", "partition_size", "max_record_bytes",
     }
 )  # fmt: skip
@@ -75,8 +76,15 @@ class Encoder:
     """The token after every document that is not empty."""
 
 
-def make_encoder(manifest: Mapping[str, Any], tokenizer: TokenizerLike | None) -> Encoder:
-    """The encoder for the options of the output."""
+def make_encoder(
+    manifest: Mapping[str, Any],
+    tokenizer: TokenizerLike | None,
+    engine: TokenizerEngine | None = None,
+) -> Encoder:
+    """The encoder for the options of the output.
+
+    Without an engine, texts are encoded by the reference, not by the engine that packed them.
+    """
     options = manifest["options"]
     _require_known(options)
     if options["pretokenized"]:
@@ -88,7 +96,8 @@ def make_encoder(manifest: Mapping[str, Any], tokenizer: TokenizerLike | None) -
         )
     _require_same_file(manifest, tokenizer)
     if options["messages_column"] is None:
-        return _text_encoder(options, as_tokenizer(tokenizer))
+        opened = as_tokenizer(tokenizer) if engine is None else open_tokenizer(tokenizer, engine)
+        return _text_encoder(options, opened)
     return _chat_encoder(options, _with_template(tokenizer, manifest.get("chat_template")))
 
 
