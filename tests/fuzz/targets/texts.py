@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -23,6 +24,8 @@ from quire.corpus.options import CorpusOptions
 from quire.formats.format import Span
 from quire.stream import StreamConfig
 from quire.text import ByteTokenizer
+from quire.text.engine import open_tokenizer
+from quire.text.fast_tokenizer import ENOUGH
 from quire.text.tokenizer_file import load_tokenizer_file
 from quire.vision import VisionPackingOptions
 from tests.compat.recipes.test_any_text import PIECES
@@ -234,8 +237,13 @@ def _tokenizer_json(folder: Path) -> Subject:
         file.write_bytes(given[0])
         beside.write_bytes(given[1])
         tokenizer = load_tokenizer_file(folder)
-        encoded = tokenizer.encode_batch(["ab a b", "", "zz\u2028"])
+        texts = ["ab a b", "", "zz\u2028"]
+        encoded = tokenizer.encode_batch(texts)
         assert encoded.lengths.sum() == len(encoded.tokens)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the fast engine cannot be used
+            fast = open_tokenizer(folder, "auto", ENOUGH).encode_batch(texts)
+        assert fast.tokens.tolist() == encoded.tokens.tolist()
 
     return Subject(make=make, read=read)
 
