@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import version
 from typing import cast
 
 from quire.errors import InvalidOption
 from quire.options import TokenizerEngine
 from quire.text.chat.template import as_chat_tokenizer
-from quire.text.fast_tokenizer import ENOUGH, BackedTokenizer, FastTokenizer, engine_version
+from quire.text.fast_tokenizer import (
+    ENOUGH,
+    BackedTokenizer,
+    FastTokenizer,
+    engine_version,
+    reference_version,
+)
 from quire.text.tokenizer import CalledTokenizer, Tokenizer, TokenizerLike, as_tokenizer
 
 
@@ -90,8 +95,10 @@ def engine_record(tokenizer: object) -> dict[str, object] | None:
 
     None for tokenizers that have no choice of engines.
     """
-    reference: dict[str, object] = {"name": "tokenizers", "version": version("tokenizers")}
-    if isinstance(tokenizer, FastTokenizer) and tokenizer.is_fast:
-        return {"name": "fastokens", "version": engine_version(), "compared_with": reference}
-    has_choice = isinstance(tokenizer, FastTokenizer) or getattr(tokenizer, "backend", None)
-    return reference if has_choice else None
+    is_fast = isinstance(tokenizer, FastTokenizer) and tokenizer.is_fast
+    if not isinstance(tokenizer, FastTokenizer) and getattr(tokenizer, "backend", None) is None:
+        return None
+    reference: dict[str, object] = {"name": "tokenizers", "version": reference_version()}
+    if not is_fast:
+        return reference
+    return {"name": "fastokens", "version": engine_version(), "compared_with": reference}

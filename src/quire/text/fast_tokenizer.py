@@ -11,6 +11,7 @@ import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
@@ -242,7 +243,7 @@ def _require_equal(
         return
     shorter = min(len(ours), len(theirs))
     at = int(np.argmax(np.append(ours[:shorter] != theirs[:shorter], True)))
-    versions = f"fastokens {engine_version()} and tokenizers {version('tokenizers')}"
+    versions = f"fastokens {engine_version()} and tokenizers {reference_version()}"
     raise TokenizerMismatch(
         f"{versions} give different ids for document {number} from token {at} on; use "
         "tokenizer_engine='tokenizers', and report this",
@@ -250,12 +251,20 @@ def _require_equal(
     )
 
 
+@cache
 def engine_version() -> str | None:
     """The version of fastokens; None if it is not installed."""
     try:
         return version("fastokens")
     except PackageNotFoundError:
         return None
+
+
+def reference_version() -> str:
+    """The version of tokenizers."""
+    import tokenizers
+
+    return str(tokenizers.__version__)
 
 
 def _unsupported(backend: Any) -> str | None:  # noqa: ANN401, PLR0911 - one per reason

@@ -25,7 +25,7 @@ from quire.formats.format import Span
 from quire.stream import StreamConfig
 from quire.text import ByteTokenizer
 from quire.text.engine import open_tokenizer
-from quire.text.fast_tokenizer import ENOUGH
+from quire.text.fast_tokenizer import ENOUGH, engine_version
 from quire.text.tokenizer_file import load_tokenizer_file
 from quire.vision import VisionPackingOptions
 from tests.compat.recipes.test_any_text import PIECES
@@ -226,6 +226,7 @@ def _tokenizer_json(folder: Path) -> Subject:
     backend.add_special_tokens(["<s>", "</s>"])
     file, beside = folder / "tokenizer.json", folder / "tokenizer_config.json"
     seed = backend.to_str()
+    engine_version()  # reads files of the installation, once
     config = json.dumps({"bos_token": "<s>", "eos_token": {"content": "</s>"}})
 
     def make(choose: Random) -> tuple[bytes, bytes]:
