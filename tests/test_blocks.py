@@ -236,10 +236,11 @@ def test_a_negative_stride_is_a_value_error():
 # Cuts and drops
 
 
-def test_without_overflow_what_is_cut_is_counted_eos_included():
+def test_without_overflow_what_is_cut_is_counted_without_eos():
     rows = pack([numbers(10, 7), numbers(20, 4)], LiteralTokenizer(), max_length=5, overflow=False)
     assert rows.input_ids == [[1, 10, 11, 12, 13], [1, 20, 21, 22, 23]]
-    assert rows.ledger.tokens.dropped == {"truncated": 5}, "three tokens and EOS, and an EOS"
+    assert rows.ledger.tokens.dropped == {"truncated": 3}, "and EOS of both documents"
+    assert rows.ledger.tokens.special == 2
     assert rows.ledger.documents.emitted == 2 and not rows.ledger.documents.dropped
 
 
@@ -254,14 +255,14 @@ def test_min_len_applies_to_fragments_where_a_row_is_one():
     rows = pack(["10", *FOUR], LiteralTokenizer(), max_length=6, min_len=5)
     assert [row[1] for row in rows.input_ids] == [10, 20, 30, 40], "BOS and EOS are tokens of a row"
     assert rows.ledger.documents.dropped == {"row_too_short": 1}
-    assert rows.ledger.tokens.dropped == {"row_too_short": 6}
+    assert rows.ledger.tokens.dropped == {"row_too_short": 3}, "each with an EOS"
 
 
 def test_documents_longer_than_max_len_are_dropped_whole():
     rows = pack(FOUR, LiteralTokenizer(), max_length=8, packed=True, max_len=5)
     assert rows.input_ids == [[1, 10, 11, 12, 2, 1, 20, 21], [1, 22, 23, 2]]
     assert rows.ledger.documents.dropped == {"too_long": 2}
-    assert rows.ledger.tokens.dropped == {"too_long": 13}, "5 and 6 tokens, and two EOS"
+    assert rows.ledger.tokens.dropped == {"too_long": 11}
 
 
 def test_a_text_is_cut_before_the_first_match_of_truncate_at():

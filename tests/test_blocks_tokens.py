@@ -81,7 +81,7 @@ def assert_ledger(rows, in_rows, lengths, marks, options):
     prefix, suffix = int(marks.bos is not None), int(marks.eos is not None)
     limit = options["max_len"] or 10**9
     full = {d: n + suffix for d, n in enumerate(lengths) if 0 < n <= limit - prefix}
-    too_long = [n + suffix for n in lengths if n > limit - prefix]
+    too_long = [n for n in lengths if n > limit - prefix]
     longest = options["max_length"] - prefix
     kept = {d: n if options["overflow"] else min(n, longest) for d, n in full.items()}
     emitted = {(p.document, place) for p in pieces for place in range(p.start, p.stop)}
@@ -89,10 +89,11 @@ def assert_ledger(rows, in_rows, lengths, marks, options):
     assert emitted <= wanted
     missing = wanted - emitted
     assert options["min_len"] > 1 or not missing
+    content = {(d, place) for d in full for place in range(lengths[d])}
     expected = {
         "too_long": sum(too_long),
-        "truncated": sum(full.values()) - len(wanted),
-        "row_too_short": len(missing),
+        "truncated": len(content - wanted),
+        "row_too_short": len(content & missing),
     }
     assert dict(ledger.tokens.dropped) == {reason: n for reason, n in expected.items() if n}
     lost = {d for d, _ in missing} - {d for d, _ in emitted}
@@ -103,9 +104,9 @@ def assert_ledger(rows, in_rows, lengths, marks, options):
     }
     assert dict(ledger.documents.dropped) == {reason: n for reason, n in expected.items() if n}
     assert ledger.documents.input == len(lengths)
-    assert ledger.tokens.input == sum(full.values()) + sum(too_long)
-    assert ledger.tokens.emitted == len(emitted)
-    assert ledger.tokens.special == prefix * len(pieces)
+    assert ledger.tokens.input == len(content) + sum(too_long)
+    assert ledger.tokens.emitted == len(emitted & content)
+    assert ledger.tokens.special == prefix * len(pieces) + len(emitted - content)
     if not missing:
         assert assert_overlaps(pieces, options["stride"]) == ledger.tokens.overlap
     num_tokens = sum(len(row) for row in rows.input_ids)

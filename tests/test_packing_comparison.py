@@ -74,13 +74,13 @@ def test_only_greedy_keeps_the_order_of_documents(overflow):
 def test_with_overflow_nothing_is_lost(strategy):
     ledger = packed(strategy, True).ledger
     assert not ledger.tokens.dropped
-    assert ledger.tokens.emitted == sum(len(text.encode()) + 1 for text in texts())
+    assert ledger.tokens.emitted == sum(len(text.encode()) for text in texts())
 
 
 def test_without_overflow_every_strategy_cuts_the_same_tokens():
     cut = {packed(strategy, False).ledger.tokens.dropped["truncated"] for strategy in STRATEGIES}
     longest = MAX_LENGTH - 1
-    assert cut == {sum(max(0, len(text.encode()) + 1 - longest) for text in texts())}
+    assert cut == {sum(max(0, len(text.encode()) - longest) for text in texts())}
 
 
 @pytest.mark.parametrize("max_length", [2048, 4096, 8192])

@@ -171,7 +171,7 @@ def test_plan_pack_verify_and_report_give_the_same_counts(tmp_path):
     drops = [
         "bad_record: 1 document, 0",
         "empty: 1 document, 0",
-        "row_too_short: 1 document, 17",
+        "row_too_short: 1 document, 14",
     ]
     for shown in (
         run(tmp_path, *plan),
@@ -286,10 +286,10 @@ def test_dropped_documents_are_counted_with_their_tokens(tmp_path):
         6,
     )
     done = run(tmp_path, *options)
-    assert "dropped as too_long: 1 document, 11 tokens" in done.stdout
+    assert "dropped as too_long: 1 document, 10 tokens" in done.stdout
     assert "dropped as empty: 1 document, 0 tokens" in done.stdout
     said = json.loads(run(tmp_path, *options, "--json").stdout)
-    assert said["tokens_dropped_before"] == {"too_long": 11}
+    assert said["tokens_dropped_before"] == {"too_long": 10}
 
 
 def test_the_second_call_reads_the_lengths_that_the_first_one_kept(corpus, tmp_path):

@@ -101,7 +101,7 @@ class TokenTally(Tally):
     overlap: int = 0
     """Tokens repeated at the start of a continuation (``stride``)."""
     special: int = 0
-    """Tokens that quire added, such as BOS."""
+    """BOS and EOS that quire added, in emitted rows."""
     padding: int = 0
     """Positions in rows that hold no token."""
 

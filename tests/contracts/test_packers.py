@@ -87,9 +87,9 @@ def assert_conserved(packer: Packer, lengths: list[int], packed: Packed, max_len
         return
     ledger = packed.ledger.check()
     assert ledger.documents.input == len(lengths)
-    assert ledger.tokens.input == sum(lengths) + given_ends
-    assert ledger.tokens.emitted == len(emitted) + ends
-    assert ledger.tokens.special == sum(row.tokens.count(BOS) for row in packed.rows)
+    assert ledger.tokens.input == sum(lengths)
+    assert ledger.tokens.emitted == len(emitted)
+    assert ledger.tokens.special == ends + sum(row.tokens.count(BOS) for row in packed.rows)
     assert ledger.tokens.pending == ledger.documents.pending == ledger.tokens.overlap == 0
     assert ledger.documents.dropped["empty"] == lengths.count(0)
     size = sum(len(row.tokens) for row in packed.rows)

@@ -41,6 +41,7 @@ def commit_of(partition=0, piece=0, data=b"rows", **changes) -> Commit:
         "size": len(data),
         "rows": 2,
         "tokens": 7,
+        "content": 6,
         "ledger": LEDGER,
         "bad": (BadRecord(file=0, record=1, offset=None, reason="is no text"),),
     }
@@ -97,7 +98,8 @@ def test_a_commit_is_a_small_file_named_after_its_shard(out):
     assert names(out / "work") == ["shard-00007-002.parquet.json"]
     assert (out / "work" / "shard-00007-002.parquet.json").read_text() == (
         '{"bad": [{"file": 0, "offset": null, "reason": "is no text", "record": 1}], '
-        '"checksum": "0e4169b8ca5e6586fbbfefd8ec9def1fa6a527fb25fff4c7c5b05e4039d7a5e7", '
+        '"checksum": "1f54789b91fea055a2e9eb892109b7582125045197ce7a45cfdcf9519eac15ed", '
+        '"content": 6, '
         '"last": true, "ledger": {"documents": {"dropped": {"bad_record": 1}, "emitted": 2, '
         '"input": 3, "pending": 0}, "tokens": {"dropped": {}, "emitted": 7, "input": 7, '
         '"overlap": 0, "padding": 1, "pending": 0, "special": 2}}, "partition": 7, "piece": 2, '

@@ -46,6 +46,7 @@ def commit_of(partition: int, tokens: int, *bad: BadRecord) -> Commit:
         size=100 + partition,
         rows=2 + partition,
         tokens=tokens,
+        content=tokens - 1,
         ledger=ledger_of(tokens),
         bad=bad,
     )
@@ -59,6 +60,7 @@ def shard_of(partition: int, tokens: int, records: str) -> dict:
         "bytes": 100 + partition,
         records: 2 + partition,
         "tokens": tokens,
+        "content": tokens - 1,
         "ledger": ledger_of(tokens).to_dict(),
     }
 
@@ -105,6 +107,7 @@ def test_the_manifest_of_rows_sums_its_shards():
         "options": {},
         "rows": 5,
         "tokens": 12,
+        "content": 10,
         "ledger": (ledger_of(7) + ledger_of(5)).to_dict(),
         "bad_records": {"count": 0},
         "shards": [shard_of(0, 7, "rows"), shard_of(1, 5, "rows")],
@@ -122,7 +125,7 @@ def fields_of(commit: Commit) -> dict:
 
 
 def test_the_manifest_of_documents_has_the_rows_of_its_first_plan():
-    plan = {"rows": 9, "tokens": 12, "ledger": {}, "file": "plans/a.arrow"}
+    plan = {"rows": 9, "tokens": 12, "content": 10, "ledger": {}, "file": "plans/a.arrow"}
     options = CorpusOptions(max_length=8, add_bos=True)
     empty = make_encoder(options, ByteTokenizer(), {}).documents()
     manifest = make_index_manifest({"options": {}}, COMMITS, {"count": 0}, empty)
@@ -130,6 +133,7 @@ def test_the_manifest_of_documents_has_the_rows_of_its_first_plan():
         "options": {},
         "rows": 9,
         "tokens": 12,
+        "content": 10,
         "ledger": {},
         "documents": {
             "count": 5,

@@ -14,8 +14,10 @@ import pytest
 
 import quire
 from quire.errors import CorruptFile, InvalidState, OutputError
+from quire.packed.manifest import content_of, read_manifest
 from quire.plan import Plan
 from quire.seals import FORMAT_VERSION
+from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
 from tests.corpus.corpora import forge, hashes, jsonl, pack
 from tests.formats import made
@@ -52,6 +54,16 @@ def test_an_output_opens_to_the_same_rows_and_verifies(name, copied):
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
+def test_an_output_that_counts_eos_as_input_is_compared_with_its_inputs(name, copied, tmp_path):
+    made.write_inputs(tmp_path)
+    path = copied(name)
+    report = verify_inputs(verify_output(path), [tmp_path / "a.jsonl"], "byte")
+    assert (report.problems, report.compared) == ([], 12)
+    manifest = read_manifest(path)
+    assert content_of(manifest) == 276 == manifest["tokens"] - 18  # 18 BOS
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
 def test_a_loader_continues_to_the_same_batches(name, copied):
     loader = quire.PackedDataset(copied(name)).loader(2, seed=3)
     loader.load_state_dict(read(f"loader-{name}.json"))
@@ -60,7 +72,8 @@ def test_a_loader_continues_to_the_same_batches(name, copied):
 
 def test_an_output_can_be_replanned_and_then_has_the_current_version(copied):
     path = copied("indexed")
-    quire.replan(path, max_length=48)
+    ledger = quire.replan(path, max_length=48).ledger
+    assert (ledger.tokens.input, ledger.tokens.special) == (276 - 12, 12 + 12)
     manifest = json.loads((path / "manifest.json").read_text())
     assert manifest["format"]["version"] == FORMAT_VERSION
     assert made.rows_of(quire.PackedDataset(path, plan="best_fit-24")) == EXPECTED["indexed"]

@@ -94,12 +94,12 @@ ENDS = "row_offsets must run from 0 to the number of fragments; plan again"
         ),
         (
             {"stops": [7, 15, 21, 6, 5, 3]},
-            "the fragments hold 36 tokens but the ledger counts 35 emitted and 2 repeated; "
+            "the fragments hold 36 tokens but the ledger counts 35 emitted, 2 repeated and 0 EOS; "
             "plan again",
         ),
         (
             {"row_offsets": [0], "documents": [], "starts": [], "stops": []},
-            "the fragments hold 0 tokens but the ledger counts 35 emitted and 2 repeated; "
+            "the fragments hold 0 tokens but the ledger counts 35 emitted, 2 repeated and 0 EOS; "
             "plan again",
         ),
     ],

@@ -72,7 +72,7 @@ def rewrite(path, change) -> None:
         (
             lambda about: about["ledger"].update(tokens={"input": 1, "emitted": 1}),
             "does not hold a valid plan: the fragments hold 37 tokens but the ledger counts 1 "
-            "emitted and 0 repeated; plan again",
+            "emitted, 0 repeated and 0 EOS; plan again",
         ),
     ],
 )

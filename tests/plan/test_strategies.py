@@ -82,7 +82,7 @@ def test_strategies_differ_from_each_other():
 def test_the_options_of_make_plan_are_those_of_plan_options():
     signature = inspect.signature(quire.make_plan).parameters
     declared = {field.name: field for field in fields(PlanOptions)}
-    assert set(declared) - set(signature) == {"min_tail"}
+    assert set(declared) - set(signature) == {"min_tail", "ends_with_eos"}
     for name, parameter in signature.items():
         if parameter.default is not inspect.Parameter.empty:
             assert parameter.default == declared[name].default

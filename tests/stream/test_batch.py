@@ -47,7 +47,7 @@ def windows_of(draw, size):
         tokens = draw(st.lists(st.integers(0, 9), min_size=length, max_size=length))
         fragments.append(np.array(tokens, np.int32))
         left -= length
-    return Window.of(fragments, len(fragments))
+    return Window.of(fragments, len(fragments), len(fragments))
 
 
 @settings(max_examples=300)

@@ -151,7 +151,8 @@ def test_an_incomplete_last_batch_is_padded_or_dropped_and_counted():
             with open_stream(options, source=source, tokenizer=Numbers()) as stream:
                 assert len(take(stream)) == emitted
                 ledger = stream.ledger.check()
-            assert ledger.tokens.input == 18  # and a BOS for each of three documents
-            assert ledger.tokens.dropped["drop_last"] == (3 if last_batch == "drop" else 0)
+            assert ledger.tokens.input == 15  # and BOS and EOS for each of three documents
+            assert ledger.tokens.dropped["drop_last"] == (2 if last_batch == "drop" else 0)
+            assert ledger.tokens.special == (5 if last_batch == "drop" else 6)
             assert ledger.tokens.padding == (0 if last_batch == "drop" else 6 + 9)
             assert ledger.documents.pending == 0

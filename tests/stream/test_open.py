@@ -113,11 +113,11 @@ def test_documents_over_a_limit_are_dropped_and_counted():
         take(stream)
         ledger = stream.ledger.check()
     assert ledger.documents.dropped["too_long"] == len(long)
-    assert ledger.tokens.dropped["too_long"] == sum(long) + len(long)  # with their EOS
+    assert ledger.tokens.dropped["too_long"] == sum(long)
     kept = [length for length in LENGTHS if 0 < length <= 8]
     assert ledger.documents.emitted == len(kept)
     assert ledger.tokens.dropped["truncated"] == sum(max(0, length - 4) for length in kept)
-    assert ledger.tokens.special == len(kept)
+    assert ledger.tokens.special == 2 * len(kept)
 
 
 def test_a_mixture_is_a_list_of_sources(tmp_path):

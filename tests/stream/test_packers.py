@@ -86,6 +86,18 @@ def test_documents_are_counted_in_the_window_where_they_start(kind, lengths):
 
 @kinds
 @settings(max_examples=25)
+@given(lengths=lengths_of_documents)
+def test_documents_are_counted_where_they_end(kind, lengths):
+    windows = pack(packer_of(kind), documents_of(lengths))
+    stops = set((np.cumsum(lengths) - 1).tolist())
+    for window in windows:
+        ends = sum(int(fragment[-1]) in stops for fragment in fragments_of(window))
+        assert window.num_ends == ends
+    assert sum(window.num_ends for window in windows) == len(lengths)
+
+
+@kinds
+@settings(max_examples=25)
 @given(lengths=lengths_of_documents, size=st.integers(2, 12), data=st.data())
 def test_a_packer_restored_from_bytes_continues_exactly(kind, lengths, size, data):
     documents = documents_of(lengths)
@@ -100,8 +112,8 @@ def test_a_packer_restored_from_bytes_continues_exactly(kind, lengths, size, dat
     restored.load_state_dict(state)
     assert restored.snapshot()() == state
     again = pack(restored, documents[left_at:])
-    assert [(w.tokens.tolist(), w.lengths, w.num_documents) for w in again] == [
-        (w.tokens.tolist(), w.lengths, w.num_documents) for w in rest
+    assert [(w.tokens.tolist(), *w[1:]) for w in again] == [
+        (w.tokens.tolist(), *w[1:]) for w in rest
     ]
 
 
@@ -110,15 +122,16 @@ def test_a_packer_restored_from_bytes_continues_exactly(kind, lengths, size, dat
 @given(lengths=lengths_of_documents)
 def test_pending_tokens_are_those_added_and_not_yet_emitted(kind, lengths):
     packer = packer_of(kind)
-    came = left = num_documents = 0
+    came = left = num_documents = num_ends = 0
     for document in documents_of(lengths):
         windows = packer.add(document)
         came += len(document)
         left += sum(len(window.tokens) for window in windows)
         num_documents += 1 - sum(window.num_documents for window in windows)
-        assert packer.pending == (num_documents, came - left)
+        num_ends += 1 - sum(window.num_ends for window in windows)
+        assert packer.pending == (num_documents, num_ends, came - left)
     packer.flush()
-    assert packer.pending == (0, 0)
+    assert packer.pending == (0, 0, 0)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "wrapped"])

@@ -82,7 +82,7 @@ def test_drop_longer_than_counts_bos_and_not_eos():
     documents = encode(texts, drop_longer_than=3)
     assert contents(documents) == [[10, 2], [10, 11, 2]]
     assert documents.ledger.documents.dropped == {"too_long": 1}
-    assert documents.ledger.tokens.dropped == {"too_long": 4}
+    assert documents.ledger.tokens.dropped == {"too_long": 3}
     assert len(encode(texts, drop_longer_than=3, add_bos=False)) == 3
     assert len(encode(texts, drop_longer_than=3, add_bos=False, add_eos=False)) == 3
     assert len(encode(texts, LiteralTokenizer(bos_token_id=None), drop_longer_than=3)) == 3

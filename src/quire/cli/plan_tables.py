@@ -63,8 +63,8 @@ def print_table(
     _print_whole(_comparison(found, chosen))
     say(
         "full: share of the rows that holds content; gap: rows above the proven minimum; cut, "
-        "truncated: documents; lost: tokens, without those of documents dropped before planning; "
-        "attends: how many tokens a token attends to, on average; "
+        "truncated: documents; lost: tokens with EOS, without those of documents dropped before "
+        "planning; attends: how many tokens a token attends to, on average; "
         f"steps: of {batch_size} rows.",
         "dim",
     )

@@ -62,9 +62,8 @@ class PackProgress:
         self._bad += step.bad
         self._bytes += step.num_bytes
         if step.commit is not None:
-            tokens = step.commit.ledger.tokens
             self._rows += step.commit.rows
-            self._content += tokens.emitted + tokens.overlap
+            self._content += step.commit.content
         if self._live is not None:
             self._live.update(self._task, completed=self._bytes, description=self._figures())
         elif time.monotonic() - self._spoken > _SECONDS_BETWEEN_LINES:

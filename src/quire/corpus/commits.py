@@ -32,6 +32,8 @@ class Commit:
     rows: int
     """Records: packed rows, or documents if the output is index-only."""
     tokens: int
+    content: int
+    """Tokens without BOS; EOS is content."""
     ledger: Ledger
     bad: tuple[BadRecord, ...]
 

@@ -148,8 +148,7 @@ class _Watched:
     def sample(self, max_length: int, warm_bytes: int, warm_memory: int, total: int) -> Sample:
         rows = sum(commit.rows for commit in self._commits)
         tokens = sum(commit.tokens for commit in self._commits)
-        tallies = [commit.ledger.tokens for commit in self._commits]
-        content = sum(tally.emitted + tally.overlap for tally in tallies)
+        content = sum(commit.content for commit in self._commits)
         if not rows:
             raise InvalidOption("the first documents give no row to estimate from")
         return Sample(

@@ -194,6 +194,7 @@ def write_plan(
         "options": options.row_options(),
         "rows": plan.num_rows,
         "tokens": int(plan.row_lengths.sum(dtype=np.int64)),
+        "content": plan.content,
         "ledger": index.ledger(plan).to_dict(),
     }
 

@@ -106,6 +106,7 @@ class _Shard:
             size=size,
             rows=contents.records.num_rows,
             tokens=contents.tokens,
+            content=contents.content,
             ledger=with_bad_records(contents.ledger, len(self._encoder.bad)).check(),
             bad=tuple(self._encoder.bad),
         )
@@ -143,6 +144,8 @@ class Contents:
 
     records: pa.Table
     tokens: int
+    content: int
+    """Tokens without BOS; EOS is content."""
     ledger: Ledger
     record_length: int
     """The approximate number of tokens in a record."""
@@ -157,6 +160,7 @@ def packed_rows(corpus: Corpus, documents: Documents, options: PlanOptions) -> C
     return Contents(
         records=rows.cast(corpus.schema()),
         tokens=int(plan.row_lengths.sum(dtype=np.int64)),
+        content=plan.content,
         ledger=ledger,
         record_length=options.max_length,
     )
@@ -168,6 +172,7 @@ def whole_documents(corpus: Corpus, documents: Documents) -> Contents:
     The length has its own column, so that a plan can be made without reading tokens.
     """
     lengths, ids, before = documents.lengths, documents.numbers, documents.ledger
+    num_eos = documents.ends_with_eos * len(lengths)
     longest = int(lengths.max(initial=1))
     each = make_plan(lengths, longest, "greedy", max_documents_per_row=1)
     table = gather(replace(documents, prefix_at=None), each)
@@ -178,11 +183,12 @@ def whole_documents(corpus: Corpus, documents: Documents) -> Contents:
     tokens = int(lengths.sum(dtype=np.int64))
     kept = Ledger(
         documents=Tally(input=len(lengths), emitted=len(lengths)),
-        tokens=TokenTally(input=tokens, emitted=tokens),
+        tokens=TokenTally(input=tokens - num_eos, emitted=tokens - num_eos, special=num_eos),
     )
     return Contents(
         records=pa.table(every, names=schema.names).cast(schema),
         tokens=tokens,
+        content=tokens,
         ledger=before + kept,
         record_length=max(1, tokens // max(1, len(lengths))),
     )

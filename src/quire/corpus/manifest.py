@@ -25,7 +25,7 @@ from quire.files import whole_file
 from quire.formats.files import InputFile
 from quire.formats.token_columns import TOKENS
 from quire.ledger import Ledger
-from quire.packed.manifest import CHECKSUM, INDEXED, PACKED
+from quire.packed.manifest import CHECKSUM, INDEXED, PACKED, content_of
 from quire.seals import FORMAT_VERSION, checksum
 from quire.storage import AnyPath
 
@@ -61,9 +61,8 @@ class PackResult:
     @property
     def utilization(self) -> float:
         """The part of the row length that content fills, over all rows."""
-        tokens = self.ledger.tokens
         space = self.num_rows * int(self._rows["options"]["max_length"])
-        return (tokens.emitted + tokens.overlap) / space if space else 0.0
+        return content_of(self._rows) / space if space else 0.0
 
     @property
     def _rows(self) -> Mapping[str, Any]:
@@ -168,6 +167,7 @@ def make_manifest(
         **header,
         "rows": sum(commit.rows for commit in commits),
         "tokens": sum(commit.tokens for commit in commits),
+        "content": sum(commit.content for commit in commits),
         "ledger": total.to_dict(),
         "bad_records": dict(bad),
         "shards": [_shard(commit) for commit in commits],
@@ -201,7 +201,7 @@ def make_index_manifest(
 
 def with_first_plan(manifest: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of an index-only output, whose rows are those of its first plan."""
-    rows = {name: plan[name] for name in ("rows", "tokens", "ledger")}
+    rows = {name: plan[name] for name in ("rows", "tokens", "content", "ledger")}
     return {**manifest, **rows, "plans": [dict(plan)]}
 
 
@@ -213,6 +213,7 @@ def _shard(commit: Commit, records: str = "rows") -> dict[str, object]:
         "bytes": commit.size,
         records: commit.rows,
         "tokens": commit.tokens,
+        "content": commit.content,
         "ledger": commit.ledger.to_dict(),
     }
 

@@ -104,6 +104,15 @@ def is_indexed(manifest: Mapping[str, Any]) -> bool:
     return bool(manifest["format"].get("name") == INDEXED)
 
 
+def content_of(entry: Mapping[str, Any]) -> int:
+    """The tokens of a manifest, a plan or a shard without BOS.
+
+    Manifests that do not record it, as those of 0.1.0, count EOS as emitted.
+    """
+    tokens = entry["ledger"]["tokens"]
+    return int(entry.get("content", tokens["emitted"] + tokens["overlap"]))
+
+
 def shard_columns(manifest: Mapping[str, Any]) -> list[str]:
     """The columns of every shard of packed rows, without opening one."""
     options = manifest["options"]

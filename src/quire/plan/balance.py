@@ -15,8 +15,9 @@ import numpy.typing as npt
 from quire.errors import InvalidOption, unknown_name
 from quire.ledger import Ledger, Tally
 from quire.options import require_integer
+from quire.plan.build import spans
 from quire.plan.fragments import Fragments
-from quire.plan.lengths import FloatArray, IntArray
+from quire.plan.lengths import BoolArray, FloatArray, IntArray
 from quire.plan.plan import Plan
 
 REMAINDERS = ("drop", "repeat", "split")
@@ -264,8 +265,26 @@ def _dropped(plan: Plan, kept: int) -> Ledger:
 
 
 def _contents(plan: Plan, rows: IntArray) -> tuple[int, int, int]:
-    """Content, prefix and padding tokens in some rows."""
-    fragments = int(np.diff(plan.row_offsets)[rows].sum())
-    special = fragments * plan.options.prefix
+    """Content, special and padding tokens in some rows."""
+    counts = np.diff(plan.row_offsets)[rows]
+    special = int(counts.sum()) * plan.options.prefix
+    if plan.options.ends_with_eos:
+        special += int(_holds_eos(plan)[spans(plan.row_offsets[rows], counts)].sum())
     tokens = int(plan.row_lengths[rows].sum())
     return tokens - special, special, len(rows) * plan.max_length - tokens
+
+
+def _holds_eos(plan: Plan) -> BoolArray:
+    """Which fragments end with an added EOS: the last one of each document.
+
+    A plan does not record the documents' lengths. Where it lacks some EOS, the longest last
+    fragments are taken to lack it: documents are truncated to full fragments, and the fragment
+    before a dropped one is full.
+    """
+    order = np.lexsort((plan.stops, plan.documents))
+    is_last = np.diff(plan.documents[order], append=-1) != 0
+    last = order[is_last]
+    shortest_first = np.argsort((plan.stops - plan.starts)[last], kind="stable")
+    holds = np.zeros(plan.num_fragments, dtype=bool)
+    holds[last[shortest_first[: plan.num_eos]]] = True
+    return holds

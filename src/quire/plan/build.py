@@ -73,29 +73,34 @@ def count_fragments(
     ``fate`` holds an index into `FATES` for each fragment; None means that all were emitted.
     """
     documents, tokens = _count_by_fate(fragments, fate, len(lengths), options.stride)
+    num_documents, num_eos = int(np.count_nonzero(lengths)), 0
+    if options.ends_with_eos:
+        ends = _ends_by_fate(lengths, fragments, fate)
+        tokens = {name: count - ends[name] for name, count in tokens.items()}
+        num_eos = ends["emitted"]
     emitted = fragments.lengths if fate is None else fragments.lengths[fate == 0]
-    content, special = _sum(emitted), options.prefix * len(emitted)
+    in_rows, num_bos = _sum(emitted), options.prefix * len(emitted)
     long_documents, long_tokens = _overlong_losses(lengths, options)
     return Ledger(
         documents=Tally(
             input=len(lengths),
             emitted=documents.pop("emitted"),
             dropped={
-                "empty": len(lengths) - int(np.count_nonzero(lengths)),
+                "empty": len(lengths) - num_documents,
                 "too_long": long_documents,
                 **documents,
             },
         ),
         tokens=TokenTally(
-            input=_sum(lengths),
+            input=_sum(lengths) - options.ends_with_eos * num_documents,
             emitted=(new := tokens.pop("emitted")),
             dropped={
                 "too_long" if options.overlong == "drop" else "truncated": long_tokens,
                 **tokens,
             },
-            overlap=content - new,
-            special=special,
-            padding=num_rows * options.max_length - content - special,
+            overlap=in_rows - num_eos - new,
+            special=num_bos + num_eos,
+            padding=num_rows * options.max_length - in_rows - num_bos,
         ),
     ).check()
 
@@ -121,14 +126,30 @@ def _count_by_fate(
     return documents, tokens
 
 
+def _ends_by_fate(
+    lengths: IntArray, fragments: Fragments, fate: npt.NDArray[np.int8] | None
+) -> dict[str, int]:
+    """How many fragments of each fate hold the last token of their document."""
+    is_end = fragments.stops == lengths[fragments.documents]
+    if fate is None:
+        return {"emitted": int(np.count_nonzero(is_end))}
+    counts = np.bincount(fate[is_end], minlength=len(FATES))
+    return dict(zip(FATES, counts.tolist(), strict=True))
+
+
 def _sum(values: IntArray) -> int:
     return int(values.sum(dtype=np.int64))
 
 
 def _overlong_losses(lengths: IntArray, options: PlanOptions) -> tuple[int, int]:
-    """The documents that the overlong policy dropped, and the tokens it dropped or truncated."""
+    """The documents that the overlong policy dropped, and the tokens it dropped or truncated.
+
+    An added EOS that is lost with them is not counted.
+    """
     overlong = lengths[lengths > options.max_fragment]
     tokens = _sum(overlong)
+    if options.overlong != "truncate_left":
+        tokens -= options.ends_with_eos * len(overlong)
     if options.overlong == "drop":
         return len(overlong), tokens
     if options.overlong in ("truncate", "truncate_left"):

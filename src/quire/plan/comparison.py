@@ -43,8 +43,9 @@ class Candidate:
     documents_broken: int
     """Documents that were cut, truncated or dropped; each counts once."""
     tokens: int
-    """Tokens of all documents, including lost ones."""
+    """Tokens of all documents, including EOS and lost ones."""
     tokens_lost: int
+    """Those that are in no row; unlike the ledger this includes EOS."""
     attention: float
     """How many tokens a token attends to on average, including itself."""
     steps: int
@@ -74,6 +75,7 @@ def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
     dropped = plan.ledger.documents.num_dropped
     in_rows = plan.stops - plan.starts + plan.options.prefix
     total = int(in_rows.sum())
+    tokens = int(lengths.sum(dtype=np.int64))
     return Candidate(
         max_length=plan.max_length,
         strategy=plan.options.strategy,
@@ -86,8 +88,8 @@ def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
         documents_truncated=int(truncated.sum()),
         documents_dropped=dropped,
         documents_broken=int((cut | truncated).sum()) + dropped,
-        tokens=plan.ledger.tokens.input,
-        tokens_lost=plan.ledger.tokens.num_dropped,
+        tokens=tokens,
+        tokens_lost=tokens - plan.ledger.tokens.emitted - plan.num_eos,
         attention=float((in_rows * (in_rows + 1.0) / 2).sum() / total) if total else 0.0,
         steps=-(-plan.num_rows // batch_size),
         ledger=plan.ledger,

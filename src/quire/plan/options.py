@@ -20,6 +20,8 @@ class PlanOptions(PackOptions):
     """Put the rows in random order."""
     prefix: Length = 0
     """Tokens reserved before every fragment, for BOS."""
+    ends_with_eos: bool = False
+    """Whether the last token of every document is an added EOS, which is counted as special."""
     min_tail: PositiveLength = 1
     """The fewest new tokens in a document's last fragment; 2 keeps EOS from being alone."""
 

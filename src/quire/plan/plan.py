@@ -75,10 +75,20 @@ class Plan:
         return self._row_sums(self.stops - self.starts + self.options.prefix)
 
     @property
+    def content(self) -> int:
+        """Tokens of documents in all rows, EOS included; prefixes and alignment are not content."""
+        return int((self.stops - self.starts).sum(dtype=np.int64))
+
+    @property
+    def num_eos(self) -> int:
+        """The added EOS in all rows; the rest of the ledger's ``special`` are prefixes."""
+        return self.ledger.tokens.special - self.options.prefix * self.num_fragments
+
+    @property
     def utilization(self) -> float:
-        """Content over rows × max_length; prefixes and alignment are not content."""
+        """Content over rows × max_length."""
         places = self.num_rows * self.max_length
-        return int((self.stops - self.starts).sum(dtype=np.int64)) / places if places else 0.0
+        return self.content / places if places else 0.0
 
     @cached_property
     def lower_bound(self) -> int:
@@ -123,11 +133,13 @@ class Plan:
         """Raise unless these are the lengths that were planned."""
         actual = as_lengths(lengths)
         if fingerprint_of(actual) != self.fingerprint:
+            documents = self.ledger.documents.input
+            tokens = self.ledger.tokens.input + self.options.ends_with_eos * documents
             raise PlanError(
-                f"the plan was made for {self.ledger.documents.input} documents with "
-                f"{self.ledger.tokens.input} tokens, but these are {len(actual)} documents with "
-                f"{int(actual.sum(dtype=np.int64))} tokens (or the same lengths in another order); "
-                "plan again, or use the documents that were planned"
+                f"the plan was made for {documents} documents with {tokens} tokens, but these are "
+                f"{len(actual)} documents with {int(actual.sum(dtype=np.int64))} tokens (or the "
+                "same lengths in another order); plan again, or use the documents that were "
+                "planned"
             )
         longest = actual[self.documents].astype(np.int64)
         _reject("fragment", self.stops > longest, self.stops, "stop {} is beyond its document")
@@ -196,11 +208,12 @@ class Plan:
 
     def _check_ledger(self, content: int) -> None:
         """Raise if a fragment is missing or repeated, which shows in the sums."""
-        tokens = self.ledger.tokens
-        if content != tokens.emitted + tokens.overlap:
+        tokens, num_eos = self.ledger.tokens, self.num_eos
+        most_eos = self.options.ends_with_eos * self.ledger.documents.emitted
+        if content != tokens.emitted + tokens.overlap + num_eos or not 0 <= num_eos <= most_eos:
             raise PlanError(
                 f"the fragments hold {content} tokens but the ledger counts {tokens.emitted} "
-                f"emitted and {tokens.overlap} repeated; plan again"
+                f"emitted, {tokens.overlap} repeated and {num_eos} EOS; plan again"
             )
 
 

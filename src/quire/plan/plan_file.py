@@ -45,7 +45,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write the file completely or not at all."""
     about = {
         "version": FORMAT_VERSION,
-        "options": asdict(plan.options),
+        "options": _recorded(plan.options),
         "ledger": plan.ledger.to_dict(),
         "lengths_sha256": plan.fingerprint,
     }
@@ -57,6 +57,14 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         pa.ipc.new_file(sink, table.schema) as writer,
     ):
         writer.write_table(table)
+
+
+def _recorded(options: PlanOptions) -> Content:
+    """The options as a file has them; 0.1.0 does not know ``ends_with_eos``."""
+    plain = asdict(options)
+    if not options.ends_with_eos:
+        del plain["ends_with_eos"]
+    return plain
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:

@@ -84,6 +84,7 @@ def plan_options(
         **group_values(options, PackOptions),
         "shuffle": not strategy.keeps_order if options.shuffle is None else options.shuffle,
         "prefix": prefix,
+        "ends_with_eos": ends_with_eos,
         "min_tail": 1 + eos_needs_content,
         **changes,
     }

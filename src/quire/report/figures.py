@@ -15,6 +15,7 @@ from quire.corpus.encoding import FILE_SHIFT
 from quire.errors import CorruptFile
 from quire.ledger import Ledger
 from quire.packed import PackedDataset
+from quire.packed.manifest import content_of
 from quire.plan import balance, lower_bound
 from quire.report.distributions import counts_of, even_bins, length_bins, summary
 from quire.text import as_tokenizer
@@ -88,7 +89,7 @@ def _headline(manifest: dict[str, Any], fragments: Fragments, max_length: int) -
     num_cut = None
     if fragments.documents is not None:
         num_cut = int((np.unique(fragments.documents, return_counts=True)[1] > 1).sum())
-    content = ledger.tokens.emitted + ledger.tokens.overlap
+    content = content_of(manifest)
     return {
         "documents": ledger.documents.emitted,
         "documents_cut": num_cut,

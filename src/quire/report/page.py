@@ -13,7 +13,7 @@ from typing import Any
 
 from quire.errors import OutputError
 from quire.files import leftovers_swept, whole_file
-from quire.packed.manifest import chosen_plan, read_manifest
+from quire.packed.manifest import chosen_plan, content_of, read_manifest
 from quire.report.figures import ReportOptions, figures_of
 from quire.report.fragments import packed_fragments, planned_fragments
 from quire.storage import Named, as_path, local_folder
@@ -64,6 +64,7 @@ def _figures(
     else:
         fragments = planned_fragments(folder, manifest, entry)
         manifest |= {"ledger": entry["ledger"], "rows": entry["rows"]}
+        manifest["content"] = content_of(entry)
         manifest["options"] = {**manifest["options"], **entry["options"], "plan": entry["name"]}
     return figures_of(folder, manifest, fragments, options, tokenizer)
 

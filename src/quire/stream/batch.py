@@ -104,4 +104,4 @@ def _boundaries(windows: Sequence[Window | None], width: int) -> Boundaries:
     )
 
 
-_EMPTY = Window(np.zeros(0, np.int32), (), 0)
+_EMPTY = Window(np.zeros(0, np.int32), (), 0, 0)

@@ -59,7 +59,7 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, options: StreamOptions) -
     )
     too_long = whole > limit - (bos is not None)
     kept = np.where(too_long, 0, np.minimum(whole, most))
-    num_cut = np.where(too_long, whole + (eos is not None), whole - kept)
+    num_cut = whole - kept
     tokens = contents.tokens[_leading(whole, kept)] if num_cut.any() else contents.tokens
     num_specials = (bos is not None) + (eos is not None)
     lengths = np.where(kept > 0, kept + num_specials, 0)

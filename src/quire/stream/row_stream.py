@@ -113,8 +113,9 @@ class RowStream:
                 min_tail=2 if options.add_eos else 1,
             )
         )
-        self._num_specials = int(options.bos is not None)
-        """Tokens added in front of every document."""
+        self._num_bos = int(options.bos is not None)
+        self._num_eos = int(options.eos is not None)
+        """Tokens added before and after every document."""
         self._ready: deque[Window] = deque()
         self._over = False
         self._counts = RunningLedger()
@@ -144,10 +145,10 @@ class RowStream:
         """Deliver up to ``count`` of the windows that are ready, and count the rest as padding."""
         windows = [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
         documents, tokens = self._contents(windows)
-        specials = self._num_specials * documents
+        num_tokens = sum(len(window.tokens) for window in windows)
         self._counts.add("emitted", documents, tokens)
-        self._counts.add("special", tokens=specials)
-        self._counts.add("padding", tokens=self._size * count - tokens - specials)
+        self._counts.add("special", tokens=num_tokens - tokens)
+        self._counts.add("padding", tokens=self._size * count - num_tokens)
         return windows
 
     def drop(self) -> bool:
@@ -186,7 +187,7 @@ class RowStream:
     def _add(self, document: StreamedDocument) -> None:
         length, num_cut = len(document.tokens), document.num_cut
         if length:
-            self._counts.add("input", 1, length - self._num_specials + num_cut)
+            self._counts.add("input", 1, length - self._num_bos - self._num_eos + num_cut)
             if num_cut:
                 self._counts.add("truncated", tokens=num_cut)
             self._ready.extend(self._packer.add(document.tokens))
@@ -209,16 +210,17 @@ class RowStream:
         )
 
     def _contents(self, windows: Sequence[Window] | deque[Window]) -> tuple[int, int]:
-        """Documents that start in these windows, and tokens without those added in front."""
+        """Documents that start in these windows, and tokens without BOS and EOS."""
         documents = sum(window.num_documents for window in windows)
+        num_ends = sum(window.num_ends for window in windows)
         tokens = sum(len(window.tokens) for window in windows)
-        return documents, tokens - self._num_specials * documents
+        return documents, tokens - self._num_bos * documents - self._num_eos * num_ends
 
     def _pending(self) -> tuple[int, int]:
         """Documents and tokens that are buffered; counted, not inferred."""
-        documents, tokens = self._packer.pending
+        documents, num_ends, tokens = self._packer.pending
         more_documents, more_tokens = self._contents(self._ready)
-        tokens -= self._num_specials * documents
+        tokens -= self._num_bos * documents + self._num_eos * num_ends
         return documents + more_documents, tokens + more_tokens
 
     def _read_counts(self, plain: object) -> RunningLedger:

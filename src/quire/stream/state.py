@@ -162,36 +162,67 @@ def _stream_with_tail(stream: object) -> object:
     return {**stream, "packer": {**packer, "tail": 1}}
 
 
-def _with_special_bos_and_new_names(body: State) -> State:
-    """Version 2 to 3: ledgers count BOS as special, and options have the names of quire."""
+def _with_specials_and_new_names(body: State) -> State:
+    """Version 2 to 3: ledgers count BOS and EOS as special, and options have the names of quire."""
     options = body.get("options")
     if not isinstance(options, Mapping):
         return body
-    if options.get("data.tokenizer.add_bos"):
-        body = _with_streams(body, _stream_with_special_bos)
+    adds_bos = bool(options.get("data.tokenizer.add_bos"))
+    eos = options.get("model.eos_token_id") if options.get("data.tokenizer.add_eos") else None
+    body = _with_streams(body, lambda stream: _stream_with_specials(stream, adds_bos, eos))
     return {**body, "options": translated_options(options)}
 
 
-def _stream_with_special_bos(stream: object) -> object:
-    """A stream whose ledger counted BOS as a token like any other."""
+def _stream_with_specials(stream: object, adds_bos: bool, eos: int | None) -> object:
+    """A stream whose ledger counted BOS and EOS as tokens like any others.
+
+    Version 2 did not record which fragments end a document: those whose last token is EOS.
+    """
     try:
+        ready, num_ready = _ready_with_ends(stream["ready"], eos)  # type: ignore[index]
+        packer, num_buffered = _packer_with_ends(stream["packer"], eos)  # type: ignore[index]
         ledger = Ledger.from_dict(stream["ledger"])  # type: ignore[index]
-        documents, tokens = ledger.documents, ledger.tokens
-        started = documents.emitted + documents.pending + documents.dropped["drop_last"]
-        dropped = Counter(tokens.dropped)
-        dropped["drop_last"] -= documents.dropped["drop_last"]
-        counted = replace(
-            tokens,
-            input=tokens.input - started,
-            emitted=tokens.emitted - documents.emitted,
-            pending=tokens.pending - documents.pending,
-            dropped=dropped,
-            special=documents.emitted,
-        )
-    except (QuireError, KeyError, TypeError):  # reported when the state is read
+        counted = _without_specials(ledger, adds_bos, num_ready + num_buffered, eos is not None)
+    except (QuireError, LookupError, TypeError, ValueError):  # reported when the state is read
         return stream
-    plain = replace(ledger, tokens=counted).to_dict()
-    return {**stream, "ledger": plain}  # type: ignore[dict-item]
+    return {**stream, "ledger": counted.to_dict(), "ready": ready, "packer": packer}  # type: ignore[dict-item]
+
+
+def _without_specials(ledger: Ledger, adds_bos: bool, pending_ends: int, adds_eos: bool) -> Ledger:
+    """The ledger with BOS of all documents that started, and EOS of those that ended, apart."""
+    documents, tokens = ledger.documents, ledger.tokens
+    num_lost = documents.dropped["drop_last"]
+    started = documents.emitted + documents.pending + num_lost
+    ended = max(0, started - pending_ends - num_lost)
+    dropped = Counter(tokens.dropped)
+    dropped["drop_last"] -= (adds_bos + adds_eos) * num_lost
+    num_special = adds_bos * documents.emitted + adds_eos * ended
+    num_pending = adds_bos * documents.pending + adds_eos * pending_ends
+    counted = replace(
+        tokens,
+        input=tokens.input - num_special - num_pending - (adds_bos + adds_eos) * num_lost,
+        emitted=tokens.emitted - num_special,
+        pending=tokens.pending - num_pending,
+        dropped=dropped,
+        special=num_special,
+    )
+    return replace(ledger, tokens=counted)
+
+
+def _ready_with_ends(ready: State, eos: int | None) -> tuple[State, int]:
+    windows = tokens_from_json("the windows", ready["tokens"], 1 << 31)
+    ends = [
+        int((tokens[np.cumsum(lengths) - 1] == eos).sum())
+        for tokens, lengths in zip(windows, ready["lengths"], strict=True)
+    ]
+    return {**ready, "ends": ends}, sum(ends)
+
+
+def _packer_with_ends(packer: State, eos: int | None) -> tuple[State, int]:
+    documents = tokens_from_json("the packer", packer["tokens"], 1 << 31)
+    ends = [int(tokens[-1] == eos) for tokens in documents]
+    # Only `online` buffers fragments, of which some do not end their document.
+    return ({**packer, "ends": ends} if "opens" in packer else packer), sum(ends)
 
 
 def _with_streams(body: State, change: Callable[[object], object]) -> State:
@@ -204,5 +235,5 @@ def _with_streams(body: State, change: Callable[[object], object]) -> State:
 _SEAL = Seal(
     format=FORMAT,
     owner="a quire stream",
-    migrations={1: _with_tail, 2: _with_special_bos_and_new_names},
+    migrations={1: _with_tail, 2: _with_specials_and_new_names},
 )

@@ -69,11 +69,11 @@ def with_specials(
     opening = np.array([] if bos is None else [bos], dtype=np.int32)
     tokens = np.concatenate([opening, encoded.tokens])
     offsets = starts + len(opening)
+    ledger = _left_out(lengths, empty, too_long, num_cut)
     if eos is not None:
         tokens = np.insert(tokens, offsets + lengths, np.int32(eos))
         offsets += np.arange(len(lengths))
         lengths = lengths + 1
-    ledger = _left_out(lengths, empty, too_long, num_cut)
     return Documents(
         columns={"input_ids": pa.array(tokens)},
         offsets=offsets[kept],

@@ -37,9 +37,9 @@ class FirstFitPacker:
         self._documents: list[Tokens] = []
 
     @property
-    def pending(self) -> tuple[int, int]:
-        """Documents and tokens in the buffer."""
-        return len(self._documents), sum(map(len, self._documents))
+    def pending(self) -> tuple[int, int, int]:
+        """Documents that start and end in the buffer, and its tokens."""
+        return len(self._documents), len(self._documents), sum(map(len, self._documents))
 
     def add(self, tokens: Tokens) -> list[Window]:
         """The windows of the whole buffer, if this document fills it."""
@@ -123,4 +123,5 @@ def _oldest_row(spaces: Sequence[int], length: int) -> int:
 
 def _window(documents: Sequence[Tokens], row: Sequence[Fragment]) -> Window:
     fragments = [documents[number][start:stop] for number, start, stop in row]
-    return Window.of(fragments, num_documents=sum([start == 0 for _, start, _ in row]))
+    num_ends = sum([stop == len(documents[number]) for number, _, stop in row])
+    return Window.of(fragments, sum([start == 0 for _, start, _ in row]), num_ends)

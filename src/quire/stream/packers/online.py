@@ -28,13 +28,15 @@ class OnlineWindowPacker:
         """Buffered fragments in order of arrival."""
         self._continuations: set[int] = set()
         """Those that do not start a document."""
+        self._unfinished: set[int] = set()
+        """Those that do not end a document."""
         self._num_added = 0
 
     @property
-    def pending(self) -> tuple[int, int]:
-        """Documents and tokens in the buffer."""
-        num_documents = len(self._fragments) - len(self._continuations)
-        return num_documents, sum(map(len, self._fragments.values()))
+    def pending(self) -> tuple[int, int, int]:
+        """Documents that start and end in the buffer, and its tokens."""
+        count, num_tokens = len(self._fragments), sum(map(len, self._fragments.values()))
+        return count - len(self._continuations), count - len(self._unfinished), num_tokens
 
     def add(self, tokens: Tokens) -> list[Window]:
         """The windows that leave when a document joins the buffer."""
@@ -55,13 +57,20 @@ class OnlineWindowPacker:
         """The buffered fragments in order of arrival."""
         fragments, tail = list(self._fragments.values()), self._tail
         opens = [int(key not in self._continuations) for key in self._fragments]
-        return lambda: {"tokens": tokens_to_json(fragments), "opens": opens, "tail": tail}
+        ends = [int(key not in self._unfinished) for key in self._fragments]
+        return lambda: {
+            "tokens": tokens_to_json(fragments),
+            "opens": opens,
+            "ends": ends,
+            "tail": tail,
+        }
 
     def load_state_dict(self, state: object) -> None:
         """Take over the buffer of a state."""
-        fields = read_fields("the packer", state, ("tokens", "opens", "tail"))
+        fields = read_fields("the packer", state, ("tokens", "opens", "ends", "tail"))
         fragments = tokens_from_json("the packer", fields["tokens"], self._options.vocab_size)
         opens = read_counts("the packer: opens", fields["opens"], len(fragments))
+        ends = read_counts("the packer: ends", fields["ends"], len(fragments))
         tail = read_tail("the packer", fields["tail"])
         self._packer = self._empty_packer()
         try:
@@ -70,6 +79,7 @@ class OnlineWindowPacker:
             raise InvalidState(f"the packer: {error}") from error
         self._fragments = dict(enumerate(fragments))
         self._continuations = {key for key, flag in enumerate(opens) if not flag}
+        self._unfinished = {key for key, flag in enumerate(ends) if not flag}
         self._num_added, self._tail = len(fragments), tail
 
     def _empty_packer(self) -> OnlinePacker[int]:
@@ -87,11 +97,15 @@ class OnlineWindowPacker:
         ):
             if start:
                 self._continuations.add(self._num_added)
+            if stop < len(tokens):
+                self._unfinished.add(self._num_added)
             windows += self.add(tokens[start:stop])
         return windows
 
     def _window(self, keys: list[int]) -> Window:
         fragments = [self._fragments.pop(key) for key in keys]
         continued = self._continuations.intersection(keys)
+        unfinished = self._unfinished.intersection(keys)
         self._continuations -= continued
-        return Window.of(fragments, num_documents=len(keys) - len(continued))
+        self._unfinished -= unfinished
+        return Window.of(fragments, len(keys) - len(continued), len(keys) - len(unfinished))

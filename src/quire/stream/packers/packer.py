@@ -28,11 +28,13 @@ class Window(NamedTuple):
     """Tokens of each fragment."""
     num_documents: int
     """Documents that start in this window."""
+    num_ends: int
+    """Documents that end in this window."""
 
     @classmethod
-    def of(cls, fragments: Sequence[Tokens], num_documents: int) -> Window:
-        """The window of these fragments, ``num_documents`` of which start a document."""
-        return cls(np.concatenate(fragments), tuple(map(len, fragments)), num_documents)
+    def of(cls, fragments: Sequence[Tokens], num_documents: int, num_ends: int) -> Window:
+        """The window of these fragments, so many of which start and end a document."""
+        return cls(np.concatenate(fragments), tuple(map(len, fragments)), num_documents, num_ends)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,8 +57,8 @@ class Packer(Protocol):
     """Packs documents into windows; every token of a document leaves exactly once."""
 
     @property
-    def pending(self) -> tuple[int, int]:
-        """Documents of which no token has left, and tokens that have not left."""
+    def pending(self) -> tuple[int, int, int]:
+        """Documents that have not started and not ended to leave, and tokens that have not left."""
 
     def add(self, tokens: Tokens) -> list[Window]:
         """Add a document of at least one token, and return the windows that are complete."""
@@ -99,23 +101,27 @@ def windows_to_json(windows: Sequence[Window]) -> State:
         "tokens": tokens_to_json([window.tokens for window in windows]),
         "lengths": [list(window.lengths) for window in windows],
         "documents": [window.num_documents for window in windows],
+        "ends": [window.num_ends for window in windows],
     }
 
 
 def windows_from_json(plain: object, size: int, vocab_size: int) -> list[Window]:
     """The windows that `windows_to_json` wrote."""
-    fields = read_fields("the windows", plain, ("tokens", "lengths", "documents"))
+    fields = read_fields("the windows", plain, ("tokens", "lengths", "documents", "ends"))
     rows = tokens_from_json("the windows", fields["tokens"], vocab_size)
     documents = read_counts("the windows: documents", fields["documents"], len(rows))
+    ends = read_counts("the windows: ends", fields["ends"], len(rows))
     if not isinstance(fields["lengths"], list) or len(fields["lengths"]) != len(rows):
         raise InvalidState(f"the windows' lengths must be a list of {len(rows)}")
     windows = []
-    for tokens, lengths, count in zip(rows, fields["lengths"], documents, strict=True):
+    for tokens, lengths, *counts in zip(rows, fields["lengths"], documents, ends, strict=True):
         parts = read_counts("the lengths of a window", lengths)
-        if sum(parts) != len(tokens) or 0 in parts or len(tokens) > size or count > len(parts):
+        is_whole = sum(parts) == len(tokens) <= size and 0 not in parts
+        if not is_whole or max(counts) > len(parts):
             raise InvalidState(
-                f"a window has {len(tokens)} tokens in fragments of {parts}, of which {count} "
-                f"start a document, but it holds at most {size} tokens and each fragment at least 1"
+                f"a window has {len(tokens)} tokens in fragments of {parts}, of which {counts[0]} "
+                f"start and {counts[1]} end a document, but it holds at most {size} tokens and "
+                "each fragment at least 1"
             )
-        windows.append(Window(tokens, tuple(parts), count))
+        windows.append(Window(tokens, tuple(parts), *counts))
     return windows

@@ -32,9 +32,10 @@ class WrappedPacker:
         self._num_tokens = 0
 
     @property
-    def pending(self) -> tuple[int, int]:
-        """Documents and tokens in the buffer."""
-        return len(self._documents) - self._continues, self._num_tokens
+    def pending(self) -> tuple[int, int, int]:
+        """Documents that start and end in the buffer, and its tokens."""
+        num_ends = len(self._documents)
+        return num_ends - self._continues, num_ends, self._num_tokens
 
     def add(self, tokens: Tokens) -> list[Window]:
         """The windows that a document completes."""
@@ -80,4 +81,7 @@ class WrappedPacker:
                 tokens = tokens[:space]
             fragments.append(tokens)
             space -= len(tokens)
-        return Window.of(fragments, num_documents=len(fragments) - continued)
+        count = len(fragments)
+        return Window.of(
+            fragments, num_documents=count - continued, num_ends=count - self._continues
+        )

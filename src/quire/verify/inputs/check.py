@@ -25,7 +25,7 @@ from quire.verify.inputs.files import FILE_SHIFT, find_files, has_own_reader
 from quire.verify.output.check import OutputReport
 from quire.verify.output.drops import ExpectedDrops, Span, dropped_by_shards
 from quire.verify.output.manifest import is_indexed, read_bad_records, read_manifest
-from quire.verify.output.shards import list_column, read_fragments
+from quire.verify.output.shards import counts_eos, has_bos, list_column, read_fragments
 
 _MOST_PROBLEMS = 100
 _SIGNS_OF_DAMAGE = (
@@ -84,6 +84,8 @@ class _Comparison:
             )
         self._report = report
         self._manifest = manifest
+        self._num_eos = 0
+        """Documents whose last token is in the output."""
         self._bad = {
             (record["file_number"] << FILE_SHIFT) + record["record"]
             for record in read_bad_records(report.path, manifest)
@@ -103,6 +105,7 @@ class _Comparison:
             manifest["options"],
             prefix=int(encoder.bos is not None),
             has_eos=encoder.eos is not None,
+            eos_is_special=counts_eos(manifest["shards"][0]),
             has_rows=not is_indexed(manifest),
         )
         report.compared = 0
@@ -116,6 +119,8 @@ class _Comparison:
             self._add("the output holds documents that are not in the inputs")
         for problem in [*self._input_problems(drops), *drops.problems(dropped_by_shards(manifest))]:
             self._add(problem)
+        if encoder.eos is not None:
+            self._compare_eos()
         opening = manifest.get("documents", {}).get("opening")
         prefixes = stored.prefixes | ({opening} if opening is not None else set())
         if prefixes - {encoder.bos}:
@@ -129,6 +134,15 @@ class _Comparison:
                 count -= sum(tally["dropped"].get("bad_record", 0) for tally in tallies)
             if count != given:
                 yield f"the inputs have {counted(given, what[:-1])}, but the ledger counts {count}"
+
+    def _compare_eos(self) -> None:
+        shards = [shard for shard in self._manifest["shards"] if counts_eos(shard)]
+        count = sum(
+            shard["ledger"]["tokens"]["special"] - (shard["tokens"] - shard["content"])
+            for shard in shards
+        )
+        if shards and count != self._num_eos:
+            self._add(f"the output has {self._num_eos} EOS, but the ledger counts {count}")
 
     def _compare_bad(self, document: int, columns: Columns | None) -> None:
         if columns is not None:
@@ -150,6 +164,7 @@ class _Comparison:
                 self._add(f"{_name(document)}: {what} {offset} to {stop} differ from the input")
             spans.append((offset, stop))
         length = len(given["input_ids"])
+        self._num_eos += any(stop == length for _, stop in spans)
         missing = drops.add_document(length, spans, given.get("labels"))
         if missing is not None:
             start, stop = missing
@@ -178,8 +193,7 @@ class _StoredDocuments:
         rendered = ["labels"] if manifest["options"]["messages_column"] is not None else []
         self._columns = list(dict.fromkeys(["input_ids", *manifest["columns"], *rendered]))
         self._indexed = is_indexed(manifest)
-        special = manifest["ledger"]["tokens"]["special"]
-        self._prefix = int(not self._indexed and special > 0)
+        self._prefix = int(not self._indexed and has_bos(manifest))
         self.prefixes: set[int] = set()
         """The tokens that fragments start with, if BOS was added to them."""
         self._documents = self._read_all([folder / shard["file"] for shard in manifest["shards"]])

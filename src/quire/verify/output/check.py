@@ -22,7 +22,13 @@ from quire.verify.output.manifest import (
     verified_file,
 )
 from quire.verify.output.plans import recount_documents, recount_plan
-from quire.verify.output.shards import Ints, Recount, mapped_problems, recount_rows
+from quire.verify.output.shards import (
+    Ints,
+    Recount,
+    counts_eos,
+    mapped_problems,
+    recount_rows,
+)
 
 _MOST_PROBLEMS = 20
 
@@ -84,12 +90,17 @@ def _recount_rows(report: OutputReport, manifest: Mapping[str, Any]) -> None:
     """Every shard of rows, and their totals."""
 
     def recount(shard: Mapping[str, Any], table: pa.Table) -> Recount:
-        return recount_rows(shard["file"], table, manifest["options"], shard["ledger"])
+        return recount_rows(table, manifest["options"], shard)
 
+    content = 0
     for found in _recount_shards(report, manifest, "rows", recount):
         report.rows += found.rows
         report.tokens += found.tokens
         report.documents += found.documents
+        content += found.content
+    if manifest.get("content", content) != content:
+        total = counted(content, "content token")
+        report.problems.append(f"the shards have {total}, the manifest says {manifest['content']}")
     for name in ("rows", "tokens"):
         if manifest[name] != (count := getattr(report, name)):
             total = counted(count, name[:-1])
@@ -108,7 +119,8 @@ def _recount_index(report: OutputReport, manifest: Mapping[str, Any]) -> None:
     about, lengths = manifest["documents"], [np.zeros(0, dtype=np.int64)]
 
     def recount(shard: Mapping[str, Any], table: pa.Table) -> Recount:
-        found, own = recount_documents(shard["file"], table, manifest["options"], shard["ledger"])
+        ends_with_eos = bool(about["end_with_eos"] and counts_eos(shard))
+        found, own = recount_documents(table, manifest["options"], shard, ends_with_eos)
         lengths.append(own)
         if about["has_labels"] is not ("labels" in table.column_names):
             found.problems.append(
@@ -176,8 +188,8 @@ def _read_shard(folder: AnyPath, shard: Mapping[str, Any]) -> pa.Table:
 
 def _plan_list_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
     first, plans = manifest["plans"][0], manifest["plans"]
-    for name in ("rows", "tokens", "ledger"):
-        if manifest[name] != first[name]:
+    for name in ("rows", "tokens", "content", "ledger"):
+        if manifest.get(name) != first.get(name):
             yield f"{name} of the manifest are not those of its first plan"
     if any(manifest["options"][name] != value for name, value in first["options"].items()):
         yield "options of the manifest are not those of its first plan"

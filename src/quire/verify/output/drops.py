@@ -25,10 +25,18 @@ class ExpectedDrops:
     """How many documents and tokens must have been dropped, by reason."""
 
     def __init__(
-        self, options: Mapping[str, Any], *, prefix: int, has_eos: bool, has_rows: bool
+        self,
+        options: Mapping[str, Any],
+        *,
+        prefix: int,
+        has_eos: bool,
+        eos_is_special: bool,
+        has_rows: bool,
     ) -> None:
         self._prefix = prefix
         self._has_eos = has_eos
+        self._uncounted = int(has_eos and eos_is_special)
+        """The last tokens of a document that are never counted as dropped, nor as input."""
         self._has_rows = has_rows  # the shards of an index hold whole documents; plans drop some
         self._limit: int | None = options["drop_longer_than"]
         self._truncate_to: int | None = options.get("truncate_to")
@@ -67,21 +75,24 @@ class ExpectedDrops:
         self, length: int, found: Sequence[Span], labels: npt.NDArray[Any] | None
     ) -> Span | None:
         """Count what a document lacks; the first part that the options do not explain, if any."""
-        self.input.update(documents=1, tokens=length)
+        self.input.update(documents=1)
         if not length:
             self._count("documents", "empty", 1)
             return None
+        self.input.update(tokens=length - self._uncounted)
         if self._is_too_long(length):
             self._count("documents", "too_long", 1)
-            self._count("tokens", "too_long", length)
+            self._count("tokens", "too_long", length - self._uncounted)
             return (0, length) if found else None
         is_short = may_be_short = False
         for start, stop, is_cut in self._missing_parts(length, found):
+            uncounted = self._uncounted if stop == length else 0
             if is_cut:
-                self._count("tokens", "truncated", stop - start)
+                self._count("tokens", "truncated", stop - start - uncounted)
                 continue
             is_whole = not found and length <= self._longest and not self._cuts_anywhere
-            reasons = self._explain(start, stop, labels if length > 1 else None, is_whole)
+            known = labels if length > 1 else None
+            reasons = self._explain(start, stop, known, is_whole, uncounted)
             if reasons is None:
                 return start, stop
             is_short, may_be_short = is_short or reasons[0], may_be_short or reasons[1]
@@ -139,7 +150,12 @@ class ExpectedDrops:
         yield from (min(cut, last) for cut in range(self._longest, length, step))
 
     def _explain(
-        self, start: int, stop: int, labels: npt.NDArray[Any] | None, is_whole: bool
+        self,
+        start: int,
+        stop: int,
+        labels: npt.NDArray[Any] | None,
+        is_whole: bool,
+        uncounted: int,
     ) -> tuple[bool, bool] | None:
         """Whether a part is, and may be, in a row that was too short; None if it is unexplained.
 
@@ -163,7 +179,8 @@ class ExpectedDrops:
             return None
         most_short = min(size, most) if may_be_unsupervised else size
         most_short = most_short if may_be_short else 0
-        self._count("tokens", "row_too_short", span, most_short)
+        # Only documents without labels have an added EOS, and only one reason.
+        self._count("tokens", "row_too_short", span - uncounted, most_short - uncounted)
         self._count("tokens", "unsupervised", size - most_short, size - span)
         return span > 0, may_be_short
 

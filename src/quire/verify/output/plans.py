@@ -21,6 +21,7 @@ from quire.verify.output.shards import (
     Fragments,
     Ints,
     Recount,
+    counts_eos,
     integer_problems,
     ledger_problems,
     list_column,
@@ -32,9 +33,10 @@ _REASONS = ("row_too_short", "too_long", "too_short", "truncated", "unsupervised
 
 
 def recount_documents(
-    name: str, table: pa.Table, options: Mapping[str, Any], ledger: Mapping[str, Any]
+    table: pa.Table, options: Mapping[str, Any], shard: Mapping[str, Any], ends_with_eos: bool
 ) -> tuple[Recount, Ints]:
     """What a shard of documents holds, and the length of each."""
+    name, ledger = shard["file"], shard["ledger"]
     ids, recorded = (_integers(name, table, column) for column in ("document_id", "length"))
     names = dict.fromkeys(["input_ids", *table.column_names])
     columns = {
@@ -43,7 +45,9 @@ def recount_documents(
         if column not in ("document_id", "length")
     }
     tokens, lengths = columns["input_ids"]
-    found = Recount(rows=table.num_rows, tokens=len(tokens), documents=len(ids))
+    found = Recount(
+        rows=table.num_rows, tokens=len(tokens), content=len(tokens), documents=len(ids)
+    )
     if (np.diff(ids) <= 0).any() or (len(ids) and ids[0] < 0):
         found.problems.append("has document ids that do not increase")
     if (recorded != lengths).any():
@@ -51,6 +55,8 @@ def recount_documents(
         found.problems.append(f"document {document} does not have the recorded length")
     if (lengths < 1).any():
         found.problems.append(f"document {int(ids[int(np.argmin(lengths))])} has no token")
+    elif ends_with_eos and len(np.unique(tokens[np.cumsum(lengths) - 1])) > 1:
+        found.problems.append("has documents that do not end with the same token (EOS)")
     found.problems += integer_problems(columns)
     for column, (_, other) in columns.items():
         if (other != lengths).any():
@@ -59,7 +65,7 @@ def recount_documents(
     if len(ids):
         found.first_document, found.last_document = int(ids[0]), int(ids[-1])
     found.problems += ledger_problems(ledger, options)
-    found.problems += _shard_ledger_problems(found, ledger)
+    found.problems += _shard_ledger_problems(found, ledger, ends_with_eos * len(ids))
     return found, lengths
 
 
@@ -82,8 +88,11 @@ def recount_plan(
         if said != expected:
             found.problems.append(f"records {name} {said}, but the manifest makes it {expected}")
     found.problems += ledger_problems(ledger, manifest["options"] | options)
-    recount_fragments(found, fragments, options, ledger)
-    found.problems += _plan_ledger_problems(ledger, manifest)
+    ends_with_eos = bool(manifest["documents"]["end_with_eos"] and counts_eos(entry))
+    documents, _, stops = fragments.spans()
+    num_eos = int((stops == lengths[documents]).sum()) if ends_with_eos else 0
+    recount_fragments(found, fragments, options, ledger, num_eos)
+    found.problems += _plan_ledger_problems(ledger, manifest, ends_with_eos * len(lengths))
     if not found.problems:
         found.problems += _drop_problems(folder, manifest, entry, fragments, lengths)
     found.compare({"rows": found.rows, "tokens": found.tokens}, entry)
@@ -99,11 +108,16 @@ def _integers(name: str, table: pa.Table, column: str) -> Ints:
     return integers
 
 
-def _shard_ledger_problems(found: Recount, ledger: Mapping[str, Any]) -> Iterator[str]:
-    for name in ("overlap", "special", "padding"):
-        if count := ledger["tokens"][name]:
-            yield f"holds documents, but its ledger counts {counted(count, f'{name} token')}"
-    for what, count in (("documents", found.documents), ("tokens", found.tokens)):
+def _shard_ledger_problems(
+    found: Recount, ledger: Mapping[str, Any], num_eos: int
+) -> Iterator[str]:
+    for name, expected in (("overlap", 0), ("special", num_eos), ("padding", 0)):
+        if (count := ledger["tokens"][name]) != expected:
+            yield (
+                f"holds documents with {expected} EOS, but its ledger counts "
+                f"{counted(count, f'{name} token')}"
+            )
+    for what, count in (("documents", found.documents), ("tokens", found.tokens - num_eos)):
         if (said := ledger[what]["emitted"]) != count:
             yield f"has {counted(count, what[:-1])} but its ledger counts {said}"
 
@@ -145,13 +159,16 @@ def _fragment_problems(fragments: Fragments, lengths: Ints) -> Iterator[str]:
         yield f"row {int(np.argmin(fragments.per_row))} has no fragment"
 
 
-def _plan_ledger_problems(ledger: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
+def _plan_ledger_problems(
+    ledger: Mapping[str, Any], manifest: Mapping[str, Any], num_eos: int
+) -> Iterator[str]:
     """Whether the plan counts what the shards dropped, and what it dropped itself."""
-    for what, total in (("documents", "count"), ("tokens", "tokens")):
+    about = manifest["documents"]
+    for what, total in (("documents", about["count"]), ("tokens", about["tokens"] - num_eos)):
         dropped = _dropped_by_plan(ledger, manifest)[what]
         if any(count < 0 or (count and r not in _REASONS) for r, count in dropped.items()):
             yield f"its ledger does not count the {what} that the shards dropped"
-        lost = manifest["documents"][total] - ledger[what]["emitted"]
+        lost = total - ledger[what]["emitted"]
         if lost != (said := sum(dropped.values())):
             yield f"leaves out {counted(lost, what[:-1])} but its ledger counts {said} as dropped"
 
@@ -182,6 +199,7 @@ def _drop_problems(
         {**manifest["options"], **entry["options"], "drop_longer_than": None},
         prefix=fragments.prefix,
         has_eos=bool(about["end_with_eos"]),
+        eos_is_special=counts_eos(entry),
         has_rows=True,
     )
     documents, starts, stops = fragments.spans()

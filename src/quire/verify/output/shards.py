@@ -30,6 +30,8 @@ class Recount:
 
     rows: int
     tokens: int
+    content: int = 0
+    """Tokens without BOS."""
     documents: int = 0
     first_document: int | None = None
     last_document: int | None = None
@@ -37,9 +39,12 @@ class Recount:
 
     def compare(self, counts: Mapping[str, int], recorded: Mapping[str, Any]) -> None:
         """Add a problem for every count that the manifest has otherwise."""
+        if "content" in recorded:  # 0.1.0 did not record it
+            counts = {**counts, "content": self.content}
         for name, count in counts.items():
             if recorded.get(name) != count:
-                found = counted(count, name.removesuffix("s"))
+                unit = "content token" if name == "content" else name.removesuffix("s")
+                found = counted(count, unit)
                 self.problems.append(f"has {found} but the manifest says {recorded.get(name)}")
 
 
@@ -108,35 +113,80 @@ def read_fragments(
     return tokens, fragments
 
 
-def recount_rows(
-    name: str, table: pa.Table, options: Mapping[str, Any], ledger: Mapping[str, Any]
-) -> Recount:
+def counts_eos(entry: Mapping[str, Any]) -> bool:
+    """Whether the ledger of a shard, a plan or a manifest counts an added EOS as special.
+
+    Those of 0.1.0, which do not record their content, count it like any other token.
+    """
+    return "content" in entry
+
+
+def has_bos(entry: Mapping[str, Any]) -> bool:
+    """Whether the fragments of a shard or a manifest of rows start with BOS."""
+    if counts_eos(entry):
+        return bool(entry["content"] < entry["tokens"])
+    return bool(entry["ledger"]["tokens"]["special"] > 0)
+
+
+def recount_rows(table: pa.Table, options: Mapping[str, Any], shard: Mapping[str, Any]) -> Recount:
     """What the rows of one shard hold: boundaries, limits, and every count of the ledger."""
-    prefix, has_sources = int(ledger["tokens"]["special"] > 0), bool(options["keep_sources"])
+    name, ledger = shard["file"], shard["ledger"]
+    prefix, has_sources = int(has_bos(shard)), bool(options["keep_sources"])
     tokens, fragments = read_fragments(name, table, prefix=prefix, has_sources=has_sources)
     found = Recount(rows=table.num_rows, tokens=len(tokens))
     found.problems += ledger_problems(ledger, options)
-    recount_fragments(found, fragments, options, ledger)
+    num_eos = _count_eos(tokens, fragments, options, ledger) if counts_eos(shard) else 0
+    recount_fragments(found, fragments, options, ledger, num_eos)
     first = tokens[np.cumsum(fragments.sizes) - fragments.sizes]
     if prefix and (first != first[:1]).any():
         found.problems.append("has fragments that do not start with the same token (BOS)")
     return found
 
 
+def _count_eos(
+    tokens: npt.NDArray[Any],
+    fragments: Fragments,
+    options: Mapping[str, Any],
+    ledger: Mapping[str, Any],
+) -> int:
+    """The number of added EOS: what the ledger counts, as far as the rows allow it.
+
+    Rows do not show which documents lost their end. If none did, all end with EOS, or none.
+    """
+    claimed = int(ledger["tokens"]["special"]) - fragments.prefix * len(fragments.sizes)
+    if not options["add_eos"] or options["pretokenized"] or options["messages_column"] is not None:
+        return 0
+    if fragments.documents is None:
+        return min(max(claimed, 0), int(ledger["documents"]["emitted"]))
+    documents, _, stops = fragments.spans()
+    order = np.lexsort((stops, documents))
+    last = order[np.append(documents[order][1:] != documents[order][:-1], True)[: len(order)]]
+    final = tokens[np.cumsum(fragments.sizes)[last] - 1]
+    most = int(np.unique(final, return_counts=True)[1].max(initial=0))
+    if options["overlong"] == "truncate" or int(options["min_length"]) > 1:
+        return min(max(claimed, 0), most)
+    return len(final) if claimed and most == len(final) else 0
+
+
 def recount_fragments(
-    found: Recount, fragments: Fragments, options: Mapping[str, Any], ledger: Mapping[str, Any]
+    found: Recount,
+    fragments: Fragments,
+    options: Mapping[str, Any],
+    ledger: Mapping[str, Any],
+    num_eos: int,
 ) -> None:
     """Add what the rows break of their limits, and what their ledger counts otherwise."""
     lengths = fragments.row_lengths()
     found.problems += _limit_problems(lengths, fragments.per_row, options)
     num_fragments, num_places = len(fragments.sizes), found.rows * int(options["max_length"])
-    special = fragments.prefix * num_fragments
+    special = fragments.prefix * num_fragments + num_eos
+    found.content = found.tokens - fragments.prefix * num_fragments
     counts = {"special": special, "padding": num_places - found.tokens}
     tokens = ledger["tokens"]
     if fragments.documents is not None and fragments.offsets is not None:
         sizes = fragments.sizes - fragments.prefix
         counts |= _recount_documents(
-            found, fragments.documents, fragments.offsets, sizes, options, ledger
+            found, fragments.documents, fragments.offsets, sizes, options, ledger, num_eos
         )
     elif (said := tokens["emitted"] + tokens["overlap"] + special) != found.tokens:
         message = f"has {counted(found.tokens, 'token')} but its ledger counts {said}"
@@ -275,6 +325,7 @@ def _recount_documents(
     lengths: Ints,
     options: Mapping[str, Any],
     ledger: Mapping[str, Any],
+    num_eos: int,
 ) -> dict[str, int]:
     """Tokens emitted and repeated; no token may occur twice except in the overlap of a stride."""
     found.documents = len(np.unique(ids))
@@ -300,7 +351,8 @@ def _recount_documents(
     if (said := ledger["documents"]["emitted"]) != found.documents:
         documents = counted(found.documents, "document")
         found.problems.append(f"has {documents} but its ledger counts {said}")
-    return {"emitted": int((stops - offsets - overlap).sum()), "overlap": int(overlap.sum())}
+    emitted = int((stops - offsets - overlap).sum()) - num_eos
+    return {"emitted": emitted, "overlap": int(overlap.sum())}
 
 
 def _is_trusted(path: Path, manifest: Mapping[str, Any]) -> bool:
