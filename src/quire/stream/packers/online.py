@@ -55,13 +55,12 @@ class OnlineWindowPacker:
 
     def snapshot(self) -> Callable[[], State]:
         """The buffered fragments in order of arrival."""
-        fragments, tail = list(self._fragments.values()), self._tail
-        opens = [int(key not in self._continuations) for key in self._fragments]
-        ends = [int(key not in self._unfinished) for key in self._fragments]
+        fragments, tail = self._fragments.copy(), self._tail
+        continuations, unfinished = self._continuations.copy(), self._unfinished.copy()
         return lambda: {
-            "tokens": tokens_to_json(fragments),
-            "opens": opens,
-            "ends": ends,
+            "tokens": tokens_to_json(list(fragments.values())),
+            "opens": [int(key not in continuations) for key in fragments],
+            "ends": [int(key not in unfinished) for key in fragments],
             "tail": tail,
         }
 
