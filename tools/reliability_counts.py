@@ -39,7 +39,21 @@ def _fuzz(counts: Counts) -> str:
     )
 
 
+def _engine(counts: Counts) -> str:
+    families = counts["engine"]["families"].values()
+    strings, size = (min(each[key] for each in families) for key in ("strings", "bytes"))
+    return (
+        f"{len(families)} families, at least {strings:,} strings and {size:,} bytes each, "
+        f"{sum(each['differences'] for each in families)} differences"
+    )
+
+
 GOALS = (
+    Goal(
+        "tokenizer engines: fuzzed strings and text per family; documents with other ids",
+        "10 million, 1 GB and 0",
+        _engine,
+    ),
     Goal(
         "resume points tried; inexact ones",
         "100,000 and 0",

@@ -153,3 +153,12 @@ def test_the_command_prints_where_the_page_is(packed, tmp_path):
     assert done.returncode == 0, done.stderr
     assert f"report: {tmp_path / 'r.html'}" in done.stdout.replace("\n", "")
     assert (tmp_path / "r.html").stat().st_size > 1_000_000
+
+
+def test_no_function_of_the_script_hides_a_name_of_the_whole_script():
+    """A second `const` with the name of a helper breaks every use of the helper beside it."""
+    script = (Path(quire.report.__file__).parent / "charts.js").read_text()
+    names = re.findall(r"^(?:const|let|function) (\w+)", script, re.MULTILINE)
+    inner = re.findall(r"^ +(?:const|let|var) (\w+)", script, re.MULTILINE)
+    assert "counted" in names
+    assert set(names) & set(inner) == set()

@@ -89,9 +89,9 @@ function showTables() {
   const options = figures.manifest.options;
   fillTable("options", ["option", "value"],
     Object.keys(options).sort().map((name) => [name, JSON.stringify(options[name])]));
-  const counted = figures.shards.some((s) => s.documents !== undefined) ? "documents" : "rows";
-  fillTable("shards", ["file", "partition", counted, "tokens", "bytes", "sha256"],
-    figures.shards.map((s) => [s.file, s.partition, s[counted], s.tokens, s.bytes, s.sha256]));
+  const records = figures.shards.some((s) => s.documents !== undefined) ? "documents" : "rows";
+  fillTable("shards", ["file", "partition", records, "tokens", "bytes", "sha256"],
+    figures.shards.map((s) => [s.file, s.partition, s[records], s.tokens, s.bytes, s.sha256]));
   say("manifest", JSON.stringify(figures.manifest, null, 1));
   say("version", `quire ${plain(figures.manifest.format.quire)}`);
 }
