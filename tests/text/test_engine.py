@@ -12,7 +12,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tokenizer_files import folder_of, load, parameters
-from tokenizers import AddedToken, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 from tools.tokenizer_families import llama3_style, sentencepiece_style
 
 from quire import pack_corpus, pack_dataset
@@ -136,6 +136,40 @@ def test_a_token_that_is_added_later_makes_another_engine():
     after = ids(open_tokenizer(owner, "fast"), ["a<new>b"])
     assert after != before
     assert after == ids(as_tokenizer(owner), ["a<new>b"])
+
+
+def small_model(merges) -> models.BPE:
+    vocabulary = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "th", "he", "the"]
+    return models.BPE({token: n for n, token in enumerate(vocabulary)}, merges)
+
+
+def test_a_model_that_is_replaced_or_changed_makes_another_engine():
+    owner = tokenizers.Tokenizer(small_model([("t", "h"), ("th", "e")]))
+    owner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    assert ids(open_tokenizer(owner, "fast"), ["the then"]) == ids(
+        as_tokenizer(owner), ["the then"]
+    )
+    owner.model = small_model([("h", "e"), ("t", "he")])
+    assert ids(open_tokenizer(owner, "fast"), ["the th"]) == ids(as_tokenizer(owner), ["the th"])
+    owner.model = small_model([("t", "h")])
+    before = open_tokenizer(owner, "fast")
+    owner.model.ignore_merges = True
+    assert open_tokenizer(owner, "fast") is not before
+    assert ids(open_tokenizer(owner, "fast"), ["the"]) == ids(as_tokenizer(owner), ["the"])
+    owner.model.dropout = 0.5
+    with pytest.raises(InvalidOption, match="at random"):
+        open_tokenizer(owner, "fast")
+
+
+def test_a_post_processor_that_is_set_later_is_honoured():
+    owner = load("small-qwen3").__class__.from_pretrained(folder_of("small-qwen3"))
+    owner.bos_token = "<|endoftext|>"  # noqa: S105
+    assert not open_tokenizer(owner, "fast").adds_bos
+    owner.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", owner.bos_token_id)]
+    )
+    assert as_tokenizer(owner).adds_bos
+    assert open_tokenizer(owner, "fast").adds_bos
 
 
 def test_split_special_tokens_is_honoured():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import cast
+from typing import Any, cast
 
 from quire.errors import InvalidOption
 from quire.options import TokenizerEngine
@@ -81,13 +81,45 @@ def _remembered(
         backend.encode_special_tokens,
         repr(backend.normalizer),
         repr(backend.pre_tokenizer),
+        repr(backend.post_processor),
         repr(backend.get_added_tokens_decoder()),
+        _model_key(backend),
     )
     if key not in _recent:
         while len(_recent) >= _MOST_REMEMBERED:
             del _recent[next(iter(_recent))]
         _recent[key] = owner, FastTokenizer(reference, required=required)
     return _recent[key][1]
+
+
+_MODEL_OPTIONS = (
+    "dropout",
+    "unk_token",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "fuse_unk",
+    "byte_fallback",
+    "ignore_merges",
+)
+_PROBE = (
+    "The quick brown fox doesn't jump over 13 lazy dogs.\n\tna\u00efve \u4e2d\u6587 return x_1;"
+)
+
+
+def _model_key(backend: Any) -> tuple[object, ...]:  # noqa: ANN401
+    """Tells a model that its owner changed or replaced, in much less time than reading it all."""
+    model, size = backend.model, backend.get_vocab_size(with_added_tokens=False)
+    options = tuple(getattr(model, name, None) for name in _MODEL_OPTIONS)
+    some = tuple(model.id_to_token(number) for number in range(0, size, size // 64 + 1))
+    is_random = options[0]
+    return *options, size, some, () if is_random else tuple(_probe_ids(backend))
+
+
+def _probe_ids(backend: Any) -> list[int]:  # noqa: ANN401
+    try:
+        return list(backend.encode(_PROBE, add_special_tokens=False).ids)
+    except Exception:  # it is reported when the texts are encoded
+        return []
 
 
 def engine_record(tokenizer: object) -> dict[str, object] | None:
