@@ -227,7 +227,15 @@ def bpe_with(part: str, value) -> tokenizers.Tokenizer:
     return backend
 
 
+def bpe_without_unknown() -> tokenizers.Tokenizer:
+    """Characters outside of its vocabulary vanish, and what is around them is merged."""
+    letters = sorted({*map(chr, range(33, 127)), *pre_tokenizers.ByteLevel.alphabet()})
+    vocabulary = {token: number for number, token in enumerate([*letters, "13"])}
+    return tokenizers.Tokenizer(models.BPE(vocabulary, [("1", "3")]))
+
+
 UNSUPPORTED = {
+    "leaves out characters": bpe_without_unknown,
     "its model is Unigram": unigram,
     "its model is WordPiece": word_piece,
     "drops merges at random": lambda: bpe(dropout=0.5),
@@ -268,6 +276,13 @@ def test_a_missing_or_unknown_engine_falls_back(monkeypatch, found, said):
     with pytest.warns(UserWarning, match=said):
         tokenizer = open_tokenizer(folder_of("small-qwen3"), "auto", MANY)
     assert ids(tokenizer, TEXTS) == ids(as_tokenizer(folder_of("small-qwen3")), TEXTS)
+
+
+def test_what_surrounds_an_unknown_character_has_the_ids_of_tokenizers():
+    backend = bpe_without_unknown()
+    with pytest.warns(UserWarning, match="leaves out characters"):
+        tokenizer = open_tokenizer(backend, "auto", MANY)
+    assert ids(tokenizer, ["1\u2ec53"]) == ids(as_tokenizer(backend), ["1\u2ec53"])
 
 
 def wrong_from_the_start(monkeypatch, word: str) -> None:

@@ -278,6 +278,8 @@ def _unsupported(backend: Any) -> str | None:  # noqa: ANN401, PLR0911 - one per
         return f"its model is {type(model).__name__}, and the fast engine supports only BPE"
     if model.dropout:
         return f"its model drops merges at random (dropout {model.dropout})"
+    if not _knows_everything(backend):
+        return "its model leaves out characters that it does not know"
     added = backend.get_added_tokens_decoder()
     for token in added.values():
         if token.lstrip or token.rstrip or token.single_word:
@@ -290,6 +292,27 @@ def _unsupported(backend: Any) -> str | None:  # noqa: ANN401, PLR0911 - one per
     if any(model.id_to_token(number) != added[number].content for number in inside):
         return "the ids of its added tokens clash with its vocabulary"
     return None
+
+
+def _knows_everything(backend: Any) -> bool:  # noqa: ANN401
+    """Whether every character has an id: the libraries differ in what they merge around a gap."""
+    model, unknown = backend.model, backend.model.unk_token
+    if unknown is not None and model.token_to_id(unknown) is not None:
+        return True
+    alphabets = []
+    if model.byte_fallback:
+        alphabets.append([f"<0x{byte:02X}>" for byte in range(256)])
+    if "ByteLevel(" in f"{backend.normalizer!r} {backend.pre_tokenizer!r}":
+        alphabets.append(_byte_alphabet())
+    return any(
+        all(model.token_to_id(token) is not None for token in alphabet) for alphabet in alphabets
+    )
+
+
+def _byte_alphabet() -> list[str]:
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    return ByteLevel.alphabet()
 
 
 def _hazard(backend: Any) -> str:  # noqa: ANN401
