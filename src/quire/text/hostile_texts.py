@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 
 _PER_CATEGORY = 12
+_MOST_OVERLAPS = 5_000
 _COMBINING = (
     "e\u0301",
     "o\u0302\u0301",
@@ -84,12 +85,15 @@ def hostile_texts(added_tokens: Iterable[str]) -> list[str]:
     >>> "" in texts, "<|end|" in texts, len(texts) > 1000
     (True, True, True)
     """
+    tokens = list(added_tokens)
     groups = (
         ["", *_COMBINING, *_HANGUL, *_SCRIPTS, *_WORDS],
         _characters(),
         _pairs([*_WORDS, *_SPACES, *_APOSTROPHES, *_COMBINING[:3], "!?", "(", '"', "-", "\x00"]),
         _runs(),
-        _around(list(added_tokens)[:40]),
+        _around(tokens[:40]),
+        (f"a{token}b" for token in tokens[40:]),
+        itertools.islice(_overlaps(tokens), _MOST_OVERLAPS),
         _long(),
     )
     return list(dict.fromkeys(itertools.chain.from_iterable(groups)))
@@ -134,6 +138,18 @@ def _around(tokens: list[str]) -> Iterator[str]:
             f"\n{token}\n",
         )
         yield from (token.upper(), token.lower(), f"{token[:-1]} {token[-1:]}", f"{token}'s 1")
+
+
+def _overlaps(tokens: list[str]) -> Iterator[str]:
+    """Two added tokens where the end of one is the start of the other; only one can be found."""
+    starting: dict[str, list[str]] = {}
+    for token in tokens:
+        for end in range(1, len(token)):
+            starting.setdefault(token[:end], []).append(token)
+    for token in tokens:
+        for start in range(1, len(token)):
+            shared = token[start:]
+            yield from (token + other[len(shared) :] for other in starting.get(shared, ()))
 
 
 def _long() -> Iterator[str]:
