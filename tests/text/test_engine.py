@@ -278,6 +278,32 @@ def test_a_missing_or_unknown_engine_falls_back(monkeypatch, found, said):
     assert ids(tokenizer, TEXTS) == ids(as_tokenizer(folder_of("small-qwen3")), TEXTS)
 
 
+@pytest.mark.parametrize("before", [0, 50])
+@pytest.mark.parametrize("second", ["ew>", "new"])
+def test_added_tokens_that_overlap_have_the_ids_of_tokenizers(second, before):
+    owner = tokenizers.Tokenizer.from_file(str(folder_of("small-gpt2") / "tokenizer.json"))
+    owner.add_special_tokens([f"<|{number}|>" for number in range(before)])
+    owner.add_tokens([AddedToken("<ne", normalized=True), AddedToken("<new", normalized=True)])
+    owner.add_tokens([AddedToken(second, normalized=False)])
+    with pytest.warns(UserWarning, match="different ids"):
+        tokenizer = open_tokenizer(owner, "auto", MANY)
+    assert ids(tokenizer, ["a <new> b"]) == ids(as_tokenizer(owner), ["a <new> b"])
+
+
+def test_a_pattern_that_ignores_case_is_found_wherever_it_is():
+    owner = tokenizers.Tokenizer.from_file(str(folder_of("small-gpt2") / "tokenizer.json"))
+    for pattern in (r"\p{N}{1,3}|" * 12 + r"(?i:'s|'t)|\p{L}+|.", r"(?mi:'s|'t)|\p{L}+|."):
+        owner.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        tokenizer = open_tokenizer(owner, "fast")
+        tokenizer._fast = Wrong(tokenizer._fast, "\u017f")
+        assert ids(tokenizer, ["it'\u017fx"]) == ids(as_tokenizer(owner), ["it'\u017fx"])
+
+
 def test_what_surrounds_an_unknown_character_has_the_ids_of_tokenizers():
     backend = bpe_without_unknown()
     with pytest.warns(UserWarning, match="leaves out characters"):
