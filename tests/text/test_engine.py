@@ -396,6 +396,30 @@ def test_an_engine_that_a_tokenizer_does_not_have_is_an_error(engine):
         open_tokenizer("byte", engine)
 
 
+class Own:
+    """A caller's own tokenizer, which happens to name something its backend."""
+
+    bos_token_id = pad_token_id = None
+    eos_token_id = 2
+    vocab_size = 259
+    backend = "mine"
+
+    def encode_batch(self, texts):
+        return as_tokenizer("byte").encode_batch(texts)
+
+
+def test_a_tokenizer_with_another_kind_of_backend_has_no_choice_of_engines():
+    assert ids(open_tokenizer(Own(), "auto", MANY), ["ab"]) == [[100, 101]]
+    assert engine_record(Own()) is None
+    with pytest.raises(InvalidOption, match="Own has no backend of the tokenizers package"):
+        open_tokenizer(Own(), "fast")
+
+
+def test_the_byte_tokenizer_is_not_one_of_transformers():
+    with pytest.raises(InvalidOption, match="tokenizer_engine is 'transformers' but ByteTok"):
+        open_tokenizer("byte", "transformers")
+
+
 def documents(count: int = 300) -> list[dict[str, str]]:
     return [{"text": f"{TEXTS[n % 5]} document {n} " * (1 + n % 17)} for n in range(count)]
 

@@ -34,7 +34,7 @@ def open_tokenizer(
     tokenizer = as_tokenizer(named)
     if isinstance(tokenizer, FastTokenizer):
         return tokenizer.reference if engine == "tokenizers" else tokenizer
-    if getattr(tokenizer, "backend", None) is None:
+    if not _is_backed(tokenizer):
         if engine == "auto":
             return tokenizer
         raise InvalidOption(
@@ -50,8 +50,22 @@ def open_tokenizer(
     return fast
 
 
+def _is_backed(tokenizer: object) -> bool:
+    """Whether it is quire's own and encodes with `tokenizers`; a caller's class may do more."""
+    if getattr(tokenizer, "backend", None) is None:
+        return False
+    from quire.text.tokenizer_file import FileTokenizer
+
+    return isinstance(tokenizer, CalledTokenizer | FileTokenizer)
+
+
 def _called(named: TokenizerLike) -> Tokenizer:
     """The tokenizer as transformers calls it, loaded by transformers if it is a path."""
+    if named == "byte":
+        raise InvalidOption(
+            "tokenizer_engine is 'transformers' but ByteTokenizer is not a tokenizer of "
+            "transformers; leave tokenizer_engine out"
+        )
     called = CalledTokenizer(as_chat_tokenizer(named))
     if not hasattr(called.tokenizer, "get_vocab"):
         raise InvalidOption(
@@ -128,7 +142,7 @@ def engine_record(tokenizer: object) -> dict[str, object] | None:
     None for tokenizers that have no choice of engines.
     """
     is_fast = isinstance(tokenizer, FastTokenizer) and tokenizer.is_fast
-    if not isinstance(tokenizer, FastTokenizer) and getattr(tokenizer, "backend", None) is None:
+    if not isinstance(tokenizer, FastTokenizer) and not _is_backed(tokenizer):
         return None
     reference: dict[str, object] = {"name": "tokenizers", "version": reference_version()}
     if not is_fast:
