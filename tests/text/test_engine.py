@@ -332,6 +332,16 @@ def test_an_engine_that_differs_on_the_first_documents_is_not_used(monkeypatch):
     assert not tokenizer.is_fast
 
 
+def test_an_engine_that_is_loaded_late_is_tried_on_the_first_documents_that_it_encodes(monkeypatch):
+    monkeypatch.setattr(fast_tokenizer, "ENOUGH", 20)
+    wrong_from_the_start(monkeypatch, "Straße 中文")
+    tokenizer = open_tokenizer(folder_of("small-qwen3"))
+    tokenizer.encode_batch(["a"])
+    with pytest.warns(UserWarning, match="give different ids for document 2"):
+        found = ids(tokenizer, TEXTS)
+    assert found == ids(as_tokenizer(folder_of("small-qwen3")), TEXTS)
+
+
 def test_a_later_difference_is_an_error_with_the_document():
     tokenizer = fast()
     tokenizer.encode_batch(TEXTS)

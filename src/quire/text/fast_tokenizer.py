@@ -71,6 +71,8 @@ class FastTokenizer:
     _fast: Any = field(default=None, repr=False, compare=False)
     """The engine, if it is loaded."""
     _is_rejected: bool = False
+    _is_tried: bool = False
+    """Whether the engine has encoded a document."""
     _hazard: str = ""
     """A character; documents that hold it are encoded by the reference."""
     _num_characters: int = 0
@@ -116,12 +118,12 @@ class FastTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> Encoded:
         """The tokens of all texts, with no special token added."""
-        is_first = self._num_characters == 0
         self._num_characters += (size := sum(map(len, texts)))
         if not self.is_fast and not self._is_rejected and self._num_characters >= ENOUGH:
             self.load()
         if not self.is_fast:
             return self._reference_ids(texts)
+        is_first, self._is_tried = not self._is_tried, self._is_tried or size > 0
         encoded = self._encode(texts)
         try:
             self._spot_check(texts, encoded, _FIRST if is_first else max(_LEAST, size // _SHARE))
