@@ -378,6 +378,45 @@ def test_a_document_on_which_the_engine_fails_is_encoded_by_tokenizers():
     assert tokenizer.is_fast
 
 
+class PanicException(BaseException):
+    """What a panic of Rust is for Python."""
+
+
+class Panicking(Failing):
+    def encode_batch_flat(self, texts, **options):
+        try:
+            return super().encode_batch_flat(texts, **options)
+        except ValueError:
+            raise PanicException("index out of bounds") from None
+
+
+def test_a_panic_of_the_engine_is_a_failure_like_any_other(monkeypatch):
+    tokenizer = fast()
+    tokenizer._fast = Panicking(tokenizer._fast, "world")
+    assert ids(tokenizer, TEXTS) == ids(tokenizer.reference, TEXTS)
+
+    def panic(backend):
+        raise PanicException("not implemented")
+
+    monkeypatch.setattr(fast_tokenizer, "_load", panic)
+    with pytest.warns(UserWarning, match="cannot load it: not implemented"):
+        open_tokenizer(folder_of("small-gpt2"), "auto", MANY)
+
+
+def test_an_engine_is_not_used_by_another_thread_before_it_is_compared(monkeypatch):
+    tokenizer = FastTokenizer(as_tokenizer(folder_of("small-qwen3")))
+    seen = []
+
+    def texts_while_loading(backend):
+        seen.append(tokenizer.is_fast)  # what another thread would see
+        return ["a"]
+
+    monkeypatch.setattr(fast_tokenizer, "_hostile_texts", texts_while_loading)
+    tokenizer.load()
+    assert seen == [False]
+    assert tokenizer.is_fast
+
+
 def test_documents_with_a_long_s_are_encoded_by_tokenizers():
     tokenizer = fast()
     tokenizer._fast = Wrong(tokenizer._fast, "\u017f")

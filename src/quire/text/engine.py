@@ -99,11 +99,12 @@ def _remembered(
         repr(backend.get_added_tokens_decoder()),
         _model_key(backend),
     )
-    if key not in _recent:
-        while len(_recent) >= _MOST_REMEMBERED:
-            del _recent[next(iter(_recent))]
-        _recent[key] = owner, FastTokenizer(reference, required=required)
-    return _recent[key][1]
+    found = _recent.get(key)
+    if found is None:  # each step is safe while other threads do the same
+        for oldest in list(_recent)[: max(0, len(_recent) - _MOST_REMEMBERED + 1)]:
+            _recent.pop(oldest, None)
+        found = _recent.setdefault(key, (owner, FastTokenizer(reference, required=required)))
+    return found[1]
 
 
 _MODEL_OPTIONS = (

@@ -142,13 +142,18 @@ class FastTokenizer:
         try:
             problem = _unsupported(backend)
             if problem is None:
-                self._fast = _load(backend)
-                self._hazard = _hazard(backend)
+                # Other threads may be encoding: they see the engine once it is compared.
+                tried = FastTokenizer(self.reference, _hazard=_hazard(backend))
+                tried._fast = _load(backend)
                 if compare:
-                    self._compare(_hostile_texts(backend))
+                    tried._compare(_hostile_texts(backend))
+                self._hazard = tried._hazard
+                self._fast = tried._fast
         except TokenizerMismatch as error:
             problem = str(error)
-        except Exception as error:  # the engine raises ValueError, and may raise others
+        except BaseException as error:  # the engine raises ValueError, and may raise others
+            if not _is_failure(error):
+                raise
             problem = f"fastokens cannot load it: {error}"
         if problem is not None:
             self._reject(problem)
@@ -160,6 +165,8 @@ class FastTokenizer:
                 f"tokenizer_engine is 'fast' but it cannot be used: {problem}; use "
                 "tokenizer_engine='auto'"
             )
+        if self._is_rejected:  # by another thread
+            return
         self._is_rejected = True
         warnings.warn(
             f"texts are encoded by tokenizers, which is slower than the fast engine: {problem}",
@@ -179,7 +186,9 @@ class FastTokenizer:
     def _fast_or_reference(self, texts: Sequence[str]) -> Encoded:
         try:
             return self._fast_ids(texts)
-        except Exception:  # a limit of its regular expressions; it does not say for which text
+        except BaseException as error:  # a limit of its patterns; it does not say for which text
+            if not _is_failure(error):
+                raise
             if len(texts) == 1:
                 return self._reference_ids(texts)
         half = len(texts) // 2
@@ -237,6 +246,11 @@ def _unpickled(
     if is_fast:
         tokenizer.load(compare=False)
     return tokenizer
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Whether the engine failed: a panic of Rust is not an Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _require_equal(
