@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from tests.tokenizer_files import folder_of, load, parameters
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 from tools.tokenizer_families import llama3_style, sentencepiece_style
+from typer.testing import CliRunner
 
 from quire import pack_corpus, pack_dataset
 from quire.blocks import block_tokenize_fn
+from quire.cli.app import app
 from quire.errors import InvalidOption, QuireError
 from quire.stream import open_stream
 from quire.text import as_tokenizer, engine, fast_tokenizer
@@ -625,6 +627,25 @@ def test_verify_uses_the_reference_unless_told_otherwise(corpus, tmp_path, monke
     assert verify_inputs(verify_output(out), [corpus], tokenizer).ok
     with pytest.raises(TokenizerMismatch, match="give different ids"):
         verify_inputs(verify_output(out), [corpus], tokenizer, tokenizer_engine="fast")
+
+
+def test_commands_say_in_one_line_which_engine_they_use(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("QUIRE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(fast_tokenizer, "ENOUGH", 100)
+    monkeypatch.setattr(engine, "ENOUGH", 100)
+    monkeypatch.setattr(fast_tokenizer, "engine_version", lambda: None)
+    tokenizer = str(folder_of("small-qwen3"))
+    pack_corpus([corpus], tmp_path / "out", tokenizer, max_length=64, tokenizer_engine="tokenizers")
+    inputs = [str(corpus), "--tokenizer", tokenizer]
+    for command in (
+        ["plan", *inputs, "--max-length", "64"],
+        ["verify", str(tmp_path / "out"), "--tokenizer-engine", "auto", "--inputs", *inputs],
+    ):
+        engine._recent.clear()
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+        said = [line for line in result.stderr.splitlines() if "fastokens" in line]
+        assert [line[:34] for line in said] == ["warning texts are encoded by token"], command
 
 
 def mutated(plain: bytes, seed: int) -> bytes:

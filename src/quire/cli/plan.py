@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from quire.cli.console import warnings_as_lines
 from quire.cli.options import AsJson, Inputs, MaxBadRecords, TokenizerName, options_of
 from quire.cli.plan_tables import print_estimate, print_json, print_table
 from quire.corpus.options import CorpusOptions
@@ -116,7 +117,8 @@ def plan(
     if documents is not None or tokens is not None:
         raise InvalidOption("--documents and --tokens are for estimates; add --estimate")
     cache_dir = _cache_dir() if cache else None
-    corpus = _counted(inputs, tokenizer, corpus_options, cache_dir, max_bad_records)
+    with warnings_as_lines():
+        corpus = _counted(inputs, tokenizer, corpus_options, cache_dir, max_bad_records)
     found, notes = _candidates(
         corpus, corpus_options, lengths_asked, strategy, overlong or ["split"], batch_size
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from quire.cli.console import say
+from quire.cli.console import say, warnings_as_lines
 from quire.cli.options import AsJson, PackedPath
 from quire.errors import InvalidOption
 from quire.ledger import Ledger
@@ -57,7 +57,8 @@ def verify(
     if inputs and report.ok:
         from quire.verify.inputs import verify_inputs
 
-        report = verify_inputs(report, inputs, tokenizer, tokenizer_engine=tokenizer_engine)
+        with warnings_as_lines():
+            report = verify_inputs(report, inputs, tokenizer, tokenizer_engine=tokenizer_engine)
     if as_json:
         typer.echo(report.to_json())
     else:
