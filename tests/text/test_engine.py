@@ -483,6 +483,15 @@ def test_pack_dataset_gives_the_same_rows_with_every_engine():
     assert all(other.equals(rows[0]) for other in rows[1:])
 
 
+def test_a_difference_in_pack_dataset_names_the_record(monkeypatch):
+    wrong_from_the_start(monkeypatch, "document 137")
+    monkeypatch.setattr(fast_tokenizer, "_SHARE", 1)
+    monkeypatch.setattr("quire.dataset.documents._BATCH_BYTES", 5_000)
+    with pytest.raises(TokenizerMismatch, match=r"^record 137: ") as raised:
+        pack_dataset(documents(), folder_of("small-qwen3"), max_length=64, tokenizer_engine="fast")
+    assert raised.value.document == 137
+
+
 def test_block_tokenize_fn_gives_the_same_rows_with_every_engine():
     features = {"text": [document["text"] for document in documents()]}
     rows = [

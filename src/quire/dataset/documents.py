@@ -27,6 +27,7 @@ from quire.text.chat.template import as_chat_tokenizer
 from quire.text.encode import encode_contents, with_specials
 from quire.text.encoded import Encoded
 from quire.text.engine import open_tokenizer
+from quire.text.fast_tokenizer import TokenizerMismatch
 
 _BATCH_BYTES = 1 << 24
 """Text passed to the tokenizer at once: enough for its threads, little compared to the tokens."""
@@ -117,9 +118,15 @@ def _from_texts(columns: Columns, options: DatasetOptions) -> Documents:
     bad = BadRecords(num_records, options.max_bad_records)
     parts = []
     with progress_bar("tokenizing", num_records, show=options.progress) as advance:
+        first = 0
         for texts in _text_batches(columns, options.text_column, bad):
-            parts.append(encode_contents(texts, tokenizer, options))
+            try:
+                parts.append(encode_contents(texts, tokenizer, options))
+            except TokenizerMismatch as error:  # it counts from the start of the batch
+                record = first + error.document
+                raise TokenizerMismatch(f"record {record}: {error}", record) from error
             advance(len(texts))
+            first += len(texts)
     return with_specials(Encoded.joined(parts), tokenizer, options, bad)
 
 
