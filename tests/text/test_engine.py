@@ -405,6 +405,12 @@ def test_a_panic_of_the_engine_is_a_failure_like_any_other(monkeypatch):
         open_tokenizer(folder_of("small-gpt2"), "auto", MANY)
 
 
+def test_a_panic_of_tokenizers_is_an_error_only_for_the_texts_that_it_encodes():
+    owner = bpe_with("normalizer", normalizers.Strip())
+    owner.add_tokens([AddedToken("  ", normalized=True)])  # no text is left to find it in
+    assert ids(open_tokenizer(owner, "auto"), ["ab"]) == ids(as_tokenizer(owner), ["ab"])
+
+
 def test_an_engine_is_not_used_by_another_thread_before_it_is_compared(monkeypatch):
     tokenizer = FastTokenizer(as_tokenizer(folder_of("small-qwen3")))
     seen = []

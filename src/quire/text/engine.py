@@ -13,6 +13,7 @@ from quire.text.fast_tokenizer import (
     BackedTokenizer,
     FastTokenizer,
     engine_version,
+    is_failure,
     reference_version,
 )
 from quire.text.tokenizer import CalledTokenizer, Tokenizer, TokenizerLike, as_tokenizer
@@ -133,8 +134,10 @@ def _model_key(backend: Any) -> tuple[object, ...]:  # noqa: ANN401
 def _probe_ids(backend: Any) -> list[int]:  # noqa: ANN401
     try:
         return list(backend.encode(_PROBE, add_special_tokens=False).ids)
-    except Exception:  # it is reported when the texts are encoded
-        return []
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        return []  # it is reported when the texts are encoded
 
 
 def engine_record(tokenizer: object) -> dict[str, object] | None:

@@ -152,7 +152,7 @@ class FastTokenizer:
         except TokenizerMismatch as error:
             problem = str(error)
         except BaseException as error:  # the engine raises ValueError, and may raise others
-            if not _is_failure(error):
+            if not is_failure(error):
                 raise
             problem = f"fastokens cannot load it: {error}"
         if problem is not None:
@@ -187,7 +187,7 @@ class FastTokenizer:
         try:
             return self._fast_ids(texts)
         except BaseException as error:  # a limit of its patterns; it does not say for which text
-            if not _is_failure(error):
+            if not is_failure(error):
                 raise
             if len(texts) == 1:
                 return self._reference_ids(texts)
@@ -248,8 +248,8 @@ def _unpickled(
     return tokenizer
 
 
-def _is_failure(error: BaseException) -> bool:
-    """Whether the engine failed: a panic of Rust is not an Exception."""
+def is_failure(error: BaseException) -> bool:
+    """Whether an engine failed: a panic of Rust is not an Exception."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
