@@ -306,6 +306,16 @@ def test_a_pattern_that_ignores_case_is_found_wherever_it_is():
         assert ids(tokenizer, ["it'\u017fx"]) == ids(as_tokenizer(owner), ["it'\u017fx"])
 
 
+def test_a_character_that_was_once_a_space_has_the_ids_of_tokenizers():
+    owner = tokenizers.Tokenizer.from_file(str(folder_of("small-gpt2") / "tokenizer.json"))
+    spaces = pre_tokenizers.Split(tokenizers.Regex(r"\s+"), "removed")
+    rest = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    owner.pre_tokenizer = pre_tokenizers.Sequence([spaces, rest])
+    with pytest.warns(UserWarning, match="encoded by tokenizers"):
+        tokenizer = open_tokenizer(owner, "auto", MANY)
+    assert ids(tokenizer, ["a\u180eb"]) == ids(as_tokenizer(owner), ["a\u180eb"])
+
+
 def test_what_surrounds_an_unknown_character_has_the_ids_of_tokenizers():
     backend = bpe_without_unknown()
     with pytest.warns(UserWarning, match="leaves out characters"):
