@@ -467,3 +467,15 @@ def test_a_document_of_one_fragment_has_one_reason(tmp_path, records, old, new):
 
     forge(out, rename)
     assert problems(out, path) != []
+
+
+@pytest.mark.parametrize("index_only", [False, True])
+@pytest.mark.parametrize("overlong", ["split", "truncate", "truncate_left", "drop"])
+def test_rows_that_align_cannot_fill_are_no_problem(tmp_path, overlong, index_only):
+    """With align=4, a row of 7 tokens holds documents of at most 4."""
+    given = jsonl(tmp_path / "a.jsonl", ["x" * length for length in range(1, 12)])
+    pack(
+        given, tmp_path / "out", max_length=7, align=4, add_bos=False, min_length=3,
+        overlong=overlong, index_only=index_only,
+    )  # fmt: skip
+    assert problems(tmp_path / "out", given, "byte") == []

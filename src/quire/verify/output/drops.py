@@ -43,7 +43,8 @@ class ExpectedDrops:
         self._min_length = int(options["min_length"])
         self._overlong = str(options["overlong"])
         self._stride = int(options["stride"])
-        self._longest = int(options["max_length"]) - prefix
+        align = int(options.get("align", 1))
+        self._longest = int(options["max_length"]) // align * align - prefix
         """The most tokens of a document that a row holds."""
         self._cuts_anywhere = self._overlong == "fill" or options["strategy"] == "wrapped"
         """Whether documents are cut that would fit into a row."""
