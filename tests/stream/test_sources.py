@@ -392,6 +392,11 @@ def test_a_dataset_shuffled_by_datasets_is_refused_at_any_depth(hide):
         open_stream(config(), source=hide(plain().shuffle(seed=1)), tokenizer=Numbers())
 
 
+def test_the_error_of_a_shuffled_dataset_names_the_option_of_keywords():
+    with pytest.raises(InvalidOption, match=r"\.shuffle\(\) and set shuffle, which"):
+        open_stream(source=plain().shuffle(seed=1), tokenizer=Numbers(), max_length=8, batch_size=1)
+
+
 def test_a_shuffle_inside_a_generator_is_allowed_as_the_generator_restarts():
     given = {"texts": plain().shuffle(seed=1)}
     dataset = IterableDataset.from_generator(examples, gen_kwargs=given)

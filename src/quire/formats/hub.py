@@ -51,15 +51,18 @@ def num_shards(dataset: object) -> int:
     return max(1, int(getattr(dataset, "num_shards", 1) or 1))
 
 
-def require_unshuffled(dataset: object) -> None:
-    """Raise if `datasets` shuffles with a buffer in any stage: its content is lost on resume."""
+def require_unshuffled(dataset: object, option: str) -> None:
+    """Raise if `datasets` shuffles with a buffer in any stage: its content is lost on resume.
+
+    ``option`` is the name of the option that shuffles instead.
+    """
     stages = [getattr(dataset, "_ex_iterable", None)]
     while stages:
         stage = stages.pop()
         if any("BufferShuffled" in kind.__name__ for kind in type(stage).__mro__):
             raise InvalidOption(
                 "the dataset is shuffled by datasets, whose buffer is lost on resume; leave out "
-                ".shuffle() and set data.shuffle, which resumes exactly"
+                f".shuffle() and set {option}, which resumes exactly"
             )
         stages += _inner_stages(stage)
 

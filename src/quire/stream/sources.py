@@ -61,7 +61,7 @@ class Shards(Protocol):
 def open_source(options: StreamSource, given: object | None = None) -> Shards:
     """The source that the options name; ``given`` is an `IterableDataset` or your own `Shards`."""
     if given is not None:
-        return _as_shards(given, options.text_column)
+        return _as_shards(given, options)
     if options.backend == "files":
         if not options.files:
             raise InvalidOption(
@@ -77,9 +77,9 @@ def open_source(options: StreamSource, given: object | None = None) -> Shards:
     return _load_hub(options)
 
 
-def _as_shards(given: object, text_column: str) -> Shards:
+def _as_shards(given: object, options: StreamSource) -> Shards:
     if hasattr(given, "state_dict") and hasattr(given, "load_state_dict"):
-        return HubShards(given, text_column)
+        return HubShards(given, options)
     if hasattr(given, "names") and hasattr(given, "open"):
         return cast(Shards, given)
     raise InvalidOption(
@@ -185,9 +185,9 @@ class _OneText:
 class HubShards:
     """The shards of an `IterableDataset`, each with the state that `datasets` keeps itself."""
 
-    def __init__(self, dataset: Any, text_column: str) -> None:  # noqa: ANN401 - theirs
-        require_unshuffled(dataset)
-        self._dataset, self._fields = dataset, Fields(text_column=text_column)
+    def __init__(self, dataset: Any, options: StreamSource) -> None:  # noqa: ANN401 - theirs
+        require_unshuffled(dataset, options.name("shuffle"))
+        self._dataset, self._fields = dataset, Fields(text_column=options.text_column)
 
     @property
     def names(self) -> list[str]:
@@ -254,7 +254,7 @@ def _load_hub(options: StreamSource) -> HubShards:
         )
     except Exception as error:
         raise _hub_error(options, error) from error
-    return HubShards(dataset, options.text_column)
+    return HubShards(dataset, options)
 
 
 _USER_ERRORS = (ValueError, FileNotFoundError, NotImplementedError, RuntimeError)
