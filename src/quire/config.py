@@ -83,7 +83,7 @@ def build_options(
             f"{path or 'the config'} is {shown(plain)} but must map names to values"
         )
     hints = _hints(kind)  # type: ignore[arg-type]
-    parts = {part.name: part for part in dataclasses.fields(kind) if part.init}  # type: ignore[arg-type]
+    parts = {part.name: part for part in _fields(kind)}
     unknown = [key for key in plain if key not in parts]
     may_ignore = ignored is not None and getattr(kind, "ignores_unknown", False)
     for key in unknown:
@@ -239,7 +239,7 @@ option, has 0.6 with `vocab_size`; `vocab`, which means it, has 0.67."""
 def _unknown_option(kind: type, key: object, path: str) -> InvalidOption:
     near = _near(kind, key, path)
     hint = f" did you mean {near}?" if near is not None else ""
-    own = [_dotted(path, part.name) for part in dataclasses.fields(kind)]
+    own = [_dotted(path, part.name) for part in _fields(kind)]
     return InvalidOption(
         f"unknown option {_dotted(path, _text(key))};{hint} known: {', '.join(own)}"
     )
@@ -247,7 +247,7 @@ def _unknown_option(kind: type, key: object, path: str) -> InvalidOption:
 
 def _near(kind: type, key: object, path: str) -> str | None:
     """The option that was probably meant: a similar name here, or the same one in a section."""
-    own = [part.name for part in dataclasses.fields(kind)]
+    own = [part.name for part in _fields(kind)]
     if close := difflib.get_close_matches(_text(key), own, n=1, cutoff=_CLOSE):
         return _dotted(path, close[0])
     below = _dotted_names(kind, path)
@@ -256,11 +256,16 @@ def _near(kind: type, key: object, path: str) -> str | None:
 
 def _dotted_names(kind: type, path: str) -> Iterator[str]:
     hints = _hints(kind)
-    for part in dataclasses.fields(kind):
+    for part in _fields(kind):
         name = _dotted(path, part.name)
         yield name
         if dataclasses.is_dataclass(hints[part.name]):
             yield from _dotted_names(hints[part.name], name)
+
+
+def _fields(kind: type) -> list[dataclasses.Field[Any]]:
+    """The options; a field that ``repr`` leaves out is not for callers."""
+    return [part for part in dataclasses.fields(kind) if part.init and part.repr]
 
 
 def _text(key: object) -> str:

@@ -309,3 +309,10 @@ def test_a_missing_backend_follows_from_the_other_options(given, backend):
 def test_files_and_local_text_without_a_backend_are_refused():
     with pytest.raises(InvalidOption, match="set backend to files or local_text"):
         SourceOptions(files=("a.jsonl",), local_text="a")
+
+
+def test_names_for_messages_are_not_an_option_of_callers():
+    for unknown in ({"names": {}}, {"sources": [{"local_text": "a", "names": {}}]}, {"colour": 1}):
+        with pytest.raises(InvalidOption, match="unknown option") as caught:
+            open_stream(tokenizer="byte", max_length=4, batch_size=1, **unknown)
+        assert "names" not in str(caught.value).partition("known: ")[2].split(", ")
