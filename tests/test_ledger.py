@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quire import Ledger
-from quire.errors import InvalidOption
+from quire.errors import InvalidOption, QuireError
 from quire.ledger import REASONS, LedgerImbalance, RunningLedger, Tally, TokenTally
 
 counts = st.integers(0, 2**40)
@@ -193,3 +194,57 @@ def test_a_copy_of_a_running_ledger_counts_independently():
 def test_a_running_ledger_rejects_unknown_kinds_and_values_that_are_not_counts(state):
     with pytest.raises(InvalidOption):
         RunningLedger().load_state_dict(state)
+
+
+def test_drops_are_one_line_per_reason_in_order_with_the_right_plurals():
+    ledger = Ledger(
+        documents=Tally(input=3, dropped={"too_long": 1, "empty": 2}),
+        tokens=TokenTally(input=9, dropped={"too_long": 8, "truncated": 1}),
+    )
+    assert ledger.drop_lines() == [
+        "dropped as empty: 2 documents, 0 tokens",
+        "dropped as too_long: 1 document, 8 tokens",
+        "dropped as truncated: 0 documents, 1 token",
+    ]
+    assert Ledger().drop_lines() == []
+
+
+def test_a_running_ledger_continues_from_a_ledger_with_reasons_of_documents_or_tokens_only():
+    ledger = Ledger(
+        documents=Tally(input=2, emitted=1, dropped={"empty": 1}),
+        tokens=TokenTally(input=5, emitted=3, dropped={"truncated": 2}, special=1),
+    )
+    assert RunningLedger(ledger).ledger() == ledger
+
+
+def test_a_running_ledger_counts_nothing_that_is_not_given():
+    counts = RunningLedger()
+    counts.add("empty", documents=1)
+    counts.add("special", tokens=4)
+    assert counts.state_dict() == {"empty": [1, 0], "special": [0, 4]}
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"inputs": [1, 1]}, "unknown kind of count 'inputs'; did you mean 'input'"),
+        ({"input": [-1, 1]}, "ledger: input is -1 but must be an integer >= 0"),
+        ({"empty": [1, True]}, "ledger: empty is True but must be an integer >= 0"),
+    ],
+)
+def test_a_running_ledger_refuses_counts_that_cannot_be(state, said):
+    counts = RunningLedger()
+    counts.add("input", 1, 2)
+    with pytest.raises(QuireError, match=re.escape(said)):
+        counts.load_state_dict(state)
+    assert counts.state_dict() == {"input": [1, 2]}
+
+
+def test_a_running_ledger_loads_what_it_saved():
+    counts = RunningLedger()
+    for number, kind in enumerate(("input", "emitted", "padding", "too_long")):
+        counts.add(kind, number, 10 + number)
+    other = RunningLedger()
+    other.load_state_dict(counts.state_dict())
+    assert other.state_dict() == counts.state_dict()
+    assert "padding" in other.state_dict()
