@@ -60,7 +60,7 @@ _OF_INPUT = (
         f"{_INPUT}04_bom_crlf_line_separators_and_nul_keep_their_content",
     ),
     Protection(
-        5, _JSON, 'if b"\\\\ud" in data', 'if b"\\\\never" in data',
+        5, _JSON, 'if b"\\\\u" in data', 'if b"\\\\never" in data',
         f"{_INPUT}05_half_a_surrogate_pair_is_quarantined",
     ),
     Protection(
