@@ -49,7 +49,7 @@ def test_options_of_the_command_make_an_engine():
     assert engine_of("ray", 4, "host:6379", 2.0, "1K") == RayEngine(
         address="host:6379", workers=4, cpus=2.0, memory=1024
     )
-    assert engine_of("local", None, None, None, None) == LocalEngine()
+    assert engine_of("local", None, None, None, None) == LocalEngine(fork=True)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+
 
 class PickledTokenizer:
     """A token for every character, and as many bytes beside it as asked for."""
@@ -18,3 +21,16 @@ class PickledTokenizer:
     def __getstate__(self):
         self.times_pickled += 1
         return self.__dict__
+
+
+class WarningTokenizer(PickledTokenizer):
+    """Warns whenever it encodes in another process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = os.getpid()
+
+    def __call__(self, texts, **options):
+        if texts and os.getpid() != self.home:
+            warnings.warn("a text was encoded", stacklevel=1)
+        return super().__call__(texts, **options)

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from quire.corpus.engines import local
+from quire.corpus.engines import choose_engine, local
 from quire.corpus.job import PartitionJob
 from quire.errors import InvalidOption
 from tests.corpus.corpora import hashes, jsonl, pack, texts
-from tests.corpus.pickled_tokenizer import PickledTokenizer
+from tests.corpus.pickled_tokenizer import PickledTokenizer, WarningTokenizer
 
 
 def test_all_workers_are_started_before_any_receives_its_job(tmp_path, monkeypatch):
@@ -110,3 +110,74 @@ def test_a_job_brings_its_strategy_to_a_process_that_does_not_know_it(tmp_path, 
         patch.setattr(PartitionJob, "__call__", forgetful)
         assert pack(path, tmp_path / "out", strategy="backwards").num_rows >= 5
     assert seen == [0]
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr(local.os, "cpu_count", lambda: 2)
+
+
+def forked(monkeypatch):
+    """The start methods of the workers that are started from now on."""
+    methods, start = [], local._Worker.__init__
+
+    def noted(worker, job, threads):
+        start(worker, job, threads)
+        methods.append(worker.process._start_method)
+
+    monkeypatch.setattr(local._Worker, "__init__", noted)
+    return methods
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_forks_give_the_same_bytes_and_pickle_no_tokenizer(tmp_path, monkeypatch):
+    path, tokenizer = jsonl(tmp_path / "a.jsonl", texts(60)), PickledTokenizer()
+    pack(path, tmp_path / "alone", tokenizer, **_MANY)
+    methods = forked(monkeypatch)
+    pack(path, tmp_path / "out", tokenizer, **_MANY, engine=local.LocalEngine(workers=2, fork=True))
+    assert methods == ["fork", "fork"]
+    assert tokenizer.times_pickled == 0
+    assert hashes(tmp_path / "out") == hashes(tmp_path / "alone")
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_a_fork_that_died_is_replaced_by_a_new_process(tmp_path, monkeypatch):
+    path = jsonl(tmp_path / "a.jsonl", texts(60))
+    pack(path, tmp_path / "alone", **_MANY)
+    methods, give = forked(monkeypatch), local._Worker.give
+
+    def kill_the_first(worker, partition):
+        if len(methods) == 2:
+            worker.process.kill()
+            worker.process.join()
+        give(worker, partition)
+
+    monkeypatch.setattr(local._Worker, "give", kill_the_first)
+    pack(path, tmp_path / "out", **_MANY, engine=local.LocalEngine(workers=2, fork=True))
+    assert methods == ["fork", "fork", "spawn"]
+    assert hashes(tmp_path / "out") == hashes(tmp_path / "alone")
+
+
+def test_workers_that_have_several_cores_each_are_new_processes(tmp_path, monkeypatch):
+    """A library may need its threads there, and a fork does not have those of its parent."""
+    monkeypatch.setattr(local.os, "cpu_count", lambda: 4)
+    methods, path = forked(monkeypatch), jsonl(tmp_path / "a.jsonl", texts(60))
+    pack(path, tmp_path / "out", **_MANY, engine=local.LocalEngine(workers=2, fork=True))
+    assert methods == ["spawn", "spawn"]
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_warning_of_workers_is_given_once_by_the_caller(tmp_path, fork):
+    path = jsonl(tmp_path / "a.jsonl", texts(60))
+    with pytest.warns(UserWarning) as seen:
+        engine = local.LocalEngine(workers=2, fork=fork)
+        pack(path, tmp_path / "out", WarningTokenizer(), **_MANY, engine=engine)
+    assert [str(warning.message) for warning in seen] == ["a text was encoded"]
+
+
+def test_only_the_command_line_forks_its_workers():
+    from quire.cli.pack import engine_of
+
+    assert engine_of("local", 2, None, None, None) == local.LocalEngine(workers=2, fork=True)
+    assert not choose_engine("local", 2).fork  # the threads of a caller's process are not known

@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -137,6 +138,7 @@ def engine_of(
 ) -> Engine:
     """The engine; Ray's options are errors for another one."""
     from quire.corpus.engines import choose_engine
+    from quire.corpus.engines.local import LocalEngine
     from quire.corpus.engines.ray import RayEngine
 
     if name == "ray":
@@ -153,7 +155,9 @@ def engine_of(
                 f"--{option} is for Ray, but the engine is {name!r}; add --engine ray, or leave "
                 f"--{option} out"
             )
-    return choose_engine(name, workers)
+    chosen = choose_engine(name, workers)
+    # This process is the command line's own, so its threads are known; see `LocalEngine.fork`.
+    return replace(chosen, fork=True) if isinstance(chosen, LocalEngine) else chosen
 
 
 class _Stopped(BaseException):

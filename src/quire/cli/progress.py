@@ -49,14 +49,18 @@ class PackProgress:
         """Start the display of so many bytes."""
         self._total = max(1, num_bytes)
         self._started = self._spoken = time.monotonic()  # a cluster may take long to start
-        if sys.stderr.isatty():
-            columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-            self._live = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._live.add_task("", total=self._total)
-            self._live.start()
+
+    def _show_live(self) -> None:
+        """Start the live line, and with it a thread: only once all workers have been forked."""
+        columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+        self._live = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._live.add_task("", total=self._total)
+        self._live.start()
 
     def advance(self, step: Step) -> None:
-        """Add one progress report."""
+        """Add one progress report; the first one starts the live line on a terminal."""
+        if self._live is None and sys.stderr.isatty():
+            self._show_live()
         self._documents += step.documents
         self._tokens += step.tokens
         self._bad += step.bad

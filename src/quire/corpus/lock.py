@@ -15,6 +15,9 @@ from quire.storage import AnyPath, RemotePath
 _SECONDS_TO_WAIT = 300.0
 """For workers of a writer that died."""
 
+_held: set[int] = set()
+"""Descriptors of the writer's locks that this process holds."""
+
 
 @contextmanager
 def writer_lock(folder: AnyPath, out: AnyPath) -> Iterator[None]:
@@ -27,20 +30,27 @@ def writer_lock(folder: AnyPath, out: AnyPath) -> Iterator[None]:
         yield
         return
     descriptor = _locked(folder / "writer", out)
+    _held.add(descriptor)
     try:
         _wait_for_workers(folder / "workers", out)
-    except BaseException:
-        os.close(descriptor)  # the files stay, as a worker still holds a lock
-        raise
-    try:
-        yield
-    finally:
         try:
+            yield
+        finally:
             for name in ("workers", "writer"):
                 (folder / name).unlink(missing_ok=True)
             _remove_if_empty(folder)
-        finally:
-            os.close(descriptor)
+    finally:  # if workers still hold a lock, the files stay
+        _held.discard(descriptor)
+        os.close(descriptor)
+
+
+def close_inherited_locks() -> None:
+    """Leave the locks of the writer to the process that this one was forked from.
+
+    A lock is held until all copies of its descriptor are closed, and must end with the writer.
+    """
+    while _held:
+        os.close(_held.pop())
 
 
 @contextmanager

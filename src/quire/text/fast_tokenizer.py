@@ -28,7 +28,7 @@ ENOUGH = 5_000_000
 """Bytes of text that are worth loading and checking the fast engine for."""
 _FIRST = 100_000
 """Characters of the first documents that both engines encode."""
-_SHARE = 200
+_SHARE = 500
 """One character in so many is encoded by both engines."""
 _LEAST = 32
 """Characters that are compared in every batch, however small."""

@@ -5,25 +5,29 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 
 from quire.corpus.engines.failures import portable_error
 from quire.corpus.job import PartitionJob, Progress, Report
-from quire.corpus.lock import worker_lock
+from quire.corpus.lock import close_inherited_locks, worker_lock
 from quire.corpus.output import write_errors
 from quire.corpus.partitions import Partition
 from quire.errors import InvalidOption, QuireError, WorkerError
 from quire.options import require_integer
 from quire.plan.strategies import RowNumbers
+from quire.storage import RemotePath
 
 _TRIES = 3
 """Attempts at a partition before the deaths of its workers are attributed to it."""
@@ -34,6 +38,13 @@ class LocalEngine:
     """Runs partitions in this process, or in several worker processes."""
 
     workers: int = 1
+    fork: bool = False
+    """Whether workers may be forks of this process, which share the tokenizer that it has loaded.
+
+    Only for a process whose threads are known to survive that, like the command line's. Forks are
+    used on Linux, for local files, if there is a worker for every core: libraries whose threads a
+    fork does not have then need none. Otherwise each worker is a new process.
+    """
 
     def __post_init__(self) -> None:
         require_integer("workers", self.workers, 1)
@@ -48,7 +59,7 @@ class LocalEngine:
             for partition in partitions:
                 job(partition, report)
             return
-        pool = _Pool(job, min(self.workers, len(partitions)))
+        pool = _Pool(job, min(self.workers, len(partitions)), fork=self.fork)
         try:
             pool.run(partitions, report)
         finally:
@@ -56,20 +67,23 @@ class LocalEngine:
 
 
 class _Worker:
-    """A process that receives its job together with its first partition.
+    """A process that runs partitions: a fork that has the job, or a new process that receives it.
 
-    The job holds the tokenizer and is larger than a pipe's buffer: as an argument of the process,
-    it would delay the start of the next process until this one has imported everything.
+    A new process receives the job together with its first partition. The job holds the tokenizer
+    and is larger than a pipe's buffer: as an argument of the process, it would delay the start of
+    the next process until this one has imported everything.
     """
 
-    def __init__(self, job: memoryview, threads: int) -> None:
-        context = multiprocessing.get_context("spawn")
+    def __init__(self, job: PartitionJob | memoryview, threads: int) -> None:
+        forked = job if isinstance(job, PartitionJob) else None
+        new, fork = multiprocessing.get_context("spawn"), multiprocessing.get_context("fork")
+        context = new if forked is None else fork
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=_work, args=(theirs, threads), daemon=True
+            target=_work, args=(theirs, threads, forked), daemon=True
         )
         self.partition: Partition | None = None
-        self._unsent_job: memoryview | None = job
+        self._unsent_job = job if isinstance(job, memoryview) else None
         self.process.start()
         theirs.close()
 
@@ -93,7 +107,6 @@ def require_portable(name: str, strategy: RowNumbers | None) -> None:
 
 
 def _as_bytes(job: PartitionJob) -> memoryview:
-    require_portable(job.corpus.options.strategy, job.strategy)
     try:
         return ForkingPickler.dumps(job)
     except Exception as error:  # a tokenizer's own code may raise anything
@@ -103,12 +116,27 @@ def _as_bytes(job: PartitionJob) -> memoryview:
         ) from error
 
 
+def _can_fork(job: PartitionJob, threads: int) -> bool:
+    """Whether forks of this process can run the job; see `LocalEngine.fork`."""
+    paths = [job.out, *(file.path for file in job.corpus.files)]
+    is_local = not any(isinstance(path, RemotePath) for path in paths)
+    return sys.platform == "linux" and threads == 1 and is_local
+
+
 class _Pool:
-    def __init__(self, job: PartitionJob, count: int) -> None:
-        self._job = _as_bytes(job)  # once, not for every worker
+    def __init__(self, job: PartitionJob, count: int, *, fork: bool) -> None:
+        require_portable(job.corpus.options.strategy, job.strategy)
         self._threads = max(1, (os.cpu_count() or 1) // max(1, count))
-        self._workers = [_Worker(self._job, self._threads) for _ in range(count)]
+        self._job = job
+        can_fork = fork and _can_fork(job, self._threads)
+        start = job if can_fork else self._portable_job
+        self._workers = [_Worker(start, self._threads) for _ in range(count)]
         self._tries: dict[int, int] = {}
+        self._warned: set[str] = set()
+
+    @cached_property
+    def _portable_job(self) -> memoryview:
+        return _as_bytes(self._job)
 
     def run(self, partitions: Sequence[Partition], report: Report) -> None:
         waiting = deque(partitions)
@@ -137,10 +165,18 @@ class _Pool:
             return
         if isinstance(message, Progress):
             report(message)
+        elif isinstance(message, Warning):
+            self._warn(message)
         elif isinstance(message, BaseException):
             raise message
         else:
             worker.partition = None
+
+    def _warn(self, message: Warning) -> None:
+        """Repeat a worker's warning here, once for all workers."""
+        if str(message) not in self._warned:
+            self._warned.add(str(message))
+            warnings.warn(message, stacklevel=2)
 
     def _replace(self, worker: _Worker, waiting: deque[Partition]) -> None:
         """Start another worker for a dead one and requeue its partition; give up after some."""
@@ -156,7 +192,8 @@ class _Pool:
             )
         if worker.partition is not None:
             waiting.appendleft(worker.partition)
-        self._workers[self._workers.index(worker)] = _Worker(self._job, self._threads)
+        # Never a fork: by now this process may have other threads, such as a progress display's.
+        self._workers[self._workers.index(worker)] = _Worker(self._portable_job, self._threads)
 
     def stop(self) -> None:
         """Kill all workers: what they have not committed is repeated on resume."""
@@ -173,14 +210,20 @@ def _cause(exitcode: int | None) -> str:
     return f"exit code {exitcode}"
 
 
-def _work(connection: Connection, threads: int) -> None:
+def _work(connection: Connection, threads: int, job: PartitionJob | None) -> None:
     """Run in a worker: receives a job and partitions, sends progress, then None or an error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork has the handler of the command line
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if threads > 1 else "false")
+    if job is None:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if threads > 1 else "false")
+    else:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads are not in a fork
+        close_inherited_locks()
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    warnings.showwarning = lambda message, *_, **__: connection.send(message)
     try:
-        job: PartitionJob = connection.recv()
+        job = job or connection.recv()
     except (EOFError, OSError):
         return
     with ExitStack() as held:
