@@ -66,14 +66,14 @@ def with_specials(
         whole, lengths = lengths, lengths.copy()
         lengths[kept] = np.minimum(whole[kept], options.truncate_to)
         num_cut = int((whole - lengths).sum())
-    opening = np.array([] if bos is None else [bos], dtype=np.int32)
-    tokens = np.concatenate([opening, encoded.tokens])
-    offsets = starts + len(opening)
+    tokens, offsets = encoded.tokens, starts
     ledger = _left_out(lengths, empty, too_long, num_cut)
     if eos is not None:
         tokens = np.insert(tokens, offsets + lengths, np.int32(eos))
-        offsets += np.arange(len(lengths))
+        offsets = offsets + np.arange(len(lengths))
         lengths = lengths + 1
+    if bos is not None:
+        tokens, offsets = np.concatenate([[np.int32(bos)], tokens]), offsets + 1
     return Documents(
         columns={"input_ids": pa.array(tokens)},
         offsets=offsets[kept],

@@ -32,7 +32,7 @@ def choose_engine(engine: Engine | str | None, workers: int | None) -> Engine:
     """The engine of that name, or the engine itself.
 
     >>> choose_engine("local", 2)
-    LocalEngine(workers=2)
+    LocalEngine(workers=2, fork=False)
     """
     if engine is None or engine == "local":
         return LocalEngine(workers=1 if workers is None else workers)
