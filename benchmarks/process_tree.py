@@ -90,8 +90,9 @@ def _tree(process: int) -> list[int]:
 
 
 def _resident(process: int) -> int:
+    """Its resident bytes; pages that forks share are divided among them."""
     try:
-        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0
-    return pages * os.sysconf("SC_PAGESIZE")
+    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0) * 1024

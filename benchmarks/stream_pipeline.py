@@ -20,7 +20,7 @@ from quire.text import ByteTokenizer, Tokenizer, as_tokenizer
 
 SCALE = 10 if os.environ.get("QUIRE_BENCH_SMALL") else 1
 CAPACITY = 4096
-TEXT_BYTES = 1_500_000 // SCALE
+TEXT_BYTES = 12_000_000 // SCALE
 SHARD_BYTES = 10_000_000 // SCALE
 QWEN3 = Path(__file__).resolve().parents[1].parent / "shared" / "tokenizers" / "qwen3"
 MODES = ("sequential", "bin", "online")
@@ -33,7 +33,9 @@ def pipeline() -> Table:
         f"{TEXT_BYTES:,} bytes of the standard library's source in pieces of 1,000 characters, in "
         "jsonl files, shuffled and repeated. The bare tokenizer encodes lists of 256 of the same "
         "texts, already in memory. Batches prefetched while the other side was "
-        "timed are consumed before the clock starts. The tokenizer of Qwen3 uses all cores itself.",
+        "timed are consumed before the clock starts. The bare tokenizer of Qwen3 is `tokenizers`, "
+        "which uses all cores; the stream encodes with the fast engine. Goal: 10 times, in "
+        "one process.",
     )
     with tempfile.TemporaryDirectory() as name:
         texts = _write_texts(Path(name))
@@ -87,6 +89,7 @@ def _pipeline_options(
     folder: str, kind: str, mode: str, workers: int, prefetch: int
 ) -> dict[str, object]:
     tokenizer = {"kind": "byte"} if kind == "byte" else {"hf_name_or_path": str(QWEN3)}
+    engine = "auto" if kind == "byte" else "fast"
     data = {
         "backend": "files",
         "files": [f"{folder}/*.jsonl"],
@@ -94,7 +97,7 @@ def _pipeline_options(
         "packing_mode": mode,
         "num_workers": workers,
         "grain_prefetch": prefetch,
-        "tokenizer": tokenizer,
+        "tokenizer": {**tokenizer, "tokenizer_engine": engine},
     }
     return {"data": data, "train": {"seq_len": CAPACITY, "batch_size": 8}}
 
