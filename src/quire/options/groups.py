@@ -46,7 +46,7 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
-    """The part of `SourceOptions` that streams have too: their documents are texts."""
+    """What a text is: the part of `SourceOptions` that streams have too."""
 
     text_column: str = "text"
     """The column that holds the text."""
@@ -111,7 +111,7 @@ class EncodeOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RowOptions(Options):
-    """The part of `PackOptions` that streams have too: what fits into a row."""
+    """What fits into a row: the part of `PackOptions` that streams have too."""
 
     max_length: Positive
     """The most tokens in a row."""
