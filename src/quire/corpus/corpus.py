@@ -21,8 +21,8 @@ from quire.plan import PlanOptions
 from quire.storage import AnyPath, Named, as_path, is_uri
 from quire.text import Tokenizer, TokenizerLike
 from quire.text.chat.date import today
-from quire.text.chat.template import as_chat_tokenizer, asks_for_date
-from quire.text.engine import open_tokenizer
+from quire.text.chat.template import ChatTokenizer, as_chat_tokenizer, asks_for_date
+from quire.text.engine import open_chat_engine, open_tokenizer
 from quire.text.tokenizer import adds_bos
 
 _PARTITIONS = 16
@@ -39,6 +39,8 @@ class Corpus:
     """Complete: nothing is left to the tokenizer, the inputs or the date."""
     tokenizer: TokenizerLike | None = None
     """Loaded: a `Tokenizer`, or one with a chat template for conversations."""
+    engine: Tokenizer | None = None
+    """Encodes what a chat template renders; None if the records are not conversations."""
     columns: Mapping[str, str]
     """Per-token columns of the input and their types, if it is tokenized."""
 
@@ -62,9 +64,10 @@ class Corpus:
             options = replace(options, pretokenized=True)
         size = sum(file.size for file in files)
         loaded = _load_tokenizer(tokenizer, options, size)
+        engine = _chat_engine(loaded, options, size)
         options = replace(options, **_completed(options, loaded, files, known))
         columns = resolve_columns(files, options)
-        return cls(files=files, options=options, tokenizer=loaded, columns=columns)
+        return cls(files=files, options=options, tokenizer=loaded, engine=engine, columns=columns)
 
     @property
     def fields(self) -> Fields:
@@ -90,7 +93,7 @@ class Corpus:
 
     def encoder(self) -> Encoder:
         """A new encoder for records of this corpus."""
-        return make_encoder(self.options, self.tokenizer, dict(self.columns))
+        return make_encoder(self.options, self.tokenizer, dict(self.columns), self.engine)
 
 
 def default_partition_size(num_bytes: int) -> int:
@@ -121,6 +124,14 @@ def _load_tokenizer(
     if options.messages_column is not None:
         return as_chat_tokenizer(named)
     return open_tokenizer(named, options.tokenizer_engine, 0 if options.pretokenized else num_bytes)
+
+
+def _chat_engine(
+    loaded: TokenizerLike | None, options: CorpusOptions, num_bytes: int
+) -> Tokenizer | None:
+    if options.messages_column is None:
+        return None
+    return open_chat_engine(cast(ChatTokenizer, loaded), options.tokenizer_engine, num_bytes)
 
 
 def _completed(

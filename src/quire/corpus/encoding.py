@@ -69,14 +69,20 @@ class Encoder(ABC):
 
 
 def make_encoder(
-    options: CorpusOptions, tokenizer: TokenizerLike | None, columns: Mapping[str, str]
+    options: CorpusOptions,
+    tokenizer: TokenizerLike | None,
+    columns: Mapping[str, str],
+    engine: Tokenizer | None = None,
 ) -> Encoder:
-    """The encoder for the kind of records that the options name; the tokenizer is loaded."""
+    """The encoder for the kind of records that the options name; the tokenizer is loaded.
+
+    ``engine`` encodes what a chat template renders.
+    """
     if options.pretokenized:
         known = None if tokenizer is None else cast(Tokenizer, tokenizer).vocab_size
         return _Tokens(columns, known)
     if options.messages_column is not None:
-        return _Conversations(cast(ChatTokenizer, tokenizer), options)
+        return _Conversations(cast(ChatTokenizer, tokenizer), options, engine)
     return _Texts(cast(Tokenizer, tokenizer), options)
 
 
@@ -141,16 +147,24 @@ def _failed(file: InputFile, record: int, error: Exception) -> InvalidDocument:
 
 
 class _Conversations(Encoder):
-    def __init__(self, tokenizer: ChatTokenizer, options: CorpusOptions) -> None:
+    def __init__(
+        self, tokenizer: ChatTokenizer, options: CorpusOptions, engine: Tokenizer | None
+    ) -> None:
         super().__init__()
-        self._render = conversation_encoder(tokenizer, options.assistant_only, options.chat_date)
+        self._encoder = conversation_encoder(
+            tokenizer, options.assistant_only, options.chat_date, engine
+        )
 
     def _encode(self, batch: Batch, file: InputFile, bad: BadRecords) -> Documents:
         conversations = cast(list[Conversation], batch.values)
-        return encode_conversations(conversations, self._render, bad, _problem_without_text)
+        try:
+            return encode_conversations(conversations, self._encoder, bad, _problem_without_text)
+        except TokenizerMismatch as error:
+            record = batch.records[error.document]
+            raise TokenizerMismatch(f"{file.path}: record {record}: {error}") from error
 
     def _no_documents(self) -> Documents:
-        return encode_conversations([], self._render, BadRecords(0))
+        return encode_conversations([], self._encoder, BadRecords(0))
 
 
 def _problem_without_text(error: InvalidDocument) -> str:

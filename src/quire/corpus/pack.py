@@ -219,7 +219,7 @@ class _Run:
             require_present(commits, job.out)
             bad = write_bad_records(job.out, commits, job.corpus.files)
             manifest = self._manifest(commits, bad) | chat_template_of(job.corpus.tokenizer)
-            if (engine := engine_record(job.corpus.tokenizer)) is not None:
+            if (engine := engine_record(job.corpus.engine or job.corpus.tokenizer)) is not None:
                 manifest["tokenizer_engine"] = engine
             manifest = write_manifest(job.out / MANIFEST, manifest)
             clear_work(job.work)

@@ -26,7 +26,7 @@ from quire.text.chat import conversation_encoder, encode_conversations
 from quire.text.chat.template import as_chat_tokenizer
 from quire.text.encode import encode_contents, with_specials
 from quire.text.encoded import Encoded
-from quire.text.engine import open_tokenizer
+from quire.text.engine import open_chat_engine, open_tokenizer
 from quire.text.fast_tokenizer import TokenizerMismatch
 
 _BATCH_BYTES = 1 << 24
@@ -172,13 +172,28 @@ def _from_conversations(columns: Columns, options: DatasetOptions) -> Documents:
     if options.tokenizer is None:
         raise InvalidOption("messages need a tokenizer with a chat template; pass tokenizer=")
     tokenizer = as_chat_tokenizer(options.tokenizer)
-    encode = conversation_encoder(tokenizer, options.assistant_only, options.chat_date)
     conversations = _objects(columns, str(options.messages_column))
+    engine = open_chat_engine(tokenizer, options.tokenizer_engine, _num_characters(conversations))
+    encoder = conversation_encoder(tokenizer, options.assistant_only, options.chat_date, engine)
     tools = _tools(columns, options.tools_column)
     bad = BadRecords(len(conversations), options.max_bad_records)
     with progress_bar("rendering", len(conversations), show=options.progress) as advance:
         pairs = _advancing(zip(conversations, tools, strict=True), advance)
-        return encode_conversations(pairs, encode, bad)
+        try:
+            return encode_conversations(pairs, encoder, bad)
+        except TokenizerMismatch as error:
+            record = error.document
+            raise TokenizerMismatch(f"record {record}: {error}", record) from error
+
+
+def _num_characters(conversations: Iterable[Any]) -> int:
+    """About how much text the messages hold; what is not a message holds none."""
+    messages = (m for talk in conversations if isinstance(talk, list) for m in talk)
+    return sum(
+        len(content)
+        for message in messages
+        if isinstance(message, dict) and isinstance(content := message.get("content"), str)
+    )
 
 
 def _advancing(items: Iterable[Item], advance: Callable[[int], None]) -> Iterator[Item]:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from quire.errors import InvalidOption
 from quire.options import TokenizerEngine
-from quire.text.chat.template import as_chat_tokenizer
+from quire.text.chat.template import ChatTokenizer, as_chat_tokenizer
 from quire.text.fast_tokenizer import (
     ENOUGH,
     BackedTokenizer,
@@ -51,6 +51,13 @@ def open_tokenizer(
     return fast
 
 
+def open_chat_engine(
+    tokenizer: ChatTokenizer, engine: TokenizerEngine = "auto", num_bytes: int | None = None
+) -> Tokenizer:
+    """What encodes the texts that a tokenizer's chat template renders."""
+    return open_tokenizer(CalledTokenizer(tokenizer), engine, num_bytes)
+
+
 def _is_backed(tokenizer: object) -> bool:
     """Whether it is quire's own and encodes with `tokenizers`; a caller's class may do more."""
     if getattr(tokenizer, "backend", None) is None:
@@ -67,7 +74,8 @@ def _called(named: TokenizerLike) -> Tokenizer:
             "tokenizer_engine is 'transformers' but ByteTokenizer is not a tokenizer of "
             "transformers; leave tokenizer_engine out"
         )
-    called = CalledTokenizer(as_chat_tokenizer(named))
+    own = named.tokenizer if isinstance(named, CalledTokenizer) else named
+    called = CalledTokenizer(as_chat_tokenizer(own))
     if not hasattr(called.tokenizer, "get_vocab"):
         raise InvalidOption(
             f"tokenizer_engine is 'transformers' but {type(called.tokenizer).__name__} is not a "
@@ -89,7 +97,8 @@ def _remembered(
     A map function opens its tokenizer for every batch.
     """
     backend = reference.backend
-    owner = backend if isinstance(named, str | os.PathLike) else named
+    own = named.tokenizer if isinstance(named, CalledTokenizer) else named
+    owner = backend if isinstance(own, str | os.PathLike) else own
     key = (
         id(owner),
         required,

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from quire.errors import InvalidOption, QuireError
 from quire.text.encoded import Encoded
 from quire.text.hostile_texts import hostile_texts
+from quire.text.token_bytes import TokenBytes
 from quire.text.tokenizer import Tokenizer
 
 ENOUGH = 5_000_000
@@ -32,6 +33,8 @@ _SHARE = 500
 """One character in so many is encoded by both engines."""
 _LEAST = 32
 """Characters that are compared in every batch, however small."""
+_SHORT = 200
+"""Characters of the hostile texts on which the places of tokens are compared."""
 _SUPPORTED = "0.3."
 """Versions of fastokens whose behaviour is known; others are not used."""
 
@@ -124,9 +127,9 @@ class FastTokenizer:
         if not self.is_fast:
             return self._reference_ids(texts)
         is_first, self._is_tried = not self._is_tried, self._is_tried or size > 0
-        encoded = self._encode(texts)
+        encoded = self.encode_unchecked(texts)
         try:
-            self._spot_check(texts, encoded, _FIRST if is_first else max(_LEAST, size // _SHARE))
+            self._spot_check(texts, encoded, _FIRST if is_first else None)
         except TokenizerMismatch as error:
             if not is_first or self.required:
                 raise
@@ -173,7 +176,7 @@ class FastTokenizer:
             stacklevel=2,
         )
 
-    def _encode(self, texts: Sequence[str]) -> Encoded:
+    def encode_unchecked(self, texts: Sequence[str]) -> Encoded:
         """The ids of the fast engine; documents that it cannot encode are left to the reference."""
         if not self._hazard:
             return self._fast_or_reference(texts)
@@ -210,33 +213,48 @@ class FastTokenizer:
         return self.reference.encode_batch(texts)
 
     def _compare(self, texts: Sequence[str]) -> None:
-        ours, theirs = self._encode(texts), self._reference_ids(texts)
-        for number, text in enumerate(texts):
-            _require_equal(number, text, ours.of(number), theirs.of(number))
+        ours, theirs = self.encode_unchecked(texts), self._reference_ids(texts)
+        for number in range(len(texts)):
+            _require_equal(number, ours.of(number), theirs.of(number))
 
-    def _spot_check(self, texts: Sequence[str], encoded: Encoded, budget: int) -> None:
-        """Encode some documents by both engines, until so many characters were compared."""
-        for number in self._sample(len(texts)):
+    def _spot_check(self, texts: Sequence[str], encoded: Encoded, budget: int | None) -> None:
+        """Encode some documents by both engines."""
+        for number, start, stop in self.sample(texts, budget):
             text = texts[number]
-            if not text:
-                continue
-            if len(text) <= budget:
+            if stop - start == len(text):
                 ours = encoded.of(number)
             else:
-                start = self._num_characters % (len(text) - budget + 1)
-                text = text[start : start + budget]
-                ours = self._encode([text]).tokens
-            _require_equal(number, text, ours, self._reference_ids([text]).tokens)
+                text = text[start:stop]
+                ours = self.encode_unchecked([text]).tokens
+            _require_equal(number, ours, self._reference_ids([text]).tokens)
             self.compared["documents"] += 1
             self.compared["characters"] += len(text)
-            budget -= len(text)
-            if budget < _LEAST:
-                break
 
-    def _sample(self, count: int) -> Iterator[int]:
-        """The numbers of documents, starting at one that depends only on what came before."""
+    def sample(
+        self, texts: Sequence[str], budget: int | None = None
+    ) -> Iterator[tuple[int, int, int]]:
+        """What to compare: (number, start, stop) of documents, until there are enough characters.
+
+        Which ones depends only on what was encoded before.
+        """
+        left = max(_LEAST, sum(map(len, texts)) // _SHARE) if budget is None else budget
+        count = len(texts)
         first = self._num_characters % count if count else 0
-        return itertools.chain(range(first, count), range(first))
+        for number in itertools.chain(range(first, count), range(first)):
+            if size := len(texts[number]):
+                start = self._num_characters % (size - left + 1) if size > left else 0
+                yield number, start, start + min(size, left)
+                left -= min(size, left)
+                if left < _LEAST:
+                    break
+
+    @cached_property
+    def token_bytes(self) -> TokenBytes | None:
+        """Tells where tokens are in a text; None if that differs from what the reference says."""
+        backend = self.reference.backend
+        found = TokenBytes.of(backend)
+        some = (text for text in _hostile_texts(backend) if len(text) < _SHORT)
+        return found if found and found.agree(backend, some) else None
 
 
 def _unpickled(
@@ -253,15 +271,19 @@ def is_failure(error: BaseException) -> bool:
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-def _require_equal(
-    number: int, text: str, ours: npt.NDArray[np.int32], theirs: npt.NDArray[np.int32]
-) -> None:
-    if np.array_equal(ours, theirs):
-        return
+def _require_equal(number: int, ours: npt.NDArray[np.int32], theirs: npt.NDArray[np.int32]) -> None:
+    if not np.array_equal(ours, theirs):
+        raise mismatch(number, ours, theirs)
+
+
+def mismatch(
+    number: int, ours: npt.NDArray[np.int32], theirs: npt.NDArray[np.int32]
+) -> TokenizerMismatch:
+    """The error for a document with other ids."""
     shorter = min(len(ours), len(theirs))
     at = int(np.argmax(np.append(ours[:shorter] != theirs[:shorter], True)))
     versions = f"fastokens {engine_version()} and tokenizers {reference_version()}"
-    raise TokenizerMismatch(
+    return TokenizerMismatch(
         f"{versions} give different ids for document {number} from token {at} on; use "
         "tokenizer_engine='tokenizers', and report this",
         number,

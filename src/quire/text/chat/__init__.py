@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from quire.documents import Documents
@@ -15,30 +17,72 @@ from quire.formats.bad_records import BadRecords
 from quire.formats.token_columns import as_documents
 from quire.options.rules import iso_date
 from quire.text.chat.date import today
+from quire.text.chat.labels import NOTHING, Rendered, label_by_offsets, label_fast
 from quire.text.chat.template import ChatTemplate, ChatTokenizer, Messages
 from quire.text.chat.turns import TurnForm, find_turns
 from quire.text.encoded import Encoded
-from quire.text.tokenizer import CalledTokenizer
+from quire.text.fast_tokenizer import FastTokenizer, TokenizerMismatch
+from quire.text.tokenizer import CalledTokenizer, Tokenizer
 
-IGNORE = -100
-
-Rendered: TypeAlias = tuple[str, Iterable[tuple[int, int]]]
+Marked: TypeAlias = tuple[str, Iterable[tuple[int, int]]]
 """The text, and (start, stop) of the assistant's turns in it."""
+_BATCH = 1 << 22
+"""Characters of rendered text that are encoded at once."""
 
 
-class Encode(Protocol):
-    """Messages, and the tools that they may call, to (input_ids, labels)."""
+class ConversationEncoder:
+    """Messages, and the tools that they may call, to ids and labels."""
 
-    def __call__(  # noqa: D102
-        self, messages: Messages, tools: object = None
-    ) -> tuple[list[int], list[int]]: ...
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        assistant_only: bool,
+        date: datetime.date,
+        engine: Tokenizer | None,
+    ) -> None:
+        self._template = ChatTemplate(tokenizer, date)
+        self._find = _turns_of(self._template) if assistant_only else None
+        _ = self._template.source  # raises before the first record if there is none
+        self._fast = engine if isinstance(engine, FastTokenizer) else None
+        reference = engine.reference if isinstance(engine, FastTokenizer) else engine
+        self._encoder = (
+            reference if isinstance(reference, CalledTokenizer) else CalledTokenizer(tokenizer)
+        )
+
+    def __call__(self, messages: Messages, tools: object = None) -> tuple[list[int], list[int]]:
+        """The ids and labels of one conversation, by `tokenizers`."""
+        return label_by_offsets(self.render(messages, tools), self._encoder)
+
+    def render(self, messages: Messages, tools: object = None) -> Rendered:
+        """The text of a conversation, and the assistant's turns in it."""
+        if isinstance(messages, UnicodeDecodeError) or isinstance(tools, UnicodeDecodeError):
+            raise InvalidDocument("is not UTF-8")
+        messages = _checked(messages)
+        template = self._template.with_tools(tools)
+        if self._find is None:
+            rendered = Rendered(template.render(messages), None)
+        else:
+            text, turns = self._find(messages, template)
+            rendered = Rendered(text, list(turns))
+        _require_encodable(rendered.text)
+        return rendered
+
+    def encode_batch(self, batch: Sequence[Rendered]) -> tuple[Encoded, npt.NDArray[np.int32]]:
+        """The ids of many conversations, by the fast engine if there is one, and their labels."""
+        fast = self._fast
+        if fast is not None and fast.is_fast and fast.token_bytes is not None:
+            return label_fast(batch, fast)
+        found = [label_by_offsets(rendered, self._encoder) for rendered in batch]
+        labels = Encoded.of_lists(labels for _, labels in found)
+        return Encoded.of_lists(ids for ids, _ in found), labels.tokens
 
 
 def conversation_encoder(
     tokenizer: ChatTokenizer,
     assistant_only: bool = True,
     date: datetime.date | str | None = None,
-) -> Encode:
+    engine: Tokenizer | None = None,
+) -> ConversationEncoder:
     """A function from messages to (input_ids, labels), as the chat template renders them.
 
     With ``assistant_only``, labels are -100 everywhere except in the assistant's turns. If the
@@ -46,30 +90,16 @@ def conversation_encoder(
     found in the rendered text. Tools are passed to the template. Content that is null or absent,
     as next to tool calls, is empty text. A template that asks for the date gets ``date``, or
     today's, the same for all conversations. The function raises `InvalidDocument` with a message
-    that completes "record 7 ...".
+    that completes "record 7 ...". ``engine`` is the same tokenizer, opened by `open_tokenizer`; it
+    encodes batches.
     """
     day = today() if date is None else datetime.date.fromisoformat(iso_date("chat_date", date))
-    plain = ChatTemplate(tokenizer, day)
-    find = _turns_of(plain) if assistant_only else None
-    _ = plain.source  # raises before the first record if there is none
-    encoder = CalledTokenizer(tokenizer)
-
-    def encode(messages: Messages, tools: object = None) -> tuple[list[int], list[int]]:
-        if isinstance(messages, UnicodeDecodeError) or isinstance(tools, UnicodeDecodeError):
-            raise InvalidDocument("is not UTF-8")
-        messages = _checked(messages)
-        template = plain.with_tools(tools)
-        if find is None:
-            ids: list[int] = encoder.encode_batch([template.render(messages)]).tokens.tolist()
-            return ids, list(ids)
-        return _labelled(*find(messages, template), encoder)
-
-    return encode
+    return ConversationEncoder(tokenizer, assistant_only, day, engine)
 
 
 def encode_conversations(
     conversations: Iterable[tuple[Messages, object]],
-    encode: Encode,
+    encoder: ConversationEncoder,
     bad: BadRecords,
     problem: Callable[[InvalidDocument], str] = str,
 ) -> Documents:
@@ -77,20 +107,60 @@ def encode_conversations(
 
     What cannot be encoded is a bad record; ``problem`` says what to report of the error.
     """
-    encoded: list[tuple[list[int], list[int]]] = []
-    for number, (messages, tools) in enumerate(conversations):
-        try:
-            encoded.append(encode(messages, tools))
-        except InvalidDocument as error:
-            bad.add(number, problem(error))
-            encoded.append(([], []))
-    ids = Encoded.of_lists(tokens for tokens, _ in encoded)
-    labels = Encoded.of_lists(targets for _, targets in encoded)
-    columns = {"input_ids": pa.array(ids.tokens), "labels": pa.array(labels.tokens)}
+    none = Encoded.of_lists([])
+    parts = [
+        (none, none.tokens),
+        *_encoded(_rendered(conversations, encoder, bad, problem), encoder),
+    ]
+    ids = Encoded.joined([ids for ids, _ in parts])
+    labels = np.concatenate([labels for _, labels in parts])
+    columns = {"input_ids": pa.array(ids.tokens), "labels": pa.array(labels)}
     return as_documents(columns, ids.lengths, bad)
 
 
-def _turns_of(plain: ChatTemplate) -> Callable[[Messages, ChatTemplate], Rendered]:
+def _rendered(
+    conversations: Iterable[tuple[Messages, object]],
+    encoder: ConversationEncoder,
+    bad: BadRecords,
+    problem: Callable[[InvalidDocument], str],
+) -> Iterator[Rendered]:
+    for number, (messages, tools) in enumerate(conversations):
+        try:
+            yield encoder.render(messages, tools)
+        except InvalidDocument as error:
+            bad.add(number, problem(error))
+            yield NOTHING
+
+
+def _encoded(
+    conversations: Iterable[Rendered], encoder: ConversationEncoder
+) -> Iterator[tuple[Encoded, npt.NDArray[np.int32]]]:
+    """The ids and labels of about `_BATCH` characters at a time."""
+    first = size = 0
+    batch: list[Rendered] = []
+    for rendered in chain(conversations, [None]):
+        if rendered is not None:
+            batch.append(rendered)
+            size += len(rendered.text)
+        if batch and (rendered is None or size >= _BATCH):
+            try:
+                yield encoder.encode_batch(batch)
+            except TokenizerMismatch as error:  # it counts from the start of the batch
+                raise TokenizerMismatch(str(error), first + error.document) from error
+            first += len(batch)
+            batch, size = [], 0
+
+
+def _require_encodable(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidDocument(
+            f"has half a surrogate pair at character {error.start} of its rendered text"
+        ) from error
+
+
+def _turns_of(plain: ChatTemplate) -> Callable[[Messages, ChatTemplate], Marked]:
     """A function from messages and the template with their tools to the text and its turns."""
     if not getattr(plain.tokenizer, "is_fast", False):
         raise InvalidOption(
@@ -100,7 +170,7 @@ def _turns_of(plain: ChatTemplate) -> Callable[[Messages, ChatTemplate], Rendere
     source = plain.source
     form = None if plain.marks_the_assistant else TurnForm.learned(plain)
 
-    def find(messages: Messages, template: ChatTemplate) -> Rendered:
+    def find(messages: Messages, template: ChatTemplate) -> Marked:
         if template.marks_the_assistant:
             return template.render_marked(messages)
         text = template.render(messages)
@@ -109,30 +179,6 @@ def _turns_of(plain: ChatTemplate) -> Callable[[Messages, ChatTemplate], Rendere
         return text, find_turns(messages, text, template, known)
 
     return find
-
-
-def _labelled(
-    text: str, turns: Iterable[tuple[int, int]], encoder: CalledTokenizer
-) -> tuple[list[int], list[int]]:
-    """The tokens of the text, and labels on every token that holds a character of a turn.
-
-    A token that includes a space of the prompt, or a line end of the template, still belongs to
-    the answer, as in the mask of transformers: otherwise ' Yes' is never learned. That mask is not
-    used: it looks for one token at each edge, so it misses the rest of a character that has several
-    tokens, and extends into the user's turn if the last token was trimmed.
-    """
-    ids, offsets = encoder.encode_with_offsets(text)
-    starts, stops = [-1], [-1]
-    for start, stop in turns:
-        if start < stop:
-            starts.append(start)
-            stops.append(stop)
-    # Turns follow each other, so the last one that starts before a token's end decides.
-    labels = [
-        token if begin < stops[bisect_left(starts, end) - 1] else IGNORE
-        for token, (begin, end) in zip(ids, offsets, strict=True)
-    ]
-    return ids, labels
 
 
 def _checked(messages: object) -> list[dict[str, Any]]:
