@@ -1,4 +1,4 @@
-"""A store of its own for every test, on one server."""
+"""A separate store for every test, on one server."""
 
 from __future__ import annotations
 

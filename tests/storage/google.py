@@ -1,4 +1,4 @@
-"""As much of Google's store as pyarrow asks for: objects by name, listed, read by ranges."""
+"""The part of Google's store that pyarrow uses: objects by name, listed, read by ranges."""
 
 from __future__ import annotations
 

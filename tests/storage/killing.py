@@ -1,6 +1,6 @@
-"""Kill the installed command while it packs into a store; every object must be as undisturbed.
+"""Kill the installed command while it packs into a store; the objects must stay the same.
 
-The store itself kills it, in front of or behind a request that changes something: so every moment
+The store itself kills it, before or after a request that changes something: so every moment
 at which the output can be half done is met. `python -m tests.storage.killing --kills 300` does it
 hundreds of times; the tests do it a little.
 """
@@ -35,7 +35,7 @@ LAST_CHANGE = 26
 
 
 class KillLoop:
-    """Chains of kills: each goes on until a run gets through, then its objects are compared."""
+    """Chains of kills: each continues until a run completes, then its objects are compared."""
 
     def __init__(self, store: Store, folder: Path, seed: int = 0) -> None:
         self._store, self._folder, self._choose = store, folder, random.Random(seed)
@@ -52,7 +52,7 @@ class KillLoop:
         self.chains: Counter[str] = Counter()
 
     def run(self, kills: int, forms: tuple[str, ...] = tuple(FORMS)) -> Iterator[int]:
-        """Kill at least so often; yields the count behind every chain."""
+        """Kill at least this often; yields the count after every chain."""
         number = 0
         while self.kills.total() < kills:
             form = forms[number % len(forms)]
@@ -62,7 +62,7 @@ class KillLoop:
             yield self.kills.total()
 
     def counts(self) -> dict[str, object]:
-        """What was done so far; an output that is not as undisturbed raises, and is not counted."""
+        """The counts so far; an output that differs raises an error and is not counted."""
         return {
             "store": "S3-compatible server (moto)",
             "kills": dict(self.kills),
@@ -81,10 +81,10 @@ class KillLoop:
         assert self._objects(f"{name}/") == self._expected[form]
         assert verify_output(uri).problems == []
         left = [path.name for path in (self._folder / "tmp").glob("quire-transfer-*")]
-        assert not left, "what the dead had on the local disk is swept by the living"
+        assert not left, "temporary files of killed processes are removed by later ones"
 
     def _is_killed(self, arguments: list[str]) -> bool:
-        moment = self._choose.choice(["before", "behind"])
+        moment = self._choose.choice(["before", "after"])
         left = self._choose.randint(1, LAST_CHANGE)
         process: subprocess.Popen[str] | None = None
 
@@ -101,10 +101,10 @@ class KillLoop:
         if moment == "before":
             self._store.failing = kill_at_last
         else:
-            self._store.behind = kill_at_last
+            self._store.after = kill_at_last
         process = self._started(arguments)
         error = process.communicate()[1]
-        self._store.failing = self._store.behind = lambda request: None
+        self._store.failing = self._store.after = lambda request: None
         assert process.returncode in (0, -signal.SIGKILL), error
         self.kills[moment] += process.returncode != 0
         return process.returncode != 0

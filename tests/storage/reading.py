@@ -1,4 +1,4 @@
-"""What a process beside the test does; it imports little, so that it starts fast."""
+"""The work of a second process; it imports little, so that it starts fast."""
 
 from __future__ import annotations
 

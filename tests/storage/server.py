@@ -1,4 +1,4 @@
-"""A real S3-compatible server on this machine, that counts what is asked of it and can fail."""
+"""A real S3-compatible server on this machine, which counts requests and can be made to fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from werkzeug.serving import make_server
 
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
 CUT = -1
-"""In place of a status: the connection ends in the middle of the answer."""
+"""Instead of a status: the connection ends in the middle of the response."""
 REASONS = {403: "AccessDenied", 500: "InternalError", 503: "SlowDown"}
 
 
@@ -32,12 +32,12 @@ class Request:
 
 @dataclass
 class Store:
-    """The server; ``failing`` gives the status of requests that shall fail, or None."""
+    """The server; ``failing`` returns the status with which a request fails, or None."""
 
     requests: list[Request] = field(default_factory=list)
     failing: Callable[[Request], int | None] = lambda request: None
-    behind: Callable[[Request], None] = lambda request: None
-    """Called when a request is done, before it is answered."""
+    after: Callable[[Request], None] = lambda request: None
+    """Called after a request was processed, before the response."""
 
     def start(self) -> None:
         self._inner = DomainDispatcherApplication(create_backend_app)
@@ -71,7 +71,7 @@ class Store:
             return [body] if request.method != "HEAD" else [b""]
         self.requests.append(request)
         answer = list(self._inner(environment, start_response))
-        self.behind(request)
+        self.after(request)
         return answer
 
     def reads(self, part: str) -> list[Request]:

@@ -94,11 +94,11 @@ def test_fault_41_an_interrupted_run_names_its_output_without_secrets(bucket, st
         if request.method == "PUT" and "shard-00003" in request.path:
             process.send_signal(signal.SIGTERM)
 
-    store.behind = interrupt
+    store.after = interrupt
     arguments = [QUIRE, "pack", str(corpus), "--out", uri, *PACK]
     process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
     error = process.communicate(timeout=120)[1]
-    store.behind = lambda request: None
+    store.after = lambda request: None
     assert process.returncode == 143
     assert f"stays in 's3://{bucket}/out': run the same command with --resume" in error
     assert not re.search("KEYOFMINE|secret-of-mine", error)

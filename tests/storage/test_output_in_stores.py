@@ -1,4 +1,4 @@
-"""A corpus is packed into a store: the bytes of a local output, whatever happens in between."""
+"""A corpus is packed into a store: the bytes of a local output, even after faults."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_output_inside_an_input_is_refused(bucket, client, corpus):
 
 
 def failing_after(store, count, status, kinds=("PUT", "POST", "DELETE")):
-    """Every change fails once so many were made."""
+    """Every change fails after this many were made."""
     made = []
 
     def fail(request):
@@ -186,7 +186,7 @@ def test_replanning_in_a_store_gives_the_plans_of_a_local_output(
     for out in (tmp_path / "out", f"s3://{bucket}/out"):
         pack(corpus, out, index_only=True, **OPTIONS)
         store.requests.clear()
-        assert replan(out, max_length=32).plan == "best_fit-32"
+        assert replan(out, max_length=32).plan == "exact_fit-32"
         assert replan(out, max_length=32).was_complete
     assert objects("out/") == files(tmp_path / "out")
 
@@ -299,7 +299,7 @@ def test_temporary_files_are_swept_where_files_are_renamed(tmp_path, corpus):
 
 
 def test_no_manifest_is_written_if_workers_see_another_store(corpus):
-    """Every process has a memory of its own, so what workers put there is lost with them."""
+    """Every process has its own memory, so what workers store there is lost with them."""
     with pytest.raises(WorkerError, match="all workers see under the same path") as caught:
         pack(corpus, "memory://apart/out", workers=2, **OPTIONS)
     assert "memory://apart/out" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Rows of a dataset in a store: only what is asked for is fetched, once a machine, and checked."""
+"""Rows of a dataset in a store: only requested shards are downloaded, once per machine."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_plans_are_read_from_a_store(tmp_path, bucket):
     for out in (tmp_path / "out", f"s3://{bucket}/out"):
         pack(corpus, out, index_only=True, partition_size=1000)
         rows.append(PackedDataset(out))
-    assert rows[0].plan == rows[1].plan == "best_fit-16"
+    assert rows[0].plan == rows[1].plan == "exact_fit-16"
     assert len(rows[0]) == len(rows[1]) > 10
     for number in range(len(rows[0])):
         same(rows[0][number], rows[1][number])

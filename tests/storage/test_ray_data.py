@@ -1,4 +1,4 @@
-"""Packed rows over `ray.data`: the same rows, and nothing read that is not asked for."""
+"""Packed rows over `ray.data`: the same rows, and nothing is read that was not requested."""
 
 from __future__ import annotations
 

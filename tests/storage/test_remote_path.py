@@ -161,6 +161,19 @@ def test_a_small_object_takes_one_request(bucket, store):
     assert [request.method for request in store.requests] == ["PUT"]
 
 
+def test_threads_read_ranges_of_one_file_at_the_same_time(folder):
+    """fsspec's memory:// shares one position between all who open a file."""
+    numbers = list(range(2000))
+    put(folder / "numbers", b"".join(number.to_bytes(4, "little") for number in numbers))
+
+    def read(number):
+        return int.from_bytes((folder / "numbers").read_range(4 * number, 4), "little")
+
+    with ThreadPoolExecutor(16) as threads:
+        assert list(threads.map(read, numbers)) == numbers
+    assert len((folder / "numbers").read_range(7990, 100)) == 10
+
+
 def test_scratch_folders_of_dead_processes_are_removed_and_of_live_ones_are_not(
     tmp_path, monkeypatch
 ):

@@ -16,6 +16,7 @@ from quire.storage.location import Location, parse
 from quire.storage.stores import (
     NATIVE,
     file_system,
+    fsspec_system,
     is_store_failure,
     path_in,
     puts_whole,
@@ -185,6 +186,20 @@ class RemotePath:
     def open_ranges(self) -> BinaryIO:
         """The file, opened for random access: every read requests just these bytes."""
         return cast(BinaryIO, ReadingFile(self._opened, self._errors))
+
+    def read_range(self, offset: int, size: int) -> bytes:
+        """These bytes, or fewer if the file ends before; threads may call it at the same time.
+
+        Opened files do not allow that everywhere: fsspec's ``memory://`` gives all threads the
+        same file, with one position.
+        """
+        if self.location.scheme in NATIVE:
+            with self.open_ranges() as file:
+                file.seek(offset)
+                return file.read(size)
+        with self._errors():
+            system = fsspec_system(self.location)[0]
+            return bytes(system.cat_file(self.key, start=offset, end=offset + size))
 
     def arrow_file(self) -> Any:  # noqa: ANN401
         """The file as Arrow reads it: only the ranges that it needs."""
