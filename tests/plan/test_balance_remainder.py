@@ -1,4 +1,4 @@
-"""A number of rows that every rank gets its share of: dropped, repeated or split, and counted."""
+"""Rows made a multiple of the ranks: dropped, repeated or split, and counted."""
 
 from __future__ import annotations
 

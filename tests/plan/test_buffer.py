@@ -1,4 +1,4 @@
-"""Buffered documents are found by age and by size."""
+"""Buffered documents are taken by age and by size."""
 
 from __future__ import annotations
 

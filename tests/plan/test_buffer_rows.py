@@ -116,7 +116,7 @@ ROWS = {
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_the_rows_of_a_stream_stay_the_same(name):
-    """A state saved by one release continues identically under the next."""
+    """A state saved by one release continues identically in the next."""
     options, (least, most) = STREAMS[name]
     packer: OnlinePacker[int] = OnlinePacker(**options)
     factor = 2 if name == "even" else 1

@@ -22,7 +22,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Whole:
-    """Stands in for a strategy's row count of the whole; returns a given number."""
+    """Replaces a strategy's row count of the whole; returns a given number."""
 
     def __init__(self, num_rows: int) -> None:
         self.num_rows = num_rows

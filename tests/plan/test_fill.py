@@ -1,4 +1,4 @@
-"""Rows filled by cuts: literal plans, and the very rows that a plain loop gives."""
+"""Rows filled by cuts: literal plans, and the same rows as a plain loop."""
 
 from __future__ import annotations
 
@@ -47,6 +47,14 @@ def test_a_document_longer_than_any_row_is_cut_into_pieces_that_are_long_enough(
     assert rows(with_tail) == [[(0, 0, 3)], [(0, 3, 6)]]
     with_bos = quire.make_plan([7], 6, **options, prefix=1)
     assert rows(with_bos) == [[(0, 0, 4)], [(0, 4, 7)]]
+
+
+def test_an_empty_row_takes_a_shorter_piece_rather_than_none():
+    """A row holds three new tokens after the overlap, and four are left with a tail of three."""
+    options = PlanOptions(
+        max_length=7, strategy="wrapped", overlong="fill", stride=4, min_fragment=2, min_tail=3
+    )
+    assert rows(plan_documents([11], options)) == [[(0, 0, 7)], [(0, 3, 8)], [(0, 4, 11)]]
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""Fragments taken, joined, put in order and cut: literal arrays in, literal arrays out."""
+"""Fragments selected, joined, sorted and cut: literal arrays in, literal arrays out."""
 
 from __future__ import annotations
 

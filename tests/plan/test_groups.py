@@ -1,4 +1,4 @@
-"""Groups of documents in a plan: whole, together, in the order of their first members."""
+"""Groups of documents in a plan: complete, together, ordered by their first members."""
 
 from __future__ import annotations
 

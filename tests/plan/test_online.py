@@ -506,3 +506,9 @@ def test_a_rejected_state_leaves_the_packer_as_it_was():
 def test_a_state_that_is_not_a_dict_is_rejected(state):
     with pytest.raises(InvalidState, match="an online packer: a state is a dict, not a"):
         load(state)
+
+
+def test_a_packer_prints_its_settings_and_what_it_holds():
+    packer = OnlinePacker(max_length=8, buffer_size=4)
+    packer.add("a", 3)
+    assert repr(packer) == "OnlinePacker(max_length=8, buffer_size=4, 1 document held)"

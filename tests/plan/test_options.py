@@ -5,7 +5,9 @@ import pytest
 
 import quire
 from quire.errors import InvalidOption
+from quire.options import PackOptions
 from quire.plan import PlanOptions, strategy_names
+from quire.plan.planner import plan_options, require_plannable
 
 OVERLONG = "split, truncate, truncate_left, drop, error, fill"
 
@@ -17,7 +19,7 @@ def whole(name: str, value: object, least: int) -> str:
 def no_room(prefix: int, align: int) -> str:
     return (
         f"a row of max_length=8 has no room for a token after BOS (prefix={prefix}, "
-        f"align={align}); raise max_length or leave BOS out (add_bos=False, --no-add-bos)"
+        f"align={align}); raise max_length or leave BOS out (add_bos=False)"
     )
 
 
@@ -184,3 +186,27 @@ def test_a_row_longer_than_int64_has_a_bound_and_a_comparison():
 def test_a_row_that_is_too_short_without_stride_does_not_blame_stride():
     with pytest.raises(InvalidOption, match=r"after BOS; raise max_length$"):
         PlanOptions(max_length=2, prefix=1, min_tail=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "prefix", "min_tail"),
+    [
+        ({"max_length": 4}, 0, 2),
+        ({"max_length": 4, "stride": 2}, 0, 2),
+        ({"max_length": 4, "stride": 3}, 0, 1),  # the overlap is content
+        ({"max_length": 4, "stride": 2}, 1, 1),
+        ({"max_length": 2}, 0, 2),
+        ({"max_length": 4, "overlong": "truncate"}, 0, 1),
+        ({"max_length": 4, "overlong": "truncate", "strategy": "wrapped"}, 0, 2),
+    ],
+)
+def test_an_added_eos_is_kept_with_content_where_documents_are_cut(options, prefix, min_tail):
+    given = PackOptions(**options)
+    assert plan_options(given, prefix, ends_with_eos=True).min_tail == min_tail
+    assert plan_options(given, prefix).min_tail == 1
+
+
+def test_a_row_of_one_token_can_hold_some_documents():
+    require_plannable(PackOptions(max_length=1))
+    with pytest.raises(InvalidOption, match="stride=1 leaves no room for 1 new token in a row"):
+        require_plannable(PackOptions(max_length=1, stride=1))

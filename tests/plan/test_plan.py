@@ -28,7 +28,7 @@ def test_a_plan_is_flat_arrays_and_a_sequence_of_rows(plan):
     assert plan[-1] == list(plan)[-1]
     assert plan.row_lengths.tolist() == [sum(f.stop - f.start for f in row) for row in plan]
     assert plan.max_length == 8
-    assert repr(plan) == "Plan(5 rows of 8, 6 fragments, 92.500% full, best_fit)"
+    assert repr(plan) == "Plan(5 rows of 8, 6 fragments, 92.500% full, exact_fit)"
     assert plan.lower_bound == 5
     with pytest.raises(IndexError):
         plan[5]
@@ -199,3 +199,10 @@ def test_a_row_may_be_full_and_hold_as_many_fragments_as_allowed():
 def test_the_bound_is_that_of_the_fragments_and_not_of_the_documents():
     assert quire.make_plan([5, 5, 5], 10, prefix=1).lower_bound == 3
     assert quire.make_plan([1] * 6, 10, max_documents_per_row=2).lower_bound == 3
+
+
+def test_the_picture_of_a_plan_has_every_fragment_of_the_first_twelve_rows():
+    html = quire.make_plan([5, 3, 9], 8, prefix=1, overlong="truncate", shuffle=False)._repr_html_()
+    assert html.count("<span") == 3
+    assert "document 2, tokens 0-6" in html
+    assert quire.make_plan([8] * 20, 8)._repr_html_().count("<span") == 12

@@ -1,4 +1,4 @@
-"""A readable Arrow file that holds no plan, or another than it says, is caught."""
+"""A readable Arrow file that holds no plan, or not the plan it declares, is refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read(path) -> tuple[pa.Table, dict]:
 
 
 def rewrite(path, change) -> None:
-    """Save the file again with its metadata changed and a checksum that fits."""
+    """Save the file again with changed metadata and a matching checksum."""
     table, about = read(path)
     change(about)
     offsets, arrays = _flat(path, table)
@@ -179,3 +179,16 @@ def test_lists_that_point_beyond_their_values_are_rejected(tmp_path, plan):
         CorruptFile, match=r"a\.plan is not a readable Arrow file: .*; save it again$"
     ):
         quire.Plan.load(tmp_path / "a.plan")
+
+
+def test_a_file_of_version_1_calls_max_length_capacity(tmp_path, plan):
+    plan.save(tmp_path / "a.plan")
+
+    def as_version_1(about):
+        options = about["options"]
+        about["version"] = 1
+        about["options"] = {"capacity": options.pop("max_length"), **options}
+
+    rewrite(tmp_path / "a.plan", as_version_1)
+    assert '"capacity": 8' in json.dumps(read(tmp_path / "a.plan")[1])
+    assert quire.Plan.load(tmp_path / "a.plan") == plan

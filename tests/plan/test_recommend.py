@@ -1,8 +1,8 @@
-"""The advice on literal figures: every threshold at its edge, every sentence whole."""
+"""The advice for literal figures: every threshold at its edge, every sentence in full."""
 
 from __future__ import annotations
 
-from quire.plan.comparison import Candidate, recommend
+from quire.plan.comparison import Candidate, offer_tight, recommend
 
 
 def figures(strategy: str = "best_fit", **changed) -> Candidate:
@@ -103,3 +103,28 @@ def test_the_advice_mentions_more_cuts_only_if_they_save_rows():
     assert len(recommend([as_many_rows, chosen])[1]) == 2
     as_many_cuts = figures("tight", rows=900, documents_cut=5, documents_broken=505)
     assert len(recommend([chosen, as_many_cuts])[1]) == 2
+
+
+def test_tight_is_offered_with_the_rows_that_the_bound_leaves():
+    best = figures(rows=1000, bound=990)
+    greedy = figures("greedy", rows=1005, bound=980)
+    assert offer_tight([greedy, best], best) == [
+        "tight could save at most 10 rows (1.00%): --strategy tight"
+    ]
+    assert offer_tight([greedy, best], greedy) == [
+        "tight could save at most 15 rows (1.49%): --strategy tight"
+    ]
+    assert offer_tight([figures(rows=991)], figures(rows=991)) == [
+        "tight could save at most 1 row (0.10%): --strategy tight"
+    ]
+
+
+def test_tight_is_not_offered_where_it_was_tried_or_can_save_nothing():
+    best = figures(rows=1000, bound=990)
+    assert offer_tight([best, figures("tight", rows=992)], best) == []
+    assert offer_tight([figures(rows=990)], figures(rows=990)) == []
+    greedy = figures("greedy", rows=1010)
+    assert offer_tight([greedy], greedy) == []
+    elsewhere = [figures(max_length=16, bound=1), figures(overlong="fill", bound=1)]
+    assert offer_tight([greedy, *elsewhere], greedy) == []
+    assert len(offer_tight([best, figures("tight", max_length=16)], best)) == 1

@@ -1,4 +1,4 @@
-"""The table of strategies can be extended, and what a strategy returns is checked."""
+"""Strategies can be registered, and what they return is checked."""
 
 from __future__ import annotations
 

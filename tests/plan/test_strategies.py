@@ -11,7 +11,7 @@ import pytest
 
 import quire
 from quire.errors import OversizedDocument
-from quire.plan import PlanOptions
+from quire.plan import PlanOptions, quick_strategy_names
 from quire.plan.strategies import BUILT_IN
 
 LENGTHS = [7, 3, 25, 4, 1, 0, 6, 2, 9, 5, 5, 3, 8, 2, 2, 6]
@@ -45,7 +45,7 @@ PROBES = {
         lambda p: (p.stops - p.starts).min() >= 3 and p.num_fragments > 10,
     ),
     "max_documents_per_row": (
-        {},
+        {"lengths": [1] * 12},
         {"max_documents_per_row": 2},
         lambda p: np.diff(p.row_offsets).max() <= 2,
     ),
@@ -77,6 +77,10 @@ def test_strategies_differ_from_each_other():
     plans = {name: list(quire.make_plan(lengths, 14, name)) for name in BUILT_IN}
     alike = {(a, b) for a, b in itertools.combinations(BUILT_IN, 2) if plans[a] == plans[b]}
     assert alike <= {("best_fit", "tight")}  # where best-fit is optimal, tight has nothing to add
+
+
+def test_every_built_in_strategy_but_tight_is_quick():
+    assert quick_strategy_names() == sorted(set(BUILT_IN) - {"tight"})
 
 
 def test_the_options_of_make_plan_are_those_of_plan_options():

@@ -12,7 +12,7 @@ from quire.plan.fragments import Fragments
 
 
 def trained_at(positions: dict[int, set[int]]):
-    """A judge of fragments: a fragment teaches if it holds a trained position of its document."""
+    """A fragment is supervised if it holds a trained position of its document."""
 
     def supervised(fragments: Fragments) -> np.ndarray:
         spans = zip(fragments.documents, fragments.starts, fragments.stops, strict=True)

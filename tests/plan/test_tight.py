@@ -40,7 +40,7 @@ def check(patterns: Patterns, sizes, counts, max_length: int, cap: int | None) -
 
 
 def fewest_rows(lengths: list[int], max_length: int, cap: int) -> int:
-    """The optimum by trying everything; for a handful of documents."""
+    """The optimum by exhaustive search; for a handful of documents."""
     lengths = sorted(lengths, reverse=True)
     best = len(lengths)
 
@@ -288,7 +288,7 @@ def test_the_knapsack_finds_the_best_row_that_holds_each_size(cap, space_price):
 
 
 def _best_worths(sizes, prices, max_length, cap, space_price) -> list[float]:
-    """The best worth of a row that holds each size, by trying everything."""
+    """The value of the best row with each size, by exhaustive search."""
 
     @cache
     def best(space: int, more: int) -> float:

@@ -1,4 +1,4 @@
-"""Cuts that close gaps: documents are cut once, and a piece that teaches nothing goes, too."""
+"""Cuts that close gaps: documents are cut once, and a piece without a trained label is dropped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quire.plan.fragments import Fragments
 
 
 def trained_at(*positions: int):
-    """A judge of fragments: of each document, one position is trained; -1 is none."""
+    """Each document has one trained position; -1 means none."""
 
     def supervised(fragments: Fragments) -> np.ndarray:
         trained = np.array(positions)[fragments.documents]

@@ -1,4 +1,4 @@
-"""First-fit and best-fit decreasing as the textbooks have them: one item, all bins, again."""
+"""First-fit and best-fit decreasing as in textbooks: for each item, look at all bins."""
 
 from __future__ import annotations
 

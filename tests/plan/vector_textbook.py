@@ -8,7 +8,7 @@ import numpy as np
 
 
 def fewest_rows(sizes, budgets: Sequence[int], max_items: int | None) -> int:
-    """The optimum by trying everything; for a handful of documents."""
+    """The optimum by exhaustive search; for a handful of documents."""
     documents = sorted((tuple(document) for document in sizes), reverse=True)
     cap = max_items or len(documents)
     best = len(documents)

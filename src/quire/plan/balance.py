@@ -16,11 +16,17 @@ from quire.errors import InvalidOption, unknown_name
 from quire.ledger import Ledger, Tally
 from quire.options import require_integer
 from quire.plan.build import spans
+from quire.plan.exchange import Exchange, whole_costs
 from quire.plan.fragments import Fragments
 from quire.plan.lengths import BoolArray, FloatArray, IntArray
 from quire.plan.plan import Plan
 
 REMAINDERS = ("drop", "repeat", "split")
+
+_AT_A_TIME = 4096
+"""Rows, about, between which exchanges are looked for at once."""
+_REACH, _ROUNDS = 16, 3
+"""How many rows of lower cost each is compared with, and how often."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,8 +76,9 @@ def balance(
     """Rows assigned to ranks so that each step costs every rank about the same.
 
     ``rows`` is a plan, or the cost of each row. With ``window=1`` every step keeps its rows, and
-    the longest-processing-time rule assigns them to ranks; a larger window may also exchange rows
-    between its steps, which helps when a rank has one row per step. ``remainder`` makes the number
+    the longest-processing-time rule assigns them to ranks, and exchanges of rows between ranks
+    even out the rest; a larger window may also exchange rows between its steps, which helps when
+    a rank has one row per step. ``remainder`` makes the number
     of rows a multiple of ``num_ranks * rows_per_rank``: ``drop`` the last ones, ``repeat`` the
     first ones, or ``split`` rows between documents; the ledger counts the effect.
 
@@ -118,6 +125,12 @@ def _checked_costs(costs: npt.ArrayLike) -> FloatArray:
     if wrong.any():
         first = int(np.argmax(wrong))
         raise InvalidOption(f"row {first} costs {array[first]} but a cost must be finite and >= 0")
+    with np.errstate(over="ignore"):
+        total = array.sum()
+    if not np.isfinite(total):
+        raise InvalidOption(
+            f"the costs of {len(array)} rows sum to {total}; scale them down, only ratios matter"
+        )
     return array
 
 
@@ -167,7 +180,29 @@ def _assign_windows(
         assigned[each, cell, held[each, cell]] = row
         held[each, cell] += 1
         loads[each, cell] += costs[row]
+    if num_ranks > 1 and rows_per_rank > 1:
+        several = max(1, _AT_A_TIME // windows.shape[1])
+        parts = np.split(assigned, np.arange(several, count, several))
+        assigned = np.concatenate([_exchanged(part, costs, num_ranks) for part in parts])
+        loads = costs[assigned].sum(axis=2)
     return _cells_to_steps(assigned, loads, num_ranks)
+
+
+def _exchanged(assigned: IntArray, costs: FloatArray, num_ranks: int) -> IntArray:
+    """The cells of some windows, ``[windows, cells, rows]``, after exchanges within each window."""
+    count, cells, rows_per_cell = assigned.shape
+    rows, cell = assigned.ravel(), np.repeat(np.arange(count * cells), rows_per_cell)
+    search = Exchange(
+        np.ones((len(rows), 1), dtype=np.int64),
+        whole_costs(costs[rows], count * cells),
+        np.array([rows_per_cell]),
+        np.repeat(np.arange(count), cells),
+        num_ranks,
+        reach=_REACH,
+    )
+    slots, _ = search.run(cell, _ROUNDS)
+    exchanged: IntArray = rows[np.argsort(slots, kind="stable")].reshape(assigned.shape)
+    return exchanged
 
 
 def _cells_to_steps(assigned: IntArray, loads: FloatArray, num_ranks: int) -> IntArray:

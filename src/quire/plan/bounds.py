@@ -55,14 +55,26 @@ def bound_of_sizes(sizes: IntArray, options: PlanOptions) -> int:
     if not len(sizes):
         return 0
     distinct, counts = distinct_sizes(sizes // options.align)
+    return _bound(
+        distinct, counts, options.row_space // options.align, options.max_documents_per_row
+    )
+
+
+def bound_of_counts(sizes: list[int], counts: list[int], max_length: int, cap: int) -> int:
+    """The bound for so many fragments of each size; sizes are decreasing."""
+    increasing, numbers = np.array(sizes[::-1]), np.array(counts[::-1])
+    return _bound(increasing, numbers, max_length, cap)
+
+
+def _bound(distinct: IntArray, counts: IntArray, row_space: int, cap: int | None) -> int:
     if float(counts @ distinct.astype(np.float64)) > _MOST_TOKENS:  # Python integers have no limit
         distinct, counts = distinct.astype(object), counts.astype(object)
     # A row that holds everything is as good as a larger one, and its size fits into 64 bits.
-    max_length = min(options.row_space // options.align, int(counts @ distinct))
+    max_length = min(row_space, int(counts @ distinct))
     bounds = [_martello_toth(distinct, counts, max_length)]
     bounds += [_fekete_schepers(distinct, counts, max_length, k) for k in _FEKETE_SCHEPERS]
-    if options.max_documents_per_row:
-        bounds.append(-(-len(sizes) // options.max_documents_per_row))
+    if cap:
+        bounds.append(-(-int(counts.sum()) // cap))
     return max(bounds)
 
 

@@ -1,11 +1,11 @@
-"""Very many documents, planned a chunk at a time, so time and memory grow only with their number.
+"""Planning very many documents a chunk at a time, so that the cost per document stays the same.
 
-Placing millions of fragments reads and writes all over arrays that fit no cache, which costs three
-times as much per document as a million at a time. A chunk of a million fills its rows as well as
-more documents would, except for the last few: the emptiest rows of all chunks are placed again,
-together. Chunks are made of blocks from all over the input, so documents sorted by length do no
-harm. The histogram tells how many rows the whole would have; if chunks need clearly more,
-everything is planned at once instead.
+Placing many millions of fragments at once accesses memory at random in arrays larger than any
+cache, and costs three times as much per document as a million at a time. A chunk of a million fills
+its rows as well as more documents would, except for the last few: the emptiest rows of all chunks
+are placed again, together. Chunks are made of blocks from all over the input, so documents sorted
+by length do no harm. The histogram tells how many rows the whole would have; if chunks need clearly
+more, everything is planned at once instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BLOCK = 1 << 10
 _EMPTIEST = 64
 """One row in this many is placed again, together with those of other chunks."""
 _WORSE = 1000
-"""One row in this many may come on top of those that the whole would have."""
+"""Chunks may need one row in this many more than planning everything at once would."""
 
 Placed: TypeAlias = tuple[Fragments, IntArray]
 """Fragments in row order, and the row offsets."""

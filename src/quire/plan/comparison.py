@@ -11,14 +11,18 @@ from quire.ledger import Ledger
 from quire.plan.fragments import Fragments
 from quire.plan.lengths import BoolArray, IntArray
 from quire.plan.options import PlanOptions
+from quire.plan.padding import PaddingComparison, compare_with_padding
 from quire.plan.plan import Plan
 from quire.plan.planner import Supervised, plan_documents
 from quire.plan.strategies import keeps_order
+from quire.printable import counted
 
 _FEW_CUTS = 0.05
 """The share of broken documents that a recommended length may have."""
 _SIMILAR = 0.01
 """Shares that differ by less count as equal."""
+_USUAL = ("exact_fit", "best_fit")
+"""Strategies that plan a million documents in about a second, the one to prefer first."""
 _KEEPING = {"split": 0, "fill": 1, "error": 2}
 """Policies that lose no tokens, the simplest first."""
 
@@ -51,6 +55,8 @@ class Candidate:
     steps: int
     ledger: Ledger = field(default_factory=Ledger)
     """What the plan packs and drops, by reason."""
+    padding: PaddingComparison | None = None
+    """What padding would compute for the same documents."""
 
     @property
     def gap(self) -> float:
@@ -65,7 +71,8 @@ class Candidate:
     def to_dict(self) -> dict[str, object]:
         """The figures as plain values."""
         plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {**plain, "ledger": self.ledger.to_dict(), "gap": self.gap}
+        padding = None if self.padding is None else self.padding.to_dict()
+        return {**plain, "ledger": self.ledger.to_dict(), "gap": self.gap, "padding": padding}
 
 
 def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
@@ -93,6 +100,7 @@ def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
         attention=float((in_rows * (in_rows + 1.0) / 2).sum() / total) if total else 0.0,
         steps=-(-plan.num_rows // batch_size),
         ledger=plan.ledger,
+        padding=compare_with_padding(plan, batch_size),
     )
 
 
@@ -141,20 +149,25 @@ def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, list[str]]:
     here.sort(key=lambda one: _KEEPING.get(one.overlong, len(_KEEPING)))
     whole = min(one.share_broken for one in here)
     careful = [one for one in here if one.share_broken <= whole + _SIMILAR]
-    best = min(careful, key=lambda one: (one.rows, one.strategy != "best_fit"))
+    best = min(careful, key=lambda one: (one.rows, _rank(one.strategy)))
     cheap = [one for one in careful if one.rows <= best.rows * (1 + _SIMILAR)]
     ordered = [one for one in cheap if keeps_order(one.strategy)]
-    plain = [one for one in cheap if one.strategy == "best_fit" and one.rows <= best.rows * 1.002]
+    plain = [one for one in cheap if one.strategy in _USUAL and one.rows <= best.rows * 1.002]
+    plain.sort(key=lambda one: _rank(one.strategy))
     chosen = (ordered or plain or [best])[0]
     reasons.append(_why(chosen, best, bool(ordered)))
     reasons += _alternative(chosen, here)
     return chosen, reasons
 
 
+def _rank(strategy: str) -> int:
+    return _USUAL.index(strategy) if strategy in _USUAL else len(_USUAL)
+
+
 def offer_tight(candidates: Sequence[Candidate], chosen: Candidate) -> list[str]:
     """What `tight` could save at most, if it was not tried and the bound leaves room.
 
-    The bound is for the fragments of best-fit, which are those that `tight` would place.
+    The bound is for the fragments of a usual strategy, which are those that `tight` would place.
     """
     alike = (
         one
@@ -162,13 +175,14 @@ def offer_tight(candidates: Sequence[Candidate], chosen: Candidate) -> list[str]
         if (one.max_length, one.overlong) == (chosen.max_length, chosen.overlong)
     )
     found = {one.strategy: one for one in alike}
-    if "tight" in found or "best_fit" not in found:
+    usual = next((found[name] for name in _USUAL if name in found), None)
+    if "tight" in found or usual is None:
         return []
-    saved = chosen.rows - found["best_fit"].bound
+    saved = chosen.rows - usual.bound
     if saved <= 0:
         return []
     return [
-        f"tight could save at most {saved:,} {'row' if saved == 1 else 'rows'} "
+        f"tight could save at most {counted(saved, 'row')} "
         f"({saved / chosen.rows:.2%}): --strategy tight"
     ]
 
@@ -197,7 +211,7 @@ def _why(chosen: Candidate, best: Candidate, in_order: bool) -> str:
     full = f"{chosen.strategy} fills rows to {chosen.utilization:.2%}"
     if in_order:
         return f"{full}, within {_SIMILAR:.0%} of the best, and keeps the order of the documents."
-    over = f"{chosen.rows - chosen.bound:,} rows over the proven bound"
+    over = f"{counted(chosen.rows - chosen.bound, 'row')} over the proven bound"
     if chosen is best:
         return f"{full}, {over}; rows are shuffled, so they are not sorted by length."
     return f"{full}, {over}; {best.strategy} would save {chosen.rows - best.rows:,}."
@@ -208,6 +222,7 @@ def _alternative(chosen: Candidate, others: Sequence[Candidate]) -> list[str]:
     if fuller.rows >= chosen.rows or fuller.documents_cut <= chosen.documents_cut:
         return []
     return [
-        f"{fuller.strategy} ({fuller.overlong}) would save {chosen.rows - fuller.rows:,} rows, and "
-        f"cut {fuller.documents_cut - chosen.documents_cut:,} more documents."
+        f"{fuller.strategy} ({fuller.overlong}) would save "
+        f"{counted(chosen.rows - fuller.rows, 'row')}, and cut "
+        f"{counted(fuller.documents_cut - chosen.documents_cut, 'more document')}."
     ]

@@ -31,7 +31,7 @@ def wrap(fragments: Fragments, options: PlanOptions) -> tuple[Fragments, IntArra
 
 
 def _wrap_plain(fragments: Fragments, max_length: int) -> tuple[Fragments, IntArray]:
-    """What `pour` returns if cuts cost nothing: one cut at each multiple of the max_length."""
+    """What `pour` returns if cuts cost nothing: one cut at each multiple of ``max_length``."""
     ends = np.cumsum(fragments.lengths, dtype=np.int64)
     cuts = np.append(ends, np.arange(max_length, int(ends[-1]), max_length))
     cuts.sort(kind="stable")

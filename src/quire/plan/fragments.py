@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quire.errors import OversizedDocument
+from quire.options.names import option, setting
 from quire.plan.lengths import BoolArray, IntArray, narrowest_signed
 from quire.plan.options import PlanOptions
 
@@ -155,8 +156,8 @@ def _oversized(whole: Fragments, overlong: BoolArray, longest: int) -> Oversized
     first = int(np.argmax(overlong))
     return OversizedDocument(
         f"document {whole.documents[first]} has {whole.stops[first]} tokens but a row holds "
-        f"{longest}; split it (overlong='split'), truncate it (overlong='truncate') or raise "
-        "max_length"
+        f"{longest}; split it ({setting('overlong', 'split')}), truncate it "
+        f"({setting('overlong', 'truncate')}) or raise {option('max_length')}"
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from quire.errors import InvalidOption, OversizedDocument
+from quire.options.names import option, setting
 from quire.plan.build import build_plan, spans
 from quire.plan.fragments import numbered_by_first, whole_documents
 from quire.plan.lengths import IntArray, Lengths, as_lengths
@@ -61,7 +62,8 @@ def _require_fit(
         first = members[int(sizes[:longest].sum())]
         raise OversizedDocument(
             f"the group of document {first} takes {spaces[longest]} tokens but a row holds "
-            f"{options.row_space}; drop such groups (overlong='drop') or raise max_length"
+            f"{options.row_space}; drop such groups ({setting('overlong', 'drop')}) or raise "
+            f"{option('max_length')}"
         )
 
 

@@ -21,7 +21,9 @@ from quire.plan.lengths import IntArray, narrowest_signed
 _CHUNK = 1 << 16
 """Fragments moved at a time, so that the index arrays of a chunk stay in the cache."""
 
-FillRuns: TypeAlias = Callable[[list[int], list[int], int, int], tuple[list[int], int]]
+Runs: TypeAlias = "list[int] | IntArray"
+"""Four numbers for each run (see `rows_from_runs`), one run after another."""
+FillRuns: TypeAlias = Callable[[list[int], list[int], int, int], tuple[Runs, int]]
 """Decreasing sizes, their counts, the row size and the most fragments in a row; returns runs (see
 `rows_from_runs`) and the number of rows."""
 
@@ -54,7 +56,7 @@ def decreasing_rows(sizes: IntArray, max_length: int, cap: int | None, fill: Fil
     return rows_from_runs(decreasing_order(sizes), runs, num_rows)
 
 
-def rows_from_runs(order: IntArray, runs: list[int], num_rows: int) -> Rows:
+def rows_from_runs(order: IntArray, runs: Runs, num_rows: int) -> Rows:
     """Rows from runs: consecutive fragments of the order, given to consecutive rows.
 
     A run is four numbers: the first row, the number of rows, how many fragments each row gets, and

@@ -10,6 +10,7 @@ from typing import Generic
 from quire.errors import InvalidLengths, InvalidOption, InvalidState, OversizedDocument
 from quire.options import require_integer
 from quire.plan.buffer import Buffer, Key, take_row
+from quire.printable import counted
 from quire.seals import Seal, renamed
 
 _OPTIONS = ("max_length", "buffer_size", "max_documents_per_row", "align")
@@ -72,6 +73,13 @@ class OnlinePacker(Generic[Key]):
         self._row_limit = min(self._row_size, max_documents_per_row or self._row_size)
         self._buffer: Buffer[Key] = Buffer()
         self._num_added = 0
+
+    def __repr__(self) -> str:
+        held = counted(len(self._buffer), "document")
+        return (
+            f"OnlinePacker(max_length={self.max_length}, buffer_size={self.buffer_size}, "
+            f"{held} held)"
+        )
 
     @property
     def num_waiting(self) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from quire.errors import InvalidOption
 from quire.options import Overlong, PackOptions
+from quire.options.names import option, setting
 from quire.options.rules import Length, PositiveLength
 from quire.plan.lengths import IntArray
 
@@ -71,22 +72,24 @@ def require_room(options: PackOptions, prefix: int = 0, min_tail: int = 1) -> No
     max_fragment = row_space(options) - prefix
     if max_fragment < 1:
         raise InvalidOption(
-            f"a row of max_length={options.max_length} has no room for a token after BOS "
-            f"(prefix={prefix}, align={options.align}); raise max_length or leave BOS out "
-            "(add_bos=False, --no-add-bos)"
+            f"a row of {setting('max_length', options.max_length)} has no room for a token after "
+            f"BOS (prefix={prefix}, {setting('align', options.align)}); raise "
+            f"{option('max_length')} or leave BOS out ({setting('add_bos', False)})"
         )
     most = max_fragment - options.stride
     if options.overlong == "fill" and 2 * options.min_fragment > most + 1 > 1:
         raise InvalidOption(
-            f"min_fragment={options.min_fragment} is over half of the {most} new tokens that a "
-            f"row holds, so cutting a document of {most + 1} would leave a shorter piece; "
-            f"lower min_fragment to {(most + 1) // 2} or raise max_length"
+            f"{setting('min_fragment', options.min_fragment)} is over half of the {most} new "
+            f"tokens that a row holds, so cutting a document of {most + 1} would leave a shorter "
+            f"piece; lower {option('min_fragment')} to {(most + 1) // 2} or raise "
+            f"{option('max_length')}"
         )
     if most < min_tail:
-        remedy = "lower stride or raise max_length" if options.stride else "raise max_length"
+        remedy = f"raise {option('max_length')}"
+        remedy = f"lower {option('stride')} or {remedy}" if options.stride else remedy
         tokens = "1 new token" if min_tail == 1 else f"{min_tail} new tokens"
         room = "that holds {} after BOS" if prefix else "of {}"
         raise InvalidOption(
-            f"stride={options.stride} leaves no room for {tokens} in a row "
+            f"{setting('stride', options.stride)} leaves no room for {tokens} in a row "
             f"{room.format(max_fragment)}; {remedy}"
         )

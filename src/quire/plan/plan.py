@@ -13,6 +13,7 @@ import numpy as np
 
 from quire.errors import PlanError
 from quire.ledger import Ledger
+from quire.markup import block, figures, row_bar
 from quire.plan.bounds import bound_of_sizes
 from quire.plan.lengths import BoolArray, IntArray, Lengths, as_lengths
 from quire.plan.options import PlanOptions
@@ -119,6 +120,25 @@ class Plan:
             f"Plan({self.num_rows} rows of {self.max_length}, {self.num_fragments} fragments, "
             f"{self.utilization:.3%} full, {self.options.strategy})"
         )
+
+    def _repr_html_(self) -> str:
+        about = {
+            "rows": f"{self.num_rows:,} of {self.max_length:,} (no plan has fewer than "
+            f"{self.lower_bound:,})",
+            "fragments": self.num_fragments,
+            "full": f"{self.utilization:.3%}",
+            "strategy": self.options.strategy,
+            "dropped documents": self.ledger.documents.num_dropped,
+        }
+        bars = [self._bar(row) for row in range(min(12, self.num_rows))]
+        return block([figures("Plan", about), *bars])
+
+    def _bar(self, row: int) -> str:
+        stop, spans = 0, []
+        for document, first, last in self[row]:
+            start, stop = stop, stop + last - first + self.options.prefix
+            spans.append((start, stop, f"document {document}, tokens {first}-{last - 1}"))
+        return row_bar(spans, self.max_length)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Plan):

@@ -24,7 +24,7 @@ Supervised: TypeAlias = Callable[[Fragments], BoolArray]
 def make_plan(
     lengths: Lengths,
     max_length: int,
-    strategy: str = "best_fit",
+    strategy: str = "exact_fit",
     *,
     overlong: Overlong = "split",
     stride: int = 0,

@@ -1,4 +1,4 @@
-"""vector_bound: proven in whole numbers, by prices that need not be trusted."""
+"""vector_bound: proven in integers, from prices that are not trusted."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_coarse_units_and_classes_only_weaken_the_proof(monkeypatch):
 
 
 def test_a_class_counts_as_its_smallest_document(monkeypatch):
-    """As its largest, of which two fill a row, it would seem to need four rows."""
+    """Counted as its largest size, of which two fill a row, it would need four rows."""
     monkeypatch.setattr("quire.plan.search.bound._MOST_CLASSES", 1)
     kinds = Kinds.of(Vectors(sizes=np.array([[3, 1]] * 6 + [[5, 1]]), budgets=np.array([10, 9])))
     assert proven_rows(kinds, np.array([0.5, 0.5])) == 3
@@ -114,6 +114,8 @@ def test_sizes_in_larger_units_are_rounded_down(monkeypatch):
         ([[6, 1], [6, 1], [1, 6], [1, 6]], [10, 10], None, 2),
         ([[6, 2], [2, 6], [5, 5], [5, 5]], [10, 10], None, 2),
         ([[6, 1], [1, 6], [5, 5]] * 4, [10, 10], None, 6),
+        ([[size] for size in (11, 15, 5, 5, 17, 17, 12, 12)], [32], None, 4),  # 94 of 96 tokens
+        ([[size, 1] for size in (11, 15, 5, 5, 17, 17, 12, 12)], [32, 8], None, 4),
     ],
 )
 def test_small_bounds_equal_those_computed_by_hand(sizes, budgets, max_items, bound):

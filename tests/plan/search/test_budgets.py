@@ -1,4 +1,4 @@
-"""Sizes in several dimensions: what is caught, and which dimensions are left out."""
+"""Sizes in several dimensions: invalid ones, and which dimensions are left out."""
 
 from __future__ import annotations
 

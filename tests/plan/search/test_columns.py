@@ -1,4 +1,4 @@
-"""Searches for patterns end when nothing is better, nothing is large, or no work is left."""
+"""Pattern searches end when nothing improves, nothing is large, or no work is left."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_sizes_that_are_all_sand_need_no_program():
 
 
 def scripted(monkeypatch, attempts: list[tuple[int, list[Patterns]]]) -> list[int]:
-    """Make the attempts cost and find what is given; return the numbers of those made."""
+    """Make attempts with the given cost and result; return the numbers of those made."""
     made: list[int] = []
 
     def attempt(

@@ -76,7 +76,7 @@ def test_no_documents_need_no_rows(sizes, effort):
 
 
 def test_documents_of_size_zero_in_the_dimension_that_matters_fit_anywhere():
-    """Tokens are plenty; the text-only document takes no tile, which is all that counts."""
+    """Tokens are no limit; the document of only text takes no tile."""
     assert pack_vectors([[5, 2], [5, 0], [5, 2]], [100, 2]).tolist() == [0, 0, 1]
 
 

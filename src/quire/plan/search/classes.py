@@ -63,7 +63,7 @@ class Classes:
 
 
 def group_sizes(sizes: IntArray, counts: IntArray, most_classes: int, max_length: int) -> Classes:
-    """Decreasing sizes in one dimension, in at most so many classes of neighbors.
+    """Decreasing sizes in one dimension, grouped with their neighbors in at most so many classes.
 
     Rounding a size costs the width of its class. The total over documents is least where widths
     are inverse to the root of the density, so classes are quantiles of the root of the counts.

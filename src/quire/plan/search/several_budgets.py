@@ -52,7 +52,7 @@ EFFORTS = ("fast", "full")
 _FEW_TRIES, _TRIES = 16, 512
 """How often rows are repacked: with effort "fast", and with all the work of "full"."""
 _LEVELS = (24, 100, 400)
-"""The program is solved for ever finer classes, at most so many; each starts from the prices of the
+"""The program is solved for ever finer classes, at most this many; each starts from prices of the
 one before."""
 _CELLS = 1 << 17
 """Cells in the knapsack's table while searching."""

@@ -19,7 +19,7 @@ from quire.plan.histogram import FillRuns
 from quire.plan.lengths import IntArray
 from quire.plan.options import PlanOptions
 
-BUILT_IN = ("best_fit", "first_fit", "greedy", "tight", "wrapped")
+BUILT_IN = ("best_fit", "exact_fit", "first_fit", "greedy", "tight", "wrapped")
 
 RowNumbers: TypeAlias = Callable[[IntArray, int, PlanOptions], "IntArray | list[int]"]
 """What `register_strategy` takes: a function of the sizes, the row size and the options that
