@@ -1,4 +1,4 @@
-"""Documents and bins for people's own packers, on top of the planner."""
+"""`Document` and `Bin` for custom packers, built on the planner."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Bin:
         require_integer("max_length", self.max_length, 1)
 
     def remaining(self) -> int:
-        """Places that are free."""
+        """The number of tokens that still fit."""
         return self.max_length - len(self._ids)
 
     def can_fit(self, n: int) -> bool:
-        """Whether so many tokens have room."""
+        """Whether this many more tokens fit."""
         return n <= self.remaining()
 
     def add_document(self, document: Document, tokens_to_add: int | None = None) -> None:
@@ -64,7 +64,7 @@ class Bin:
         if not self.can_fit(count):
             raise OversizedDocument(
                 f"document {document.original_index} needs {count} places but the bin has "
-                f"{self.remaining()} of {self.max_length} left; ask can_fit first"
+                f"{self.remaining()} of {self.max_length} left; call can_fit first"
             )
         self._ids.extend(document.input_ids[:count])
         self.documents.append((document.original_index, count))
@@ -145,7 +145,7 @@ def pack_sequences_optimized(
 
 
 def _without_bos(document: Document, bos_token_id: int | None) -> list[int]:
-    """The tokens behind a BOS that is there already: no fragment starts with two."""
+    """The tokens after a BOS that the document already has, so no fragment starts with two."""
     ids = list(document.input_ids)
     return ids[1:] if bos_token_id is not None and ids[:1] == [bos_token_id] else ids
 

@@ -16,7 +16,7 @@ collect_ignore = [] if HERE else ["test_seeds_python.py"]
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a file beside the recipe; gives its path."""
+    """Writes a file next to the recipe; returns its path."""
 
     def write_file(text: str, name: str = "recipe.yaml"):
         file = tmp_path / name
@@ -39,7 +39,7 @@ def load(write):
 
 @pytest.fixture(scope="session")
 def texts() -> list[str]:
-    """Documents of every length, together well over a row of 32,768 bytes."""
+    """Documents of every length, together well over 32,768 bytes."""
     rng = random.Random(7)
     words = ["quire", "sheet", "fold", "bind", "page", "row", "plan", "window", "batch", "token"]
     return [" ".join(rng.choices(words, k=rng.randint(1, 120))) for _ in range(200)]
@@ -47,5 +47,5 @@ def texts() -> list[str]:
 
 @pytest.fixture
 def data(texts, write):
-    """The documents as a file beside the recipe."""
+    """The documents as a file next to the recipe."""
     return write("".join(json.dumps({"text": text}) + "\n" for text in texts), "data.jsonl")

@@ -9,7 +9,7 @@ import pytest
 
 SEEDS = Path(__file__).resolve().parents[3].parent / "shared" / "seeds"
 HERE = SEEDS.is_dir()
-"""Whether the documents are beside the project; a clone alone has only the recipes below."""
+"""Whether the documents are next to the project; a plain clone has only the recipes below."""
 
 GREEDY = """\
 [map_function]

@@ -1,4 +1,4 @@
-"""Whatever stands in a recipe, it loads or is refused by a typed error; never anything else."""
+"""Any text is a recipe that loads, or is refused by a typed error."""
 
 from __future__ import annotations
 

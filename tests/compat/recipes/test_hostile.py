@@ -1,4 +1,4 @@
-"""Recipes that mean harm, or are mistaken: a typed error of two lines, and nothing happens.
+"""Malicious or wrong recipes: a typed error of two lines, and nothing else happens.
 
 Fault 51: a name in a tag is looked up in a closed table, never imported because a file says so.
 """

@@ -1,4 +1,4 @@
-"""Recipes at work: tokenizers and datasets from local files, packed, collated, looked at."""
+"""Recipes in use: tokenizers and datasets from local files, packed, collated and shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe does to the machine, heard through the interpreter's audit hook.
+"""What a recipe does to the machine, observed by the interpreter's audit hook.
 
 A recipe opens its own files and nothing else, writes none, starts no process, opens no socket.
 """
@@ -83,7 +83,7 @@ HOSTILE = {
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory):
-    """What was heard while the good recipe was built again, and all the others after it."""
+    """The events recorded while the good recipe was built again, and all others after it."""
     outside = tmp_path_factory.mktemp("outside") / "outside.jsonl"
     outside.write_text('{"text": "secret"}\n')
     folder = tmp_path_factory.mktemp("recipes")

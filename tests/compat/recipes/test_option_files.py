@@ -66,7 +66,7 @@ def test_an_invalid_value_for_the_vision_wrapper_is_refused(write):
 
 
 def test_padding_of_a_bin_has_segment_0_and_the_pad_token(write):
-    """A document of 45 tokens leaves a piece of 11, which has its bin of 17 for itself."""
+    """A document of 45 tokens leaves a piece of 11, alone in its bin of 17."""
     changes = ["data.packing_max_docs_per_bin=1", "model.pad_token_id=0", "train.batch_size=12"]
     with open_stream(load_options(StreamConfig, write(CHOMP, "chomp.yaml"), changes)) as stream:
         batch = next(stream)

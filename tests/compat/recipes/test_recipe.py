@@ -1,4 +1,4 @@
-"""Targets: what each tag builds, when, how often; and the names that may stand in it."""
+"""Targets: what each tag builds, when, how often; and the names that it may contain."""
 
 from __future__ import annotations
 

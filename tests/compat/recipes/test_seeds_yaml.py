@@ -1,4 +1,4 @@
-"""Every YAML snippet of seeds 000 and 001, as it stands there, and recipes of the same form."""
+"""Every YAML snippet of seeds 000 and 001, unchanged, and recipes of the same form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTION = re.compile(r"^ {4}(\w+): ([^*!{#\n]+?)\s*(?:#.*)?$", re.MULTILINE)
 
 
 def is_whole(snippet: str) -> bool:
-    """Whether the snippet is a recipe with a parent, and not some options alone."""
+    """Whether the snippet is a recipe with a parent, and not only some options."""
     return any(snippet == one.values[0] for one in WHOLE)
 
 

@@ -1,4 +1,4 @@
-"""Variables that nothing asks for are refused, wherever a recipe may ask."""
+"""Variables that a recipe does not use are refused."""
 
 from __future__ import annotations
 

@@ -1,0 +1,81 @@
+"""`python -m tools.step_cases 1000000` plans so many random steps and checks every guarantee.
+
+The cases are those of tests/step/cases.py, the checks are those of tests/step/checker.py, which
+share no code with `pack_step`. The counts go to docs/reliability/step.json; a run that was
+interrupted, or a run with more cases, continues from there. A case takes about 3 ms; a second
+number is the number of processes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from tests.step.cases import random_case
+from tests.step.checker import violations
+
+import quire
+
+FILE = Path(__file__).resolve().parents[1] / "docs" / "reliability" / "step.json"
+CHUNK = 5000
+ROUND_TRIP = 8
+"""Of so many cases one is also gathered and unpacked."""
+
+
+def main(cases: int, processes: int = 1, file: Path = FILE) -> None:
+    """Check the cases after those that the file counts already."""
+    counts = Counter(json.loads(file.read_text())["counts"] if file.exists() else {})
+    first = counts["cases"]
+    with ProcessPoolExecutor(processes) as pool:
+        tasks = [
+            pool.submit(check, seed, min(CHUNK, cases - seed))
+            for seed in range(first, cases, CHUNK)
+        ]
+        for task in tasks:  # in order, so that a later run knows where to continue
+            counts += task.result()
+            print(f"{counts['cases']:,} cases, {counts['violations']} violations", flush=True)
+            result = {
+                "command": "python -m tools.step_cases 1000000",
+                "violations": counts["violations"],
+                "counts": dict(sorted(counts.items())),
+            }
+            file.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def check(first: int, number: int) -> Counter[str]:
+    """The counts of so many cases, from a seed on."""
+    counts: Counter[str] = Counter()
+    for seed in range(first, first + number):
+        lengths, options = random_case(np.random.default_rng(seed))
+        plan = quire.pack_step(lengths, **options)
+        wrong = list(violations(lengths, plan, **options))
+        if seed % ROUND_TRIP == 0:
+            wrong += _round_trip(plan)
+            counts["gathered and unpacked"] += 1
+        for message in wrong:
+            print(f"seed {seed}: {message}", flush=True)
+        counts["cases"] += 1
+        counts["violations"] += bool(wrong)
+        counts["sequences"] += len(lengths)
+        counts["with dummies"] += bool(len(plan.dummies))
+        counts["above the bound"] += plan.num_micro_steps > plan.lower_bound
+        for name in ("groups", "kinds", "budgets", "shapes"):
+            counts[f"with {name}"] += name in options
+    return counts
+
+
+def _round_trip(plan: quire.StepPlan) -> list[str]:
+    tokens = np.arange(1, plan.lengths.sum() + 1)
+    in_rows = np.repeat(plan.inverse >= 0, plan.lengths)
+    same = np.array_equal(
+        plan.unpack(plan.gather(tokens, per="token"), per="token"), tokens * in_rows
+    )
+    return [] if same else ["unpack is not the inverse of gather"]
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
