@@ -1,4 +1,4 @@
-"""Packing of literal texts, by both of the ways that `quire.blocks` has."""
+"""Packing of literal texts, by both functions of `quire.blocks`."""
 
 from __future__ import annotations
 

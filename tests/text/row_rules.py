@@ -1,4 +1,4 @@
-"""The rules of packed rows, read back from the rows alone, with none of quire's own code."""
+"""The rules of packed rows, checked on the rows only, without quire's code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quire.blocks import PackedRows
 
 @dataclass(frozen=True, order=True)
 class Piece:
-    """Tokens ``start:stop`` of a document, its EOS counted as the one behind its content."""
+    """Tokens ``start:stop`` of a document, with its EOS as the token after its content."""
 
     document: int
     start: int
@@ -20,19 +20,19 @@ class Piece:
 
 @dataclass(frozen=True)
 class Marks:
-    """The specials that rows are expected to hold."""
+    """The special tokens that rows should contain."""
 
     bos: int | None
     eos: int | None
 
 
 def document_ids(lengths: list[int]) -> list[list[int]]:
-    """Contents in which every token tells where it comes from; none is a special token."""
+    """Contents in which every token identifies its origin; none is a special token."""
     return [[1000 * d + k + 1000 for k in range(length)] for d, length in enumerate(lengths)]
 
 
 def read_rows(rows: PackedRows, lengths: list[int], marks: Marks) -> list[list[Piece]]:
-    """The pieces of every row, or an assertion that says which rule a row breaks."""
+    """The pieces of every row; asserts every rule."""
     assert len(rows.input_ids) == len(rows.document_starts)
     pairs = zip(rows.input_ids, rows.document_starts, strict=True)
     return [_read_row(row, starts, lengths, marks) for row, starts in pairs]
@@ -63,7 +63,7 @@ def _read_piece(tokens: list[int], lengths: list[int], marks: Marks) -> Piece:
 
 
 def assert_overlaps(pieces: list[Piece], stride: int) -> int:
-    """How many tokens are repeated, if that is as the stride says everywhere."""
+    """The number of repeated tokens, which must follow the stride everywhere."""
     pieces_of: dict[int, list[Piece]] = defaultdict(list)
     for piece in pieces:
         pieces_of[piece.document].append(piece)

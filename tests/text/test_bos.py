@@ -28,7 +28,7 @@ def llama():
 
 
 class Letters:
-    """A callable that knows nothing but texts."""
+    """A callable that takes only texts."""
 
     bos_token_id, eos_token_id = 1, 2
 

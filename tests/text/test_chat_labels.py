@@ -154,7 +154,7 @@ def conversations(count: int = 200) -> list[dict[str, object]]:
 
 
 def test_pack_dataset_gives_the_same_rows_with_every_engine(monkeypatch):
-    monkeypatch.setattr("quire.text.chat._BATCH", 1_000)
+    monkeypatch.setattr("quire.text.samples._BATCH", 1_000)
     rows = [
         pack_dataset(
             conversations(),
@@ -210,7 +210,7 @@ def wrong_labels(monkeypatch, word: str) -> None:
 
 def test_other_labels_are_an_error_with_the_record(corpus, tmp_path, monkeypatch):
     wrong_labels(monkeypatch, "What is 137 ")
-    monkeypatch.setattr("quire.text.chat._BATCH", 1_000)
+    monkeypatch.setattr("quire.text.samples._BATCH", 1_000)
     with pytest.raises(TokenizerMismatch, match=r"a\.jsonl: record 137: the labels of"):
         pack(corpus, tmp_path / "out", tokenizer_engine="fast", workers=1)
     with pytest.raises(TokenizerMismatch, match=r"^record 137: the labels of") as raised:

@@ -77,6 +77,14 @@ def test_empty_documents_are_left_out_and_counted_at_any_position():
     assert documents.ledger.tokens.input == 0, "the EOS of nothing is nothing"
 
 
+@pytest.mark.parametrize("eos", [[2], []])
+def test_bos_comes_first_where_the_first_document_is_empty(eos):
+    """Both specials are then inserted at the same position."""
+    documents = encode(["", "10"], add_bos=True, add_eos=bool(eos))
+    assert documents.columns["input_ids"].to_pylist() == [1, *eos, 10, *eos]
+    assert prefix(documents) == 1 and contents(documents) == [[10, *eos]]
+
+
 def test_drop_longer_than_counts_bos_and_not_eos():
     texts = ["10", "10 11", "10 11 12"]
     documents = encode(texts, drop_longer_than=3)

@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 from quire import pack_corpus, pack_dataset
 from quire.blocks import block_tokenize_fn
 from quire.cli.app import app
+from quire.corpus import estimate
+from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidOption, QuireError
 from quire.stream import open_stream
 from quire.text import as_tokenizer, engine, fast_tokenizer
@@ -230,7 +232,7 @@ def bpe_with(part: str, value) -> tokenizers.Tokenizer:
 
 
 def bpe_without_unknown() -> tokenizers.Tokenizer:
-    """Characters outside of its vocabulary vanish, and what is around them is merged."""
+    """Characters outside its vocabulary vanish, and their neighbors are merged."""
     letters = sorted({*map(chr, range(33, 127)), *pre_tokenizers.ByteLevel.alphabet()})
     vocabulary = {token: number for number, token in enumerate([*letters, "13"])}
     return tokenizers.Tokenizer(models.BPE(vocabulary, [("1", "3")]))
@@ -379,7 +381,7 @@ def test_at_most_one_percent_of_the_text_is_encoded_twice():
     for _ in range(50):
         tokenizer.encode_batch(batch)
     share = (tokenizer.compared["characters"] - before) / (50 * sum(map(len, batch)))
-    assert 0.001 < share < 0.01
+    assert 0.0005 < share < 0.01
 
 
 def test_a_document_on_which_the_engine_fails_is_encoded_by_tokenizers():
@@ -464,7 +466,7 @@ def test_an_engine_that_a_tokenizer_does_not_have_is_an_error(engine):
 
 
 class Own:
-    """A caller's own tokenizer, which happens to name something its backend."""
+    """A caller's own tokenizer, which happens to have an attribute named backend."""
 
     bos_token_id = pad_token_id = None
     eos_token_id = 2
@@ -607,6 +609,56 @@ def test_a_difference_while_packing_names_file_and_record_and_commits_nothing(
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+@pytest.mark.slow
+def test_workers_of_an_engine_that_differs_on_the_first_documents_all_use_tokenizers(
+    corpus, tmp_path, monkeypatch
+):
+    """Each worker deciding for itself, the manifest could not name one engine."""
+    monkeypatch.setattr(fast_tokenizer, "ENOUGH", 100)
+    monkeypatch.setattr(engine, "ENOUGH", 100)
+    wrong_from_the_start(monkeypatch, "document 1 ")
+    options = {"max_length": 64, "partition_size": 2_000, "workers": 2}
+    with pytest.warns(UserWarning, match="give different ids") as said:
+        packed = pack_corpus([corpus], tmp_path / "a", folder_of("small-qwen3"), **options)
+    assert len(said) == 1
+    assert packed.manifest["tokenizer_engine"]["name"] == "tokenizers"
+    engine._recent.clear()
+    slow = pack_corpus(
+        [corpus],
+        tmp_path / "b",
+        folder_of("small-qwen3"),
+        tokenizer_engine="tokenizers",
+        **options,
+    )
+    assert packed.manifest["shards"] == slow.manifest["shards"]
+
+
+def test_a_worker_does_not_choose_its_engine_again():
+    tokenizer = open_tokenizer(folder_of("small-qwen3"), "auto", MANY)
+    ids(tokenizer, TEXTS)
+    copy = pickle.loads(pickle.dumps(tokenizer))  # noqa: S301
+    copy._fast = Wrong(copy._fast, "Straße 中文")
+    with pytest.raises(TokenizerMismatch):
+        for _ in range(1000):
+            copy.encode_batch(TEXTS)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_difference_while_streaming_names_the_shard_and_the_document(
+    corpus, monkeypatch, shuffle
+):
+    wrong_from_the_start(monkeypatch, "document 38 ")
+    monkeypatch.setattr(fast_tokenizer, "_SHARE", 1)
+    monkeypatch.setattr(fast_tokenizer, "_FIRST", 20)
+    monkeypatch.setattr("quire.stream.shuffle._SLICE_RECORDS", 10)
+    place = r"document 38 that stream 0 of 1 reads after record 0 of epoch 0, in .*a\.jsonl"
+    with (
+        pytest.raises(TokenizerMismatch, match=place),
+        stream_of(corpus, "fast", shuffle=shuffle) as stream,
+    ):
+        arrays_of(stream)
+
+
 def stream_of(corpus, engine, **changes):
     options = {"max_length": 32, "batch_size": 2, "repeat": False, "tokenizer_engine": engine}
     return open_stream(files=str(corpus), tokenizer=folder_of("small-qwen3"), **options, **changes)
@@ -671,6 +723,17 @@ def test_commands_say_in_one_line_which_engine_they_use(corpus, tmp_path, monkey
         assert result.exit_code == 0, result.output
         said = [line for line in result.stderr.splitlines() if "fastokens" in line]
         assert [line[:34] for line in said] == ["warning texts are encoded by token"], command
+
+
+def test_an_estimate_repeats_the_warnings_of_the_process_that_packs_the_sample(corpus, monkeypatch):
+    monkeypatch.setattr(engine, "ENOUGH", 100)
+    monkeypatch.setattr(fast_tokenizer, "engine_version", lambda: None)
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    options = CorpusOptions(max_length=64)
+    given = ([str(corpus)], folder_of("small-qwen3"), options, None, 1 << 20, 0)
+    sample, said = estimate._packed_with_warnings(*given)
+    assert sample.documents == 300
+    assert [line[:26] for line in said] == ["texts are encoded by token"]
 
 
 def mutated(plain: bytes, seed: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Tokens to rows."""
+"""Moving tokens into rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOS = 1
 
 
 def documents_of(lists: list[list[int]], *, prefix: bool, slack: int = 0) -> Documents:
-    """The lists with some other tokens before and behind, as in a slice of a larger column."""
+    """The lists with other tokens before and after, as in a slice of a larger column."""
     flat = [BOS] * prefix + [token for ids in lists for token in ids]
     values = pa.array([-7] * slack + flat + [-8] * slack, pa.int32()).slice(slack, len(flat))
     lengths = np.array([len(ids) for ids in lists], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A tokenizer that its owner uses in other threads: nothing is lost, nothing is written to it."""
+"""A tokenizer that its owner uses in other threads: no token is lost, and it is not modified."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_conversations_keep_the_owners_settings_and_lose_nothing_next_to_other_t
 
 
 def test_nothing_is_written_to_the_owners_backend_even_for_a_moment(tmp_path, monkeypatch):
-    """Whoever calls a fast tokenizer writes to its backend, so it is not called."""
+    """Calling a fast tokenizer writes to its backend, so it is not called."""
     tokenizer = fast()
     for name in ("set_truncation_and_padding", "_encode_plus", "__call__"):
         monkeypatch.setattr(PreTrainedTokenizerFast, name, None)
@@ -124,7 +124,7 @@ def test_nothing_is_written_to_the_owners_backend_even_for_a_moment(tmp_path, mo
     theirs = tokenizer.backend_tokenizer
 
     class Noting:
-        """The owner's backend, which notes every write."""
+        """The owner's backend, which records every write."""
 
         def __getattr__(self, name):
             if name.startswith(("no_", "enable_", "add_", "train")):

@@ -1,4 +1,4 @@
-"""Every way to a tokenizer, and what each is held to."""
+"""Every kind of tokenizer, and the checks of each."""
 # ruff: noqa: S106  (a token is no password)
 
 from __future__ import annotations

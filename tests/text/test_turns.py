@@ -1,4 +1,4 @@
-"""Turns that are recognized are those that rendering each one anew finds."""
+"""Recognized turns equal those found by rendering each one separately."""
 
 from __future__ import annotations
 

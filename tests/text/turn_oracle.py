@@ -1,4 +1,4 @@
-"""Turns found by rendering each anew, in quadratic time: what faster ways must agree with."""
+"""Turns found by rendering each one, in quadratic time; the oracle for faster ways."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STAND_IN = "quire-stand-in-for-what-the-assistant-says"
 
 
 def find_turns(messages: Messages, text: str, template: ChatTemplate) -> Iterator[tuple[int, int]]:
-    """(start, stop) of each: from behind the generation prompt to behind the end-of-turn token."""
+    """(start, stop) of each: from the generation prompt's end to after the end-of-turn token."""
     for turn, message in enumerate(messages):
         if message["role"] == "assistant":
             yield _turn(turn, messages, text, template)

@@ -1,4 +1,4 @@
-"""A small fast tokenizer of words, made in a millisecond: tokens and turns can be written down."""
+"""A small fast tokenizer of words, so that tests can state tokens and turns literally."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def word_tokenizer(
 
 
 def words_of(ids: list[int]) -> str:
-    """The words of the ids; -100 is left out."""
+    """The words of the ids, without -100."""
     return " ".join(WORDS[token] for token in ids if token >= 0)

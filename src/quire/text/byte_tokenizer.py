@@ -61,6 +61,12 @@ class ByteTokenizer:
         tokens += self.byte_offset
         return Encoded(tokens=tokens, lengths=np.array([len(piece) for piece in pieces], np.int64))
 
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The bytes of one text, and (start, stop) of the character that each belongs to."""
+        sizes = [len(character.encode("utf-8")) for character in text]
+        places = [(n, n + 1) for n, size in enumerate(sizes) for _ in range(size)]
+        return self.encode_batch([text]).tokens.tolist(), places
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text; special ids are left out, incomplete characters are replaced."""
         kept = bytes(t - self.byte_offset for t in tokens if 0 <= t - self.byte_offset < 256)

@@ -14,8 +14,13 @@ from quire.errors import InvalidDocument, InvalidOption
 from quire.formats.bad_records import BadRecords
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.options import EncodeOptions, require_integer
+from quire.text.byte_tokenizer import ByteTokenizer
 from quire.text.encoded import Encoded
+from quire.text.giant_words import MOST, giant_word
 from quire.text.tokenizer import Tokenizer, adds_bos
+
+IGNORE = -100
+"""The label of a token that is not trained."""
 
 
 def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, options: EncodeOptions) -> Documents:
@@ -23,12 +28,37 @@ def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, options: EncodeOpti
     return with_specials(encode_contents(texts, tokenizer, options), tokenizer, options)
 
 
-def encode_contents(texts: Sequence[str], tokenizer: Tokenizer, options: EncodeOptions) -> Encoded:
-    """The tokens of the texts, cut where the options say, without specials."""
+def encode_contents(
+    texts: Sequence[str],
+    tokenizer: Tokenizer,
+    options: EncodeOptions,
+    problems: dict[int, str] | None = None,
+) -> Encoded:
+    """The tokens of the texts, cut where the options say, without specials.
+
+    A text that no tokenizer can be given has no tokens and is added to ``problems``; without them
+    it is an error.
+    """
     if options.truncate_at is not None:
         pattern = re.compile(options.truncate_at)
         texts = [text[: m.start()] if (m := pattern.search(text)) else text for text in texts]
+    if found := unusable_texts(texts, tokenizer):
+        if problems is None:
+            number, problem = next(iter(found.items()))
+            raise InvalidDocument(f"document {number} {problem}; split or remove such texts")
+        problems |= found
+        texts = ["" if number in found else text for number, text in enumerate(texts)]
     return _checked(_encode(texts, tokenizer), tokenizer)
+
+
+def unusable_texts(texts: Sequence[str], tokenizer: Tokenizer) -> dict[int, str]:
+    """What is wrong with texts that the tokenizer must not be given, by their numbers."""
+    if isinstance(tokenizer, ByteTokenizer):  # it has no words
+        return {}
+    if max(map(len, texts), default=0) <= MOST:
+        return {}
+    found = ((number, giant_word(text)) for number, text in enumerate(texts))
+    return {number: problem for number, problem in found if problem is not None}
 
 
 def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> Encoded:
@@ -49,14 +79,16 @@ def with_specials(
     tokenizer: Tokenizer,
     options: EncodeOptions,
     bad: BadRecords | None = None,
+    labels: npt.NDArray[np.int32] | None = None,
 ) -> Documents:
     """Documents with BOS and EOS; bad records are left out.
 
-    A document's EOS is one of its tokens; BOS is stored once, as it starts every fragment.
+    A document's EOS is one of its tokens; BOS is stored once, as it starts every fragment. With the
+    ``labels`` of the tokens, EOS is trained and BOS is not.
     """
     bos, eos = _special_ids(encoded, tokenizer, options)
     starts, lengths = _behind_bos(encoded, bos)
-    good = np.ones(len(lengths), dtype=bool) if bad is None else bad.good
+    good = np.ones(len(lengths), dtype=bool) if bad is None else bad.good_of(len(lengths))
     empty = good & (lengths == 0)
     limit = options.drop_longer_than or np.iinfo(np.int64).max
     too_long = good & (lengths + (bos is not None) > limit)
@@ -66,23 +98,61 @@ def with_specials(
         whole, lengths = lengths, lengths.copy()
         lengths[kept] = np.minimum(whole[kept], options.truncate_to)
         num_cut = int((whole - lengths).sum())
-    tokens, offsets = encoded.tokens, starts
     ledger = _left_out(lengths, empty, too_long, num_cut)
-    if eos is not None:
-        tokens = np.insert(tokens, offsets + lengths, np.int32(eos))
-        offsets = offsets + np.arange(len(lengths))
-        lengths = lengths + 1
-    if bos is not None:
-        tokens, offsets = np.concatenate([[np.int32(bos)], tokens]), offsets + 1
+    given = {"input_ids": (encoded.tokens, bos)}
+    if labels is not None:
+        given["labels"] = (labels, None if bos is None else IGNORE)
+    columns, offsets = {}, starts
+    for name, (values, opening) in given.items():
+        columns[name], offsets = _with_special_tokens(values, starts, lengths, opening, eos)
+    lengths = lengths + (eos is not None)
     return Documents(
-        columns={"input_ids": pa.array(tokens)},
+        columns=columns,
         offsets=offsets[kept],
         lengths=lengths[kept],
         numbers=kept,
         prefix_at=None if bos is None else 0,
         ends_with_eos=eos is not None,
+        is_paired=bad is not None and bad.has_pairs(len(good)),
         ledger=ledger if bad is None else ledger + bad.ledger(),
     )
+
+
+def _with_special_tokens(
+    tokens: npt.NDArray[np.int32],
+    offsets: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    bos: int | None,
+    eos: int | None,
+) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """The documents end to end with their special tokens, and their offsets."""
+    if eos is not None:
+        return _with_ends(tokens, offsets, lengths, bos, eos)
+    if bos is not None:
+        return pa.array(np.append(np.int32(bos), tokens)), offsets + 1
+    return pa.array(tokens), offsets
+
+
+def _with_ends(
+    tokens: npt.NDArray[np.int32],
+    offsets: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    bos: int | None,
+    eos: int,
+) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """The documents end to end, each with its EOS, after BOS if there is one; and their offsets.
+
+    Arrow copies them as views of the tokens and specials, which takes a third of numpy's insert.
+    """
+    specials = [eos] if bos is None else [eos, bos]
+    num_first = len(specials) - 1
+    pieces = np.empty((2, num_first + 2 * len(lengths)), dtype=np.int64)
+    pieces[:, :num_first] = [[len(tokens) + 1], [1]]  # BOS
+    pieces[0, num_first::2], pieces[1, num_first::2] = offsets, lengths
+    pieces[0, num_first + 1 :: 2], pieces[1, num_first + 1 :: 2] = len(tokens), 1  # EOS
+    values = pa.array(np.append(tokens, np.array(specials, dtype=np.int32)))
+    views = pa.LargeListViewArray.from_arrays(pa.array(pieces[0]), pa.array(pieces[1]), values)
+    return views.flatten(), num_first + np.cumsum(lengths + 1) - (lengths + 1)
 
 
 def _behind_bos(

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from quire.errors import InvalidOption
 from quire.options import TokenizerEngine
+from quire.options.names import option
 from quire.text.chat.template import ChatTokenizer, as_chat_tokenizer
 from quire.text.fast_tokenizer import (
     ENOUGH,
@@ -22,10 +23,10 @@ from quire.text.tokenizer import CalledTokenizer, Tokenizer, TokenizerLike, as_t
 def open_tokenizer(
     named: TokenizerLike, engine: TokenizerEngine = "auto", num_bytes: int | None = None
 ) -> Tokenizer:
-    """The tokenizer that is named, encoding with this engine.
+    """The named tokenizer, encoding with this engine.
 
     ``num_bytes`` is the size of the texts, if it is known: ``auto`` does not load the fast engine
-    for a few of them. If it is not known, the fast engine is loaded once there were enough.
+    for little text. If it is not known, the fast engine is loaded once enough text was encoded.
 
     >>> open_tokenizer("byte").vocab_size
     259
@@ -39,8 +40,8 @@ def open_tokenizer(
         if engine == "auto":
             return tokenizer
         raise InvalidOption(
-            f"tokenizer_engine is {engine!r} but {type(tokenizer).__name__} has no backend of the "
-            "tokenizers package; leave tokenizer_engine out"
+            f"{option('tokenizer_engine')} is {engine!r} but {type(tokenizer).__name__} has no "
+            f"backend of the tokenizers package; leave {option('tokenizer_engine')} out"
         )
     is_little = num_bytes is not None and num_bytes < ENOUGH
     if engine == "tokenizers" or (engine == "auto" and is_little):
@@ -71,15 +72,16 @@ def _called(named: TokenizerLike) -> Tokenizer:
     """The tokenizer as transformers calls it, loaded by transformers if it is a path."""
     if named == "byte":
         raise InvalidOption(
-            "tokenizer_engine is 'transformers' but ByteTokenizer is not a tokenizer of "
-            "transformers; leave tokenizer_engine out"
+            f"{option('tokenizer_engine')} is 'transformers' but ByteTokenizer is not a tokenizer "
+            f"of transformers; leave {option('tokenizer_engine')} out"
         )
     own = named.tokenizer if isinstance(named, CalledTokenizer) else named
     called = CalledTokenizer(as_chat_tokenizer(own))
     if not hasattr(called.tokenizer, "get_vocab"):
         raise InvalidOption(
-            f"tokenizer_engine is 'transformers' but {type(called.tokenizer).__name__} is not a "
-            "tokenizer of transformers; leave tokenizer_engine out"
+            f"{option('tokenizer_engine')} is 'transformers' but "
+            f"{type(called.tokenizer).__name__} is not a tokenizer of transformers; leave "
+            f"{option('tokenizer_engine')} out"
         )
     return called.without_backend()
 
@@ -92,10 +94,7 @@ _recent: dict[tuple[object, ...], tuple[object, FastTokenizer]] = {}
 def _remembered(
     named: TokenizerLike, reference: BackedTokenizer, *, required: bool
 ) -> FastTokenizer:
-    """A fast tokenizer for this reference; the same one again, so that it is loaded once.
-
-    A map function opens its tokenizer for every batch.
-    """
+    """A fast tokenizer for this reference, cached because a map function opens one per batch."""
     backend = reference.backend
     own = named.tokenizer if isinstance(named, CalledTokenizer) else named
     owner = backend if isinstance(own, str | os.PathLike) else own

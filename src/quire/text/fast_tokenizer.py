@@ -20,17 +20,18 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidOption, QuireError
+from quire.options.names import option, setting
 from quire.text.encoded import Encoded
 from quire.text.hostile_texts import hostile_texts
 from quire.text.token_bytes import TokenBytes
 from quire.text.tokenizer import Tokenizer
 
 ENOUGH = 5_000_000
-"""Bytes of text that are worth loading and checking the fast engine for."""
+"""With fewer bytes of text it is not worth the time to load and check the fast engine."""
 _FIRST = 100_000
 """Characters of the first documents that both engines encode."""
-_SHARE = 500
-"""One character in so many is encoded by both engines."""
+_SHARE = 1000
+"""One character in this many is encoded by both engines."""
 _LEAST = 32
 """Characters that are compared in every batch, however small."""
 _SHORT = 200
@@ -66,7 +67,7 @@ class FastTokenizer:
     """A tokenizer whose texts are encoded by `fastokens`, once both engines agreed."""
 
     reference: BackedTokenizer
-    """Says what is right."""
+    """Its ids are the right ones."""
     required: bool = False
     """Raise instead of falling back to the reference."""
     compared: dict[str, int] = field(default_factory=lambda: {"documents": 0, "characters": 0})
@@ -83,7 +84,8 @@ class FastTokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The engine cannot be pickled: a worker loads its own. It has been compared here.
-        return _unpickled, (self.reference, self.required, self._is_rejected, self.is_fast)
+        state = (self._is_rejected, self.is_fast, self._is_tried)
+        return _unpickled, (self.reference, self.required, *state)
 
     @property
     def is_fast(self) -> bool:
@@ -165,8 +167,8 @@ class FastTokenizer:
         self._fast = None
         if self.required:
             raise InvalidOption(
-                f"tokenizer_engine is 'fast' but it cannot be used: {problem}; use "
-                "tokenizer_engine='auto'"
+                f"{option('tokenizer_engine')} is 'fast' but it cannot be used: {problem}; use "
+                f"{setting('tokenizer_engine', 'auto')}"
             )
         if self._is_rejected:  # by another thread
             return
@@ -258,9 +260,11 @@ class FastTokenizer:
 
 
 def _unpickled(
-    reference: BackedTokenizer, required: bool, is_rejected: bool, is_fast: bool
+    reference: BackedTokenizer, required: bool, is_rejected: bool, is_fast: bool, is_tried: bool
 ) -> FastTokenizer:
-    tokenizer = FastTokenizer(reference, required=required, _is_rejected=is_rejected)
+    tokenizer = FastTokenizer(
+        reference, required=required, _is_rejected=is_rejected, _is_tried=is_tried
+    )
     if is_fast:
         tokenizer.load(compare=False)
     return tokenizer
@@ -285,7 +289,7 @@ def mismatch(
     versions = f"fastokens {engine_version()} and tokenizers {reference_version()}"
     return TokenizerMismatch(
         f"{versions} give different ids for document {number} from token {at} on; use "
-        "tokenizer_engine='tokenizers', and report this",
+        f"{setting('tokenizer_engine', 'tokenizers')}, and report this",
         number,
     )
 

@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 
 from quire.text.byte_tokenizer import ByteTokenizer
+from quire.text.fast_tokenizer import FastTokenizer
+from quire.text.hub import local_tokenizer
 from quire.text.tokenizer import Tokenizer, TokenizerLike, as_tokenizer
 
 _FILES = (
@@ -45,7 +47,9 @@ def tokenizer_fingerprint(
     """For manifests: hashes of the tokenizer's files, and of the tokens that it makes of texts."""
     if loaded is None:
         return None
-    tokenizer = as_tokenizer(loaded)
+    # Not by the fast engine, which is tried on the first documents that it encodes.
+    reference = loaded.reference if isinstance(loaded, FastTokenizer) else loaded
+    tokenizer = as_tokenizer(reference)
     encoded = tokenizer.encode_batch(_MANIFEST_TEXTS)
     content = {
         "tokens": encoded.tokens.tolist(),
@@ -67,7 +71,7 @@ def tokenizer_digest(tokenizer: Tokenizer, named: str | None = None) -> str:
     specials = [tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id]
     digest.update(repr((tokenizer.vocab_size, specials)).encode())
     if named:
-        path = Path(named)
+        path = Path(local_tokenizer(named))
         file = path if path.is_file() else path / "tokenizer.json"
         digest.update(file.read_bytes() if file.is_file() else b"")
     return digest.hexdigest()[:32]
@@ -76,7 +80,7 @@ def tokenizer_digest(tokenizer: Tokenizer, named: str | None = None) -> str:
 def _hashes_of_files(named: TokenizerLike | None) -> dict[str, str]:
     if named == "byte" or not isinstance(named, str | os.PathLike):
         return {}
-    path = Path(named)
+    path = Path(local_tokenizer(named))
     files = [path / name for name in _FILES] if path.is_dir() else [path]
     return {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()

@@ -119,7 +119,7 @@ def _pairs(parts: list[str]) -> Iterator[str]:
 
 
 def _runs() -> Iterator[str]:
-    """Runs of spaces, line ends, digits, letters and signs, whose length patterns count."""
+    """Runs of spaces, line ends, digits, letters and punctuation, where patterns count lengths."""
     for part, count in itertools.product(
         (*_SPACES[:5], "a", "1", "!", "é", "中", "\u0301"), (2, 3, 4, 17, 129)
     ):

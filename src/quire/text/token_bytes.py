@@ -27,7 +27,7 @@ class TokenBytes:
         spellings = [b""] * (max([*vocabulary.values(), *added], default=-1) + 1)
         bytes_of = _bytes_of_characters()
         for token, number in vocabulary.items():
-            # Other characters are of tokens that no text has; without them it is not spelled.
+            # A token with other characters never occurs; without them it spells no text.
             spellings[number] = token.translate(bytes_of).encode("latin-1", errors="ignore")
         for number, token in added.items():
             spellings[number] = token.content.encode()

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from quire.errors import InvalidOption
 from quire.text.byte_tokenizer import FILE, ByteTokenizer
 from quire.text.encoded import Encoded, token_ids
+from quire.text.hub import local_tokenizer
 
 
 @runtime_checkable
@@ -54,7 +55,7 @@ def as_tokenizer(tokenizer: TokenizerLike) -> Tokenizer:
     if tokenizer == "byte":
         return ByteTokenizer()
     if isinstance(tokenizer, str | os.PathLike):
-        return _from_path(Path(tokenizer))
+        return _from_path(Path(local_tokenizer(tokenizer)))
     if type(tokenizer).__module__.partition(".")[0] == "tokenizers":
         from quire.text.tokenizer_file import FileTokenizer, private_backend
 

@@ -43,6 +43,11 @@ class FileTokenizer:
         """The tokens of all texts, in parallel, with no special token added."""
         return encode_with_backend(self.backend, texts)
 
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The tokens of one text, and (start, stop) of each in its characters."""
+        encoding = self.backend.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of the tokens, special ones included."""
         return str(self.backend.decode(list(tokens), skip_special_tokens=False))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,20 +13,21 @@ import pyarrow as pa
 from quire.documents import Documents
 from quire.errors import InvalidDocument, InvalidOption
 from quire.formats.bad_records import BadRecords
+from quire.formats.record_kinds import Conversation
 from quire.formats.token_columns import as_documents
+from quire.options.names import setting
 from quire.options.rules import iso_date
 from quire.text.chat.date import today
-from quire.text.chat.labels import NOTHING, Rendered, label_by_offsets, label_fast
+from quire.text.chat.labels import Rendered, label_by_offsets, label_fast
 from quire.text.chat.template import ChatTemplate, ChatTokenizer, Messages
 from quire.text.chat.turns import TurnForm, find_turns
 from quire.text.encoded import Encoded
-from quire.text.fast_tokenizer import FastTokenizer, TokenizerMismatch
+from quire.text.fast_tokenizer import FastTokenizer
+from quire.text.giant_words import giant_word
 from quire.text.tokenizer import CalledTokenizer, Tokenizer
 
 Marked: TypeAlias = tuple[str, Iterable[tuple[int, int]]]
 """The text, and (start, stop) of the assistant's turns in it."""
-_BATCH = 1 << 22
-"""Characters of rendered text that are encoded at once."""
 
 
 class ConversationEncoder:
@@ -49,12 +49,14 @@ class ConversationEncoder:
             reference if isinstance(reference, CalledTokenizer) else CalledTokenizer(tokenizer)
         )
 
-    def __call__(self, messages: Messages, tools: object = None) -> tuple[list[int], list[int]]:
+    def __call__(
+        self, messages: Messages, tools: object = None, num_prompt: int = 0
+    ) -> tuple[list[int], list[int]]:
         """The ids and labels of one conversation, by `tokenizers`."""
-        return label_by_offsets(self.render(messages, tools), self._encoder)
+        return label_by_offsets(self.render(messages, tools, num_prompt), self._encoder)
 
-    def render(self, messages: Messages, tools: object = None) -> Rendered:
-        """The text of a conversation, and the assistant's turns in it."""
+    def render(self, messages: Messages, tools: object = None, num_prompt: int = 0) -> Rendered:
+        """The text of a conversation, and the assistant's turns after the prompt in it."""
         if isinstance(messages, UnicodeDecodeError) or isinstance(tools, UnicodeDecodeError):
             raise InvalidDocument("is not UTF-8")
         messages = _checked(messages)
@@ -63,9 +65,22 @@ class ConversationEncoder:
             rendered = Rendered(template.render(messages), None)
         else:
             text, turns = self._find(messages, template)
-            rendered = Rendered(text, list(turns))
-        _require_encodable(rendered.text)
+            rendered = Rendered(text, _after(messages, num_prompt, list(turns)))
+        require_encodable(rendered.text)
+        if problem := giant_word(rendered.text):
+            raise InvalidDocument(problem)
         return rendered
+
+    def render_sample(self, sample: Conversation) -> Rendered:
+        """The text of a conversation, and what of it is trained."""
+        return self.render(*sample)
+
+    def as_documents(
+        self, ids: Encoded, labels: npt.NDArray[np.int32], bad: BadRecords
+    ) -> Documents:
+        """The documents as they were rendered: a template writes special tokens itself."""
+        columns = {"input_ids": pa.array(ids.tokens), "labels": pa.array(labels)}
+        return as_documents(columns, ids.lengths, bad)
 
     def encode_batch(self, batch: Sequence[Rendered]) -> tuple[Encoded, npt.NDArray[np.int32]]:
         """The ids of many conversations, by the fast engine if there is one, and their labels."""
@@ -97,61 +112,23 @@ def conversation_encoder(
     return ConversationEncoder(tokenizer, assistant_only, day, engine)
 
 
-def encode_conversations(
-    conversations: Iterable[tuple[Messages, object]],
-    encoder: ConversationEncoder,
-    bad: BadRecords,
-    problem: Callable[[InvalidDocument], str] = str,
-) -> Documents:
-    """One document per conversation and its tools, with labels.
-
-    What cannot be encoded is a bad record; ``problem`` says what to report of the error.
-    """
-    none = Encoded.of_lists([])
-    parts = [
-        (none, none.tokens),
-        *_encoded(_rendered(conversations, encoder, bad, problem), encoder),
-    ]
-    ids = Encoded.joined([ids for ids, _ in parts])
-    labels = np.concatenate([labels for _, labels in parts])
-    columns = {"input_ids": pa.array(ids.tokens), "labels": pa.array(labels)}
-    return as_documents(columns, ids.lengths, bad)
+def _after(
+    messages: Sequence[Mapping[str, Any]], num_prompt: int, turns: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """The assistant's turns without those in the prompt, the first messages."""
+    speakers = [message["role"] == "assistant" for message in messages]
+    if not any(speakers[:num_prompt]):
+        return turns
+    if len(turns) != sum(speakers):
+        raise InvalidDocument(
+            "has a prompt in which the assistant speaks, and a chat template that does not mark "
+            "every turn of the assistant; leave the prompt's answers out, or use another template"
+        )
+    return turns[sum(speakers[:num_prompt]) :]
 
 
-def _rendered(
-    conversations: Iterable[tuple[Messages, object]],
-    encoder: ConversationEncoder,
-    bad: BadRecords,
-    problem: Callable[[InvalidDocument], str],
-) -> Iterator[Rendered]:
-    for number, (messages, tools) in enumerate(conversations):
-        try:
-            yield encoder.render(messages, tools)
-        except InvalidDocument as error:
-            bad.add(number, problem(error))
-            yield NOTHING
-
-
-def _encoded(
-    conversations: Iterable[Rendered], encoder: ConversationEncoder
-) -> Iterator[tuple[Encoded, npt.NDArray[np.int32]]]:
-    """The ids and labels of about `_BATCH` characters at a time."""
-    first = size = 0
-    batch: list[Rendered] = []
-    for rendered in chain(conversations, [None]):
-        if rendered is not None:
-            batch.append(rendered)
-            size += len(rendered.text)
-        if batch and (rendered is None or size >= _BATCH):
-            try:
-                yield encoder.encode_batch(batch)
-            except TokenizerMismatch as error:  # it counts from the start of the batch
-                raise TokenizerMismatch(str(error), first + error.document) from error
-            first += len(batch)
-            batch, size = [], 0
-
-
-def _require_encodable(text: str) -> None:
+def require_encodable(text: str) -> None:
+    """Raise for half a surrogate pair, which no encoding has."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -165,7 +142,7 @@ def _turns_of(plain: ChatTemplate) -> Callable[[Messages, ChatTemplate], Marked]
     if not getattr(plain.tokenizer, "is_fast", False):
         raise InvalidOption(
             f"{type(plain.tokenizer).__name__} is a slow tokenizer, which does not report the "
-            "characters of its tokens; use a fast tokenizer, or assistant_only=False"
+            f"characters of its tokens; use a fast tokenizer, or {setting('assistant_only', False)}"
         )
     source = plain.source
     form = None if plain.marks_the_assistant else TurnForm.learned(plain)
@@ -197,4 +174,24 @@ def _checked_message(turn: int, message: object) -> dict[str, Any]:
     if not isinstance(message, Mapping) or message.get("role") is None:
         raise InvalidDocument(f"has a message {turn} without a role; each needs role and content")
     given = {key: value for key, value in message.items() if value is not None}
-    return given if "content" in given else {**given, "content": ""}
+    content = given.get("content", "")
+    return {**given, "content": content if isinstance(content, str) else _text_of(turn, content)}
+
+
+def _text_of(turn: int, parts: object) -> object:
+    """The text of content that is a list of parts, of which templates for text know none."""
+    if not isinstance(parts, Sequence):
+        return parts
+    texts = [part if isinstance(part, str) else _part_text(turn, part) for part in parts]
+    return "".join(texts)
+
+
+def _part_text(turn: int, part: object) -> str:
+    text = part.get("text") if isinstance(part, Mapping) else None
+    if not isinstance(text, str):
+        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        raise InvalidDocument(
+            f"has a part of type {str(kind)[:40]} in message {turn}; only text can be rendered, "
+            "and quire.vision packs images"
+        )
+    return text

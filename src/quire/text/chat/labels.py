@@ -10,6 +10,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from quire.options.names import setting
 from quire.text.encoded import Encoded
 from quire.text.fast_tokenizer import FastTokenizer, TokenizerMismatch, mismatch
 from quire.text.token_bytes import TokenBytes
@@ -72,8 +73,8 @@ def label_fast(
     """The ids and labels of `label_by_offsets`, from an engine that does not report offsets.
 
     Where a token starts and ends follows from the bytes of the tokens before it. A conversation
-    whose tokens do not spell its text exactly is labelled by offsets. Some of what was labelled is
-    labelled in both ways.
+    whose tokens do not spell its text exactly is labelled by offsets. A sample of the conversations
+    is labelled in both ways and compared.
     """
     texts = [rendered.text for rendered in batch]
     encoded = fast.encode_batch(texts)
@@ -164,6 +165,6 @@ def _require_equal(
     if found != (ids.tolist(), labels.tolist()):
         raise TokenizerMismatch(
             f"the labels of document {number} differ between the fast engine and tokenizers; use "
-            "tokenizer_engine='tokenizers', and report this",
+            f"{setting('tokenizer_engine', 'tokenizers')}, and report this",
             number,
         )

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, missing_dependency
 from quire.text.chat.date import ASKS_FOR_DATE, FIXED_NOW, directives
+from quire.text.hub import local_tokenizer
 from quire.text.tokenizer import TokenizerLike
 
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
@@ -42,7 +43,7 @@ def as_chat_tokenizer(named: TokenizerLike) -> ChatTokenizer:
         from quire.text.tokenizer_file import read_config
     except ModuleNotFoundError:
         raise missing_dependency("transformers", "messages", "hf") from None
-    path = Path(named)
+    path = Path(local_tokenizer(named))
     if not path.is_dir():
         raise InvalidOption(f"messages need a tokenizer folder with a chat template, not {path}")
     read_config(path / "tokenizer_config.json")
@@ -52,6 +53,20 @@ def as_chat_tokenizer(named: TokenizerLike) -> ChatTokenizer:
         first = str(error).partition("\n")[0]
         raise CorruptFile(f"{path} cannot be loaded as a tokenizer: {first}") from error
     return cast(ChatTokenizer, found)
+
+
+def has_chat_template(named: TokenizerLike | None) -> bool:
+    """Whether a tokenizer has a chat template; that of a folder is not loaded for this."""
+    if not isinstance(named, str | os.PathLike):
+        return bool(getattr(named, "chat_template", None))
+    folder = Path(local_tokenizer(named))
+    if not folder.is_dir():
+        return False
+    if any((folder / name).exists() for name in ("chat_template.jinja", "chat_template.json")):
+        return True
+    from quire.text.tokenizer_file import read_config
+
+    return bool(read_config(folder / "tokenizer_config.json").get("chat_template"))
 
 
 def asks_for_date(tokenizer: object) -> bool:
