@@ -1,4 +1,4 @@
-"""What the files of an earlier version were made from, through public calls only."""
+"""How the files of an earlier version were made, with public calls only."""
 
 from __future__ import annotations
 

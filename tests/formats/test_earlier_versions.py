@@ -36,7 +36,7 @@ def read(name):
 
 @pytest.fixture
 def copied(tmp_path):
-    """A copy of an output, so that nothing is written beside the golden files."""
+    """A copy of an output, so that nothing is written next to the golden files."""
 
     def copy(name):
         return Path(shutil.copytree(FOLDER / name, tmp_path / name))

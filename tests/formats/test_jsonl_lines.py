@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.formats.fields import RecordProblem
 from quire.formats.jsonl import Line, line_starts, parse_record, read_lines
+from quire.formats.record_kinds import RecordProblem
 
 
 def lines(data: bytes, **options) -> list[Line]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,22 +13,34 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quire.dataset.options import DatasetOptions
+from quire.dataset.recognition import is_chat, with_record_kind
 from quire.dataset.records import ArrowColumns, Columns, require_name
 from quire.documents import Documents
 from quire.errors import InvalidDocument, InvalidOption
 from quire.formats.arrays import is_text
 from quire.formats.bad_records import BadRecords
-from quire.formats.fields import TOOLS, without_nulls
+from quire.formats.fields import Fields
+from quire.formats.record_kinds import (
+    KINDS,
+    TEXT,
+    TOKENS_KIND,
+    Pair,
+    RecordProblem,
+    Sample,
+    kinds_of,
+)
 from quire.formats.token_columns import TOKENS, WATCHED, documents_from_columns
 from quire.ledger import Ledger, Tally, TokenTally
+from quire.options.names import setting
 from quire.progress import progress_bar
 from quire.text import as_tokenizer
-from quire.text.chat import conversation_encoder, encode_conversations
+from quire.text.chat import conversation_encoder
 from quire.text.chat.template import as_chat_tokenizer
 from quire.text.encode import encode_contents, with_specials
 from quire.text.encoded import Encoded
 from quire.text.engine import open_chat_engine, open_tokenizer
 from quire.text.fast_tokenizer import TokenizerMismatch
+from quire.text.samples import CompletionEncoder, SampleEncoder, encode_samples
 
 _BATCH_BYTES = 1 << 24
 """Text passed to the tokenizer at once: enough for its threads, little compared to the tokens."""
@@ -36,12 +49,14 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 Item = TypeVar("Item")
 
 
-def documents_of(columns: Columns, options: DatasetOptions) -> Documents:
-    """The documents of all records."""
-    if options.messages_column is not None:
+def documents_of(columns: Columns, options: DatasetOptions, day: datetime.date) -> Documents:
+    """The documents of all records; ``day`` is for chat templates that ask for the date."""
+    options = with_record_kind(options, columns.examples())
+    if options.has_answers:
         options.require_unset("tokens", "columns")
         options.require_unset("text", "truncate_at", "truncate_to")
-        documents = _from_conversations(columns, options)
+        options = replace(options, chat_date=options.chat_date or day)
+        documents = _from_answers(columns, options)
     elif _are_tokenized(columns, options):
         options.require_unset("text", "truncate_at", "truncate_to")
         documents = _from_tokens(columns, options)
@@ -50,14 +65,23 @@ def documents_of(columns: Columns, options: DatasetOptions) -> Documents:
         return _from_texts(columns, options)
     if options.drop_longer_than is None:
         return documents
-    return without(documents, documents.lengths > options.drop_longer_than, "too_long")
+    return without(documents, _too_long(documents, options.drop_longer_than), "too_long")
+
+
+def _too_long(documents: Documents, limit: int) -> npt.NDArray[np.bool]:
+    """Documents over a limit; with one of a pair, the other."""
+    too_long: npt.NDArray[np.bool] = documents.lengths > limit
+    if not documents.is_paired:
+        return too_long
+    return np.isin(documents.numbers >> 1, documents.numbers[too_long] >> 1)
 
 
 def without(documents: Documents, which: npt.NDArray[np.bool], reason: str) -> Documents:
     """All but these documents, which are counted as dropped for this reason."""
     if not which.any():
         return documents
-    count, tokens = int(which.sum()), int(documents.lengths[which].sum())
+    count = int(which.sum())
+    tokens = int(documents.lengths[which].sum()) - count * documents.ends_with_eos
     dropped = Ledger(
         documents=Tally(input=count, dropped={reason: count}),
         tokens=TokenTally(input=tokens, dropped={reason: tokens}),
@@ -112,7 +136,7 @@ def _with_tokens_named(columns: Columns, wanted: Sequence[str], tokens: str) -> 
 
 def _from_texts(columns: Columns, options: DatasetOptions) -> Documents:
     num_records = len(columns)
-    require_name(columns, options.text_column)
+    _require_column(columns, options.text_column, TEXT)
     num_bytes = _mean_bytes(columns, options.text_column) * num_records
     tokenizer = open_tokenizer(options.tokenizer, options.tokenizer_engine, num_bytes)
     bad = BadRecords(num_records, options.max_bad_records)
@@ -120,11 +144,14 @@ def _from_texts(columns: Columns, options: DatasetOptions) -> Documents:
     with progress_bar("tokenizing", num_records, show=options.progress) as advance:
         first = 0
         for texts in _text_batches(columns, options.text_column, bad):
+            problems: dict[int, str] = {}
             try:
-                parts.append(encode_contents(texts, tokenizer, options))
+                parts.append(encode_contents(texts, tokenizer, options, problems))
             except TokenizerMismatch as error:  # it counts from the start of the batch
                 record = first + error.document
                 raise TokenizerMismatch(f"record {record}: {error}", record) from error
+            for number, problem in problems.items():
+                bad.add(first + number, problem)
             advance(len(texts))
             first += len(texts)
     return with_specials(Encoded.joined(parts), tokenizer, options, bad)
@@ -137,7 +164,8 @@ def _text_batches(columns: Columns, name: str, bad: BadRecords) -> Iterator[list
         values = columns.values(name, first, first + size)
         for number, value in enumerate(values):
             if problem := _text_problem(value, name):
-                bad.add(first + number, problem)
+                fits = _other_kind(columns.examples()[first + number :][:1], TEXT)
+                bad.add(first + number, problem, fits)
                 values[number] = ""
         yield values
 
@@ -167,33 +195,84 @@ def _text_problem(value: object, name: str) -> str | None:
     return f"has a {name} of type {type(value).__name__}, which is not text"
 
 
-def _from_conversations(columns: Columns, options: DatasetOptions) -> Documents:
-    """One document per conversation, with labels on the assistant's turns."""
+def _from_answers(columns: Columns, options: DatasetOptions) -> Documents:
+    """Documents with labels on what is answered: of conversations, completions or pairs."""
     if options.tokenizer is None:
-        raise InvalidOption("messages need a tokenizer with a chat template; pass tokenizer=")
-    tokenizer = as_chat_tokenizer(options.tokenizer)
-    conversations = _objects(columns, str(options.messages_column))
-    engine = open_chat_engine(tokenizer, options.tokenizer_engine, _num_characters(conversations))
-    encoder = conversation_encoder(tokenizer, options.assistant_only, options.chat_date, engine)
-    tools = _tools(columns, options.tools_column)
-    bad = BadRecords(len(conversations), options.max_bad_records)
-    with progress_bar("rendering", len(conversations), show=options.progress) as advance:
-        pairs = _advancing(zip(conversations, tools, strict=True), advance)
+        holds = KINDS[str(options.record_kind)].holds.partition(" with ")[0]
+        raise InvalidOption(f"{holds} need a tokenizer; pass tokenizer=")
+    fields = Fields(
+        kind=str(options.record_kind),
+        is_chat=is_chat(options, columns.examples(), options.tokenizer),
+        messages_column=options.messages_column,
+        tools_column=options.tools_column,
+    )
+    rows = _records(columns, fields)
+    encoder = _sample_encoder(options, fields, sum(map(_num_characters, rows)))
+    bad = BadRecords(len(rows), options.max_bad_records)
+    with progress_bar("rendering", len(rows), show=options.progress) as advance:
+        samples = _samples(_advancing(rows, advance), fields, bad)
         try:
-            return encode_conversations(pairs, encoder, bad)
+            documents = encode_samples(
+                samples, encoder, bad, in_pairs=options.record_kind == "preference"
+            )
         except TokenizerMismatch as error:
             record = error.document
             raise TokenizerMismatch(f"record {record}: {error}", record) from error
+    return documents
 
 
-def _num_characters(conversations: Iterable[Any]) -> int:
-    """About how much text the messages hold; what is not a message holds none."""
-    messages = (m for talk in conversations if isinstance(talk, list) for m in talk)
-    return sum(
-        len(content)
-        for message in messages
-        if isinstance(message, dict) and isinstance(content := message.get("content"), str)
-    )
+def _sample_encoder(options: DatasetOptions, fields: Fields, num_bytes: int) -> SampleEncoder:
+    if not fields.is_chat:
+        engine = open_tokenizer(options.tokenizer, options.tokenizer_engine, num_bytes)
+        return CompletionEncoder(engine, options, options.assistant_only)
+    tokenizer = as_chat_tokenizer(options.tokenizer)
+    engine = open_chat_engine(tokenizer, options.tokenizer_engine, num_bytes)
+    return conversation_encoder(tokenizer, options.assistant_only, options.chat_date, engine)
+
+
+def _records(columns: Columns, fields: Fields) -> Sequence[Mapping[str, Any]]:
+    """All records; a column of tools with the default name may be absent."""
+    tools = (fields.tools_column,) if fields.needs_tools else ()
+    for name in (*fields.columns, *tools):
+        _require_column(columns, str(name), fields.kind)
+    optional = (name for name in fields.optional_columns if name in columns.names)
+    return columns.records([*dict.fromkeys((*fields.columns, *optional))])
+
+
+def _require_column(columns: Columns, name: str, kind: str) -> None:
+    """Raise unless there is such a column; names the option for what there is instead."""
+    if name not in columns.names and (fits := _other_kind(columns.examples()[:1], kind)):
+        raise InvalidDocument(
+            f"there is no column {name!r}; the first record holds {KINDS[fits].holds}: use "
+            f"{setting('record_kind', fits)}"
+        )
+    require_name(columns, name)
+
+
+def _other_kind(records: Iterable[Mapping[str, Any]], kind: str) -> str:
+    """The kind that one record fits, if that is another one."""
+    found = next((name for record in records for name in kinds_of(record)), kind)
+    return found if found not in (kind, TOKENS_KIND) else ""
+
+
+def _samples(
+    rows: Iterable[Mapping[str, Any]], fields: Fields, bad: BadRecords
+) -> Iterator[Sample | Pair | None]:
+    for number, row in enumerate(rows):
+        try:
+            yield fields.of(row)
+        except RecordProblem as problem:
+            bad.add(number, str(problem), problem.fits or "")
+            yield None
+
+
+def _num_characters(value: object) -> int:
+    """About how much text a JSON value holds."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_num_characters, value.values()))
+    return sum(map(_num_characters, value)) if isinstance(value, list) else 0
 
 
 def _advancing(items: Iterable[Item], advance: Callable[[int], None]) -> Iterator[Item]:
@@ -201,16 +280,3 @@ def _advancing(items: Iterable[Item], advance: Callable[[int], None]) -> Iterato
     for item in items:
         yield item
         advance(1)
-
-
-def _tools(columns: Columns, name: str | None) -> list[Any]:
-    """The tools of each record; a column with the default name may be absent."""
-    if name is None or (name == TOOLS and name not in columns.names):
-        return [None] * len(columns)
-    return _objects(columns, name)
-
-
-def _objects(columns: Columns, name: str) -> list[Any]:
-    require_name(columns, name)
-    values = columns.values(name)
-    return without_nulls(values) if isinstance(columns, ArrowColumns) else values

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
+from quire.errors import InvalidOption
 from quire.options import Count, EncodeOptions, PackOptions, SourceOptions
 from quire.plan import require_plannable
 from quire.text import TokenizerLike
-from quire.text.chat.date import today
 
 
 @dataclass(frozen=True)
@@ -35,5 +35,7 @@ class DatasetOptions(SourceOptions, EncodeOptions, PackOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_plannable(self)
-        if self.messages_column is not None and self.chat_date is None:
-            object.__setattr__(self, "chat_date", today().isoformat())  # one day for all splits
+        if self.group_column is not None and self.record_kind == "preference":
+            raise InvalidOption(
+                "the two answers of a preference share a row already; leave group_column out"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import warnings
 from collections.abc import Callable, Mapping
 
@@ -12,16 +13,19 @@ import pyarrow.compute as pc
 
 from quire.dataset.documents import documents_of
 from quire.dataset.options import DatasetOptions
+from quire.dataset.pairs import planned_pairs
 from quire.dataset.records import Columns, Packed, Records, as_columns, require_name
-from quire.dataset.rows import like_input, with_boundary_columns
+from quire.dataset.rows import like_input, trained_tokens, with_boundary_columns
 from quire.dataset.supervision import supervised_by_labels, teaching_groups
 from quire.documents import Documents
 from quire.errors import InvalidDocument, QuireError
 from quire.gather import gather
-from quire.ledger import Ledger
+from quire.ledger import Ledger, TokenTally
 from quire.options import takes_options
 from quire.plan import Plan, plan_documents
 from quire.plan.groups import plan_groups
+from quire.printable import counted
+from quire.text.chat.date import today
 
 
 @takes_options(DatasetOptions)
@@ -46,7 +50,7 @@ def pack_dataset(
         packed, ledgers = _pack_splits(dataset, options)
         _warn_of_drops(sum(ledgers.values(), Ledger()), options.return_ledger)
         return (packed, ledgers) if options.return_ledger else packed
-    rows, ledger = _pack(dataset, options)
+    rows, ledger = _pack(dataset, options, today())
     _warn_of_drops(ledger, options.return_ledger)
     return (rows, ledger) if options.return_ledger else rows
 
@@ -54,10 +58,10 @@ def pack_dataset(
 def _pack_splits(
     splits: Mapping[str, Records], options: DatasetOptions
 ) -> tuple[Mapping[str, Packed], dict[str, Ledger]]:
-    rows, ledgers = {}, {}
+    rows, ledgers, day = {}, {}, today()  # one day for all splits
     for name, records in splits.items():
         try:
-            rows[name], ledgers[name] = _pack(records, options)
+            rows[name], ledgers[name] = _pack(records, options, day)
         except QuireError as error:
             error.add_note(f"in split {name!r}")
             raise
@@ -65,19 +69,20 @@ def _pack_splits(
     return kind(rows), ledgers
 
 
-def _pack(records: Records, options: DatasetOptions) -> tuple[Packed, Ledger]:
+def _pack(records: Records, options: DatasetOptions, day: datetime.date) -> tuple[Packed, Ledger]:
     columns = as_columns(records)
     if options.group_column is not None:
         require_name(columns, options.group_column)  # before hours of tokenizing
-    documents, plan = _planned(documents_of(columns, options), columns, options)
+    documents, plan = _planned(documents_of(columns, options, day), columns, options)
     rows = gather(documents, plan, keep_sources=options.keep_sources)
+    trained = TokenTally(trained=trained_tokens(rows))
     rows = with_boundary_columns(
         rows, position_ids=options.position_ids, seq_lengths=options.seq_lengths
     )
     tokens_are_given = options.tokenizer is None
     return (
         like_input(rows, records, documents, plan, tokens_are_given),
-        documents.ledger + plan.ledger,
+        documents.ledger + plan.ledger + Ledger(tokens=trained),
     )
 
 
@@ -85,6 +90,8 @@ def _planned(
     documents: Documents, columns: Columns, options: DatasetOptions
 ) -> tuple[Documents, Plan]:
     """The plan, and the documents in it: groups without a trained label are dropped before."""
+    if documents.is_paired:
+        return planned_pairs(documents, documents.plan_options(options))
     if options.group_column is None:
         supervised = supervised_by_labels(documents)
         terms = documents.plan_options(options)
@@ -120,8 +127,8 @@ def _warn_of_drops(ledger: Ledger, is_returned: bool) -> None:
     if not dropped or (is_returned and ledger.tokens.emitted):
         return
     what = ", ".join(
-        f"{reason}: {ledger.documents.dropped[reason]} documents, "
-        f"{ledger.tokens.dropped[reason]} tokens"
+        f"{reason}: {counted(ledger.documents.dropped[reason], 'document')}, "
+        f"{counted(ledger.tokens.dropped[reason], 'token')}"
         for reason in sorted(dropped)
     )
     left = "" if ledger.tokens.emitted else " and nothing is left"

@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from quire.errors import InvalidDocument, InvalidOption, unknown_name
 from quire.formats.arrays import as_objects, is_number_list, require_sound, taken, taken_lists
+from quire.formats.fields import without_nulls
+from quire.formats.record_kinds import example_of
 
 if TYPE_CHECKING:
     import datasets
@@ -30,6 +32,12 @@ class Columns(Protocol):
     names: list[str]
 
     def __len__(self) -> int: ...
+    def examples(self) -> Sequence[Mapping[str, Any]]:
+        """Records that show the types of the columns."""
+
+    def records(self, names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        """All records, with at least these columns, as far as they have them."""
+
     def column(self, name: str) -> pa.ChunkedArray:
         """All values of a column, as Arrow."""
 
@@ -91,6 +99,15 @@ class ArrowColumns:
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
+    def examples(self) -> Sequence[Mapping[str, Any]]:
+        """One record, made of the types of the columns."""
+        return [example_of(self._table.schema)]
+
+    def records(self, names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        """All records, with these columns, without the keys that Arrow adds to messages."""
+        values = zip(*(without_nulls(self.values(name)) for name in names), strict=True)
+        return [dict(zip(names, row, strict=True)) for row in values]
+
     def column(self, name: str) -> pa.ChunkedArray:
         """All values of a column."""
         require_name(self, name)
@@ -140,6 +157,14 @@ class DictColumns:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def examples(self) -> Sequence[Mapping[str, Any]]:
+        """The records themselves."""
+        return self._records
+
+    def records(self, names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        """The records themselves."""
+        return self._records
 
     def column(self, name: str) -> pa.ChunkedArray:
         """All values of a column, as Arrow."""

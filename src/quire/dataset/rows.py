@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import cast
 
@@ -10,13 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from quire.collate.rows import LOSS_MASKS
 from quire.dataset.records import Packed, Records, is_hf_dataset
+from quire.dataset.supervision import IGNORE
 from quire.documents import Documents
 from quire.formats.arrays import list_lengths, list_values
 from quire.gather import require_free
 from quire.plan import Plan
 
 Ints = npt.NDArray[np.int64]
+TARGETS = ("labels", *LOSS_MASKS)
+"""Columns that say which tokens are targets of the loss."""
 
 
 def with_boundary_columns(
@@ -42,6 +47,31 @@ def with_boundary_columns(
     if seq_lengths:
         rows = rows.append_column("seq_lengths", _lists_like(rows["document_starts"], lengths))
     return rows
+
+
+def trained_tokens(rows: pa.Table) -> int | None:
+    """How many tokens of packed rows are targets of the loss; None without labels and loss masks.
+
+    >>> columns = {"input_ids": [[5, 6, 7], [8]], "labels": [[5, 6, -100], [8]]}
+    >>> rows = pa.table({**columns, "document_starts": [[0], [0]]})
+    >>> trained_tokens(rows)
+    1
+    """
+    names = [name for name in TARGETS if name in rows.column_names]
+    if not names:
+        return None
+    flags = np.concatenate([np.zeros(0, np.bool), *target_flags(rows, names)])
+    begins, _ = _fragments(rows)
+    return int(np.count_nonzero(flags)) - int(np.count_nonzero(flags[begins]))
+
+
+def target_flags(rows: pa.Table, names: Sequence[str]) -> Iterator[npt.NDArray[np.bool]]:
+    """Whether each token is a target by these columns, a chunk of rows at a time."""
+    for batch in rows.select(names).to_batches():
+        columns = {name: batch[name].flatten().to_numpy(zero_copy_only=False) for name in names}
+        yield np.logical_and.reduce(
+            [values != (IGNORE if name == "labels" else 0) for name, values in columns.items()]
+        )
 
 
 def _fragments(rows: pa.Table) -> tuple[Ints, Ints]:

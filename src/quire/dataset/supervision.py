@@ -1,4 +1,4 @@
-"""What the model learns from: fragments and groups with a label that is trained."""
+"""Which fragments and groups the model learns from: those with a trained label."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 def supervised_by_labels(documents: Documents) -> Supervised | None:
-    """A judge of fragments: whether any given label in them is trained.
+    """A function that tells for each fragment whether any label in it is trained.
 
-    Documents of one token stay: no label of theirs is a target, whatever it says.
+    Documents of one token are kept: their label is never a target anyway.
     """
     if "labels" not in documents.columns:
         return None
     labels = documents.columns["labels"].to_numpy(zero_copy_only=False)
-    trained_before = _counts_before(labels != IGNORE)
+    trained_before = counts_before(labels != IGNORE)
 
     def supervised(fragments: Fragments) -> npt.NDArray[np.bool]:
         at = documents.offsets[fragments.documents]
@@ -41,13 +41,13 @@ def supervised_by_labels(documents: Documents) -> Supervised | None:
     return supervised
 
 
-def _counts_before(flags: npt.NDArray[np.bool]) -> Callable[[IntArray], IntArray]:
-    """A function from places to how many flags before them are set.
+def counts_before(flags: npt.NDArray[np.bool]) -> Callable[[IntArray], IntArray]:
+    """A function that counts the flags that are set before each of some positions.
 
     A running sum would be many times as large as the flags; one of their bytes, eight flags each,
     takes an eighth of that, and the rest is counted when it is asked for.
 
-    >>> _counts_before(np.array([True, False, True]))(np.array([0, 1, 3])).tolist()
+    >>> counts_before(np.array([True, False, True]))(np.array([0, 1, 3])).tolist()
     [0, 1, 2]
     """
     packed = np.append(np.packbits(flags), np.uint8(0))  # the first flag is the highest bit
@@ -99,7 +99,7 @@ class TrainedRuns:
         return cls(edges=np.concatenate([nothing, *edges]), num_tokens=int(starts[-1]))
 
     def judge(self, lengths: IntArray) -> Supervised:
-        """The judge that `supervised_by_labels` gives, for the same documents by their lengths."""
+        """What `supervised_by_labels` returns for these documents, given only their lengths."""
         starts, stops = np.append(self.edges[::2], np.iinfo(np.int64).max), self.edges[1::2]
         offsets = np.cumsum(lengths) - lengths
 
@@ -116,9 +116,9 @@ class TrainedRuns:
 def teaching_groups(
     documents: Documents, groups: npt.NDArray[np.int64]
 ) -> tuple[Documents, npt.NDArray[np.int64]]:
-    """The documents of all groups in which any of them teaches something, and their groups.
+    """The documents of all groups that have a trained label, and the groups' numbers.
 
-    A member that teaches nothing stays with the others: a group is whole, or out.
+    A group is kept or dropped as a whole, so some of its documents may have no trained label.
     """
     supervised = supervised_by_labels(documents)
     if supervised is None:

@@ -9,7 +9,7 @@ To add a format, write one module here that defines ``FORMAT``, and add a line f
     import csv
     import io
 
-    from quire.formats.fields import RecordProblem
+    from quire.formats.record_kinds import RecordProblem
     from quire.formats.format import Format
 
 
@@ -27,6 +27,8 @@ To add a format, write one module here that defines ``FORMAT``, and add a line f
 `format.Format` has the defaults: batches, positions, resuming, compressed files, a sample to find
 out what the records hold. A format with positions of its own or with an index to divide a file by
 overrides those methods; one that yields Arrow data is a `tables.TableFormat`.
+
+`open_corpus` opens tokens that another system wrote, to be read in place; see `corpora`.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
+    from quire.formats.corpora import open_corpus
     from quire.formats.format import Format
+
+__all__ = ["COMPRESSIONS", "FORMATS", "format_of", "known_suffixes", "open_corpus"]
 
 FORMATS = {
     ".jsonl": "jsonl",
@@ -46,6 +51,10 @@ FORMATS = {
     ".arrow": "arrow",
     ".txt": "text",
     ".text": "text",
+    ".md": "text",
+    ".py": "text",
+    ".idx": "megatron",
+    ".ds": "datatrove",
 }
 """Suffix to the module of this package that reads such files."""
 
@@ -70,13 +79,13 @@ def format_of(name: str) -> tuple[Format | None, str | None]:
     return found, compression
 
 
-def known_suffixes(*, without: str = "") -> str:
+def known_suffixes(*, without: tuple[str, ...] = ()) -> str:
     """The suffixes that can be read, for messages.
 
-    >>> known_suffixes(without=".json")
-    '.jsonl, .ndjson, .parquet, .arrow, .txt, .text; except for tables also with .gz, .zst, .zstd'
+    >>> known_suffixes(without=(".json", ".md", ".py")).partition("; ")[0]
+    '.jsonl, .ndjson, .parquet, .arrow, .txt, .text, .idx, .ds'
     """
-    listed = ", ".join(suffix for suffix in FORMATS if suffix != without)
+    listed = ", ".join(suffix for suffix in FORMATS if suffix not in without)
     return f"{listed}; except for tables also with {', '.join(COMPRESSIONS)}"
 
 
@@ -88,3 +97,9 @@ def _split(name: str) -> tuple[str, str]:
 @cache
 def _load(module: str) -> Format:
     return cast("Format", import_module(f"quire.formats.{module}").FORMAT)
+
+
+def __getattr__(name: str) -> object:
+    if name != "open_corpus":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("quire.formats.corpora").open_corpus

@@ -6,30 +6,42 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidDocument
+from quire.formats.record_kinds import KINDS
 from quire.ledger import Ledger, Tally, TokenTally
+from quire.options.names import option, setting
 
 OPTION = "max_bad_records"
 
 
-def over_budget(problem: str, limit: int, option: str = OPTION) -> InvalidDocument:
-    """The error for the first bad record over the limit; ``problem`` names the record too."""
+def over_budget(
+    problem: str, limit: int, name: str | None = None, fits: str = ""
+) -> InvalidDocument:
+    """The error for the first bad record over the limit; ``problem`` names the record too.
+
+    ``name`` is what its caller calls the limit; ``fits`` is the kind that the record has instead.
+    """
+    if fits in KINDS:
+        return InvalidDocument(
+            f"{problem}; it holds {KINDS[fits].holds}: use {setting('record_kind', fits)}"
+        )
+    name = name or option(OPTION)
     return InvalidDocument(
-        f"{problem}; that is bad record {limit + 1} and {option} is {limit}: fix the data, or "
-        f"raise {option} to drop and count such records"
+        f"{problem}; that is bad record {limit + 1} and {name} is {limit}: fix the data, or "
+        f"raise {name} to drop and count such records"
     )
 
 
 class BadRecordBudget:
     """Counts bad records; one over the limit is an error, and is not counted."""
 
-    def __init__(self, limit: int, option: str = OPTION) -> None:
-        self._limit, self._option = limit, option
+    def __init__(self, limit: int, name: str | None = None) -> None:
+        self._limit, self._name = limit, name
         self.used = 0
 
-    def spend(self, problem: str) -> None:
+    def spend(self, problem: str, fits: str = "") -> None:
         """Count a record that is dropped; ``problem`` names the record and what is wrong."""
         if self.used >= self._limit:
-            raise over_budget(problem, self._limit, self._option)
+            raise over_budget(problem, self._limit, self._name, fits)
         self.used += 1
 
 
@@ -47,16 +59,24 @@ class BadRecords:
         """Which records are kept."""
         return ~self._bad
 
-    def add(self, record: int, problem: str) -> None:
+    def has_pairs(self, num_documents: int) -> bool:
+        """Whether each record gives two of so many documents."""
+        return num_documents > len(self._bad)
+
+    def good_of(self, num_documents: int) -> npt.NDArray[np.bool]:
+        """Which of so many documents, one or two for each record, are kept."""
+        return np.repeat(self.good, 1 + self.has_pairs(num_documents))
+
+    def add(self, record: int, problem: str, fits: str = "") -> None:
         """Drop a record; the problem completes "record 7 ..."."""
         if not self._bad[record]:
-            self._budget.spend(f"record {record} {problem}")
+            self._budget.spend(f"record {record} {problem}", fits)
             self._bad[record] = True
             self.reasons[record] = problem
 
     def ledger(self, lengths: npt.NDArray[np.int64] | None = None) -> Ledger:
         """What was dropped; ``lengths`` are the tokens of all records, if known."""
-        tokens = 0 if lengths is None else int(lengths[self._bad].sum())
+        tokens = 0 if lengths is None else int(lengths[~self.good_of(len(lengths))].sum())
         return Ledger(
             documents=Tally(input=self._budget.used, dropped={"bad_record": self._budget.used}),
             tokens=TokenTally(input=tokens, dropped={"bad_record": tokens}),

@@ -17,6 +17,8 @@ from quire.storage import AnyPath, RemotePath
 MAX_EXPANSION = 250
 """Text shrinks to a tenth or a twentieth; more than this is meant to fill a disk or the memory."""
 ALWAYS_ALLOWED = 64 << 20
+_BUFFER = 1 << 20
+"""Bytes read at once: lines longer than Python's 8 KiB take half the time to read."""
 
 
 class Expansion:
@@ -43,10 +45,10 @@ class Expansion:
 def open_decompressed(path: AnyPath, size: int, compression: str | None) -> BinaryIO:
     """The bytes of a file of ``size`` bytes, decompressed."""
     if compression is None:
-        return path.open("rb")
+        return path.open("rb") if isinstance(path, RemotePath) else path.open("rb", _BUFFER)
     stream = _gzip(path) if compression == "gzip" else _zstd(path)
     bounded = _Bounded(cast(io.BufferedIOBase, stream), Expansion(path, size))
-    return cast(BinaryIO, io.BufferedReader(bounded, 1 << 20))
+    return cast(BinaryIO, io.BufferedReader(bounded, _BUFFER))
 
 
 def _gzip(path: AnyPath) -> object:

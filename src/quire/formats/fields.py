@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
+from quire.formats.record_kinds import (
+    CONVERSATIONS,
+    KINDS,
+    RecordProblem,
+    kinds_of,
+    required,
+)
 from quire.formats.token_columns import PER_TOKEN, TOKENS, unfit_record
 
 TOOLS = "tools"
 """The column that holds the tools of a conversation, unless another is named."""
 
 
-class RecordProblem(ValueError):
-    """Why a record is bad; completes "record 7 ..." and repeats nothing of its content."""
-
-
-class Conversation(NamedTuple):
-    """Messages, and the tools that they may call, as the record has them."""
-
-    messages: list[Any]
-    tools: object = None
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fields:
     """Which fields of a record are read, and how much is read at once."""
 
+    kind: str = "text"
+    """What a record holds, by its name in `record_kinds.KINDS`."""
+    is_chat: bool = False
+    """Whether questions and answers are rendered by a chat template."""
     text_column: str = "text"
     messages_column: str | None = None
-    """Read conversations from this column instead of text."""
+    """The column of conversations."""
     tools_column: str | None = TOOLS
     tokens_column: str = TOKENS
     token_columns: Mapping[str, str] = field(default_factory=dict)
@@ -47,10 +47,20 @@ class Fields:
         """What is packed of a JSON object; raises `RecordProblem`."""
         if self.token_columns:
             return self._tokens(record)
-        if self.messages_column is not None:
-            messages = _required(record, self.messages_column, list)
-            return Conversation(messages, self._tools(record))
-        return _required(record, self.text_column, str)
+        read = KINDS[self.kind].read
+        try:
+            if read is None:
+                return required(record, self.text_column, str)
+            return read(record, self)
+        except RecordProblem as problem:
+            problem.fits = problem.fits or self._other_kind(record)
+            raise
+
+    def _other_kind(self, record: Mapping[str, Any]) -> str | None:
+        """The kind that a bad record fits, if it is not the one that is read."""
+        seen = {**record, "text": record.get(self.text_column)}
+        found = next(iter(kinds_of(seen)), self.kind)
+        return None if found == self.kind else found
 
     def with_tokens(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
         """The record with its tokens under ``input_ids``; any other field of that name goes."""
@@ -73,7 +83,26 @@ class Fields:
             raise RecordProblem(problem)
         return {name: _numbers(record, name, kind) for name, kind in self.token_columns.items()}
 
-    def _tools(self, record: Mapping[str, Any]) -> object:
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of text or messages that are packed."""
+        if self.kind in CONVERSATIONS and self.messages_column is not None:
+            return (self.messages_column,)
+        return KINDS[self.kind].columns or (self.text_column,)
+
+    @property
+    def needs_tools(self) -> bool:
+        """Whether every record must have the column of tools; one of the default name need not."""
+        return self.is_chat and self.tools_column not in (None, TOOLS)
+
+    @property
+    def optional_columns(self) -> tuple[str, ...]:
+        """Columns that are read where a file has them."""
+        tools = (self.tools_column,) if self.is_chat and self.tools_column is not None else ()
+        return (*KINDS[self.kind].optional, *tools)
+
+    def tools_of(self, record: Mapping[str, Any]) -> object:
+        """The tools that a record's messages may call."""
         name = self.tools_column
         if name is not None and name != TOOLS and name not in record:
             raise RecordProblem(f"has no {name!r}, where tools, or null for none, are needed")
@@ -94,20 +123,6 @@ def without_nulls(value: Any) -> Any:  # noqa: ANN401
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-_NAMES: dict[type, str] = {str: "a string", list: "a list"}
-
-
-def _required(record: Mapping[str, Any], key: str, kind: type) -> Any:  # noqa: ANN401
-    if key not in record:
-        known = ", ".join(sorted(map(repr, record)))[:200]
-        raise RecordProblem(f"has no {key!r} (it has {known or 'no field'})")
-    value = record[key]
-    if not isinstance(value, kind):
-        given = "null" if value is None else type(value).__name__
-        raise RecordProblem(f"has {given} under {key!r}, where {_NAMES[kind]} is needed")
-    return value
-
-
 _NULL = type(None)  # nulls inside lists are found later, together with those of tables
 _INTEGERS: tuple[set[type], str] = ({int, _NULL}, "integers")
 _NUMBERS: tuple[set[type], str] = ({int, float, _NULL}, "numbers")
@@ -126,7 +141,7 @@ _WORDS: dict[type, str] = {
 
 
 def _numbers(record: Mapping[str, Any], name: str, kind: str) -> list[Any]:
-    values: list[Any] = _required(record, name, list)
+    values: list[Any] = required(record, name, list)
     # Arrow would cut fractions off, and convert true to 1.
     types, needed = _NEEDED.get(kind, _INTEGERS)
     for other in set(map(type, values)) - types:

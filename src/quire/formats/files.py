@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from quire.formats.fields import Fields
     from quire.formats.format import Batch, Format, Span
 
-_NOT_IN_FOLDERS = ".json"
-"""A folder of data often has a .json that describes it; such files must be named one by one."""
+_NOT_IN_FOLDERS = (".json", ".md", ".py")
+"""A folder of data often has such files, which describe it or made it; they are read only if they
+are named, one by one or by a pattern."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +39,8 @@ class InputFile:
     """When set, a change of the modification time counts as a change of the file."""
     fingerprint: str = ""
     """Of its content, where the reader records one."""
+    beside: tuple[tuple[str, str], ...] = ()
+    """Names and fingerprints of other files that are read with it."""
 
     @property
     def format(self) -> Format:
@@ -209,21 +212,34 @@ def _in_folder(folder: AnyPath, option: str) -> Iterator[tuple[AnyPath, str]]:
             f"{option}: {folder} holds the splits of a dataset; name the folder of one"
         )
     if (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file():
-        yield from _saved_dataset(folder)
+        yield from saved_dataset(folder)
         return
     files = {_name(path, folder): path for path in _files_below(folder, option)}
     visible = sorted(name for name in files if not _is_hidden(name))
     known = [name for name in visible if _is_read_from_folders(name)]
     suffixes = known_suffixes(without=_NOT_IN_FOLDERS)
     if not known:
-        raise InvalidOption(f"{option}: {folder} holds no file that ends with {suffixes}")
-    if others := sorted(set(visible) - set(known)):
+        hints = (
+            f"; '{folder}/**/*{PurePosixPath(name).suffix}' names its other files"
+            for name in visible
+            if format_of(name)[0] is not None
+        )
+        raise InvalidOption(
+            f"{option}: {folder} holds no file that ends with {suffixes}{next(hints, '')}"
+        )
+    beside = {_name(one, folder) for name in known for one in _beside(files[name])}
+    if others := sorted(set(visible) - set(known) - beside):
         warnings.warn(
             f"{folder}: {len(others)} of {len(visible)} files left unread "
             f"({', '.join(others[:3])}); files that are read end with {suffixes}",
             stacklevel=2,
         )
     yield from ((files[name], name) for name in known)
+
+
+def _beside(path: AnyPath) -> list[AnyPath]:
+    found, _ = format_of(path.name)
+    return [] if found is None else found.beside(path)
 
 
 def _is_read_from_folders(name: str) -> bool:
@@ -244,7 +260,7 @@ def _files_below(folder: AnyPath, option: str) -> Iterator[AnyPath]:
             yield path
 
 
-def _saved_dataset(folder: AnyPath) -> Iterator[tuple[AnyPath, str]]:
+def saved_dataset(folder: AnyPath) -> Iterator[tuple[AnyPath, str]]:
     """The Arrow files of `Dataset.save_to_disk`, in the order of its rows."""
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))

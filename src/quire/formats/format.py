@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import pyarrow as pa
 
 from quire.errors import CorruptFile, InvalidState, QuireError
-from quire.formats.fields import Fields, RecordProblem, as_token_table
+from quire.formats.fields import Fields, as_token_table
+from quire.formats.record_kinds import RecordProblem
 from quire.printable import counted
+from quire.storage import AnyPath
 
 if TYPE_CHECKING:
     from quire.formats.files import InputFile
@@ -46,6 +48,8 @@ class BadRecord:
     offset: int | None
     """In bytes of decompressed text; None in tables."""
     reason: str
+    fits: str = ""
+    """The kind of records that it fits, if that is not the one that is read."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -59,6 +63,8 @@ class Batch:
     """The text, the conversation or the token columns of each good record."""
     num_bytes: int = 0
     bad: list[BadRecord] = field(default_factory=list)
+    offsets: list[int | None] = field(default_factory=list)
+    """The first byte of each good record; empty in tables, which have none."""
     ends: list[int] = field(default_factory=list)
     """Where the record after each record starts, bad ones included; empty in formats whose
     positions are record numbers."""
@@ -142,16 +148,22 @@ class Format:
         del fields
         return file.size if file.compression is None else _EXPANSION * file.size
 
+    def beside(self, path: AnyPath) -> list[AnyPath]:
+        """Other files that are read with one."""
+        del path
+        return []
+
     def schema(self, file: InputFile) -> pa.Schema | None:
         """The columns of the file, if the format declares them."""
         return None
 
     def sample(self, file: InputFile, fields: Fields) -> Iterator[Mapping[str, Any]]:
         """The first records of a file without a schema, as far as they can be read."""
-        for record in islice(self.records(file, Span(), fields), _SAMPLE):
-            if isinstance(record.value, Mapping):
-                with suppress(RecordProblem):
-                    yield fields.with_tokens(record.value)
+        with suppress(NotImplementedError):  # a format that defines only `read` has no sample
+            for record in islice(self.records(file, Span(), fields), _SAMPLE):
+                if isinstance(record.value, Mapping):
+                    with suppress(RecordProblem):
+                        yield fields.with_tokens(record.value)
 
 
 def _numbered(number: int, value: Mapping[str, Any] | RecordProblem, max_bytes: int) -> Record:
@@ -197,10 +209,15 @@ def _add(record: Record, batch: Batch, fields: Fields) -> None:
             raise record.value
         batch.values.append(fields.of(record.value))
         batch.records.append(record.number)
+        batch.offsets.append(record.offset)
     except RecordProblem as problem:
         batch.bad.append(
             BadRecord(
-                file=batch.file, record=record.number, offset=record.offset, reason=str(problem)
+                file=batch.file,
+                record=record.number,
+                offset=record.offset,
+                reason=str(problem),
+                fits=problem.fits or "",
             )
         )
 
@@ -215,5 +232,6 @@ def _finished(batch: Batch, fields: Fields) -> Batch:
             reason = f"has numbers that are too large under {' or '.join(fields.token_columns)}"
             batch.bad.append(BadRecord(file=batch.file, record=record, offset=None, reason=reason))
     batch.records = [r for r, one_fits in zip(batch.records, fits, strict=True) if one_fits]
+    batch.offsets = [o for o, one_fits in zip(batch.offsets, fits, strict=True) if one_fits]
     batch.values = table
     return batch

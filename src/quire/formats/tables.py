@@ -6,7 +6,7 @@ is read as dictionaries is therefore decoded in parts, after its size has been c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from typing import Protocol
@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from quire.errors import InvalidDocument
 from quire.formats.arrays import as_objects, is_list, is_text
 from quire.formats.compression import Expansion, damage_as_corrupt_file
-from quire.formats.fields import Conversation, Fields, without_nulls
+from quire.formats.fields import Fields, without_nulls
 from quire.formats.files import InputFile
 from quire.formats.format import BadRecord, Batch, Format, Span, require_reached
+from quire.formats.record_kinds import TEXT, RecordProblem
 from quire.formats.token_columns import TOKENS, WATCHED, unfit_records
 from quire.storage import AnyPath
 
@@ -67,7 +68,7 @@ class TableFormat(Format):
 
     def read(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Batch]:
         """The rows of a span."""
-        with self._opened(file, _columns_to_read(fields, self.schema(file))) as table:
+        with self.opened(file, _columns_to_read(fields, self.schema(file))) as table:
             yield from _batches(file, table.rows(span), span, fields)
 
     def spans(self, file: InputFile, fields: Fields, limit: int) -> Iterator[Span]:
@@ -88,16 +89,17 @@ class TableFormat(Format):
 
     def schema(self, file: InputFile) -> pa.Schema:
         """The columns."""
-        with self._opened(file) as table:
+        with self.opened(file) as table:
             _ = table.schema.names  # in a damaged file they may not be text
             return table.schema
 
     def _sizes(self, file: InputFile, fields: Fields) -> list[tuple[int, int]]:
-        with self._opened(file, _wanted_columns(fields)) as table:
+        with self.opened(file, _wanted_columns(fields)) as table:
             return table.sizes()
 
     @contextmanager
-    def _opened(self, file: InputFile, names: Sequence[str] = ()) -> Iterator[Table]:
+    def opened(self, file: InputFile, names: Sequence[str] = ()) -> Iterator[Table]:
+        """The file, to read these columns; without names, to read its schema."""
         file.require_unchanged()
         damage = damage_as_corrupt_file(file.path, f"cannot be read as {self.name}")
         with damage, self._open_table(file, names) as table:
@@ -108,15 +110,13 @@ def _wanted_columns(fields: Fields) -> list[str]:
     """The columns that are packed."""
     if fields.token_columns:
         return [fields.tokens_column if name == TOKENS else name for name in fields.token_columns]
-    return [fields.messages_column or fields.text_column]
+    return [*fields.columns]
 
 
 def _columns_to_read(fields: Fields, schema: pa.Schema) -> list[str]:
     """The columns that are packed, and those to check or to render, where the file has them."""
     names = _wanted_columns(fields)
-    optional: Sequence[str] = WATCHED if fields.token_columns else ()
-    if fields.messages_column is not None and fields.tools_column is not None:
-        optional = (fields.tools_column,)
+    optional = WATCHED if fields.token_columns else fields.optional_columns
     return [*names, *(name for name in optional if name in schema.names and name not in names)]
 
 
@@ -158,7 +158,7 @@ def _batches(
             if fields.token_columns:
                 yield _token_batch(file, piece, record + first, fields)
             else:
-                yield _value_batch(file, piece, record + first, fields)
+                yield _value_batch(file, piece, record + first, names, fields)
         record += part.num_rows
 
 
@@ -175,41 +175,40 @@ def _token_batch(file: InputFile, rows: pa.RecordBatch, first: int, fields: Fiel
     )
 
 
-def _value_batch(file: InputFile, rows: pa.RecordBatch, first: int, fields: Fields) -> Batch:
-    """Texts or conversations."""
-    (name,) = _wanted_columns(fields)
-    has_tools = fields.messages_column is not None and fields.tools_column in rows.schema.names
-    tools = as_objects(rows.column(fields.tools_column)) if has_tools else [None] * rows.num_rows
-    batch = Batch(file=file.number, num_bytes=rows.select([name]).nbytes)
-    values = zip(as_objects(rows.column(name)), tools, strict=True)
-    for record, (value, tool) in enumerate(values, first):
-        problem = _problem(value, tool, name, fields.max_record_bytes)
-        if problem is not None:
-            batch.bad.append(_bad(file, record, problem))
-            continue
-        batch.records.append(record)
-        if fields.messages_column is None:
-            batch.values.append(value)
-        else:
-            batch.values.append(Conversation(without_nulls(value), without_nulls(tool)))
+def _value_batch(
+    file: InputFile, rows: pa.RecordBatch, first: int, names: Sequence[str], fields: Fields
+) -> Batch:
+    """Texts, conversations, or what else the records hold; ``names`` are the columns of it."""
+    batch = Batch(file=file.number, num_bytes=rows.select(names).nbytes)
+    columns = [as_objects(column) for column in rows.columns]
+    for record, values in enumerate(zip(*columns, strict=True), first):
+        row = dict(zip(rows.schema.names, values, strict=True))
+        try:
+            _require_readable(row, names, fields.max_record_bytes)
+            if fields.kind != TEXT:
+                row = {name: without_nulls(value) for name, value in row.items()}
+            batch.values.append(fields.of(row))
+            batch.records.append(record)
+        except RecordProblem as problem:
+            batch.bad.append(_bad(file, record, str(problem), problem.fits))
     return batch
 
 
-def _problem(value: object, tools: object, name: str, max_bytes: int) -> str | None:
-    if value is None:
-        return f"has null under {name!r}"
-    for one in (value, tools):
-        if isinstance(one, UnicodeDecodeError):
-            return f"is not UTF-8: {one.reason}"
-    if isinstance(value, str):
-        size = len(value) if value.isascii() else len(value.encode("utf-8"))
-        if size > max_bytes:
-            return f"has {size} bytes, over {max_bytes}"
-    return None
+def _require_readable(row: Mapping[str, object], names: Sequence[str], max_bytes: int) -> None:
+    for name in names:
+        if row[name] is None:
+            raise RecordProblem(f"has null under {name!r}")
+    for value in row.values():
+        if isinstance(value, UnicodeDecodeError):
+            raise RecordProblem(f"is not UTF-8: {value.reason}")
+        if isinstance(value, str):
+            size = len(value) if value.isascii() else len(value.encode("utf-8"))
+            if size > max_bytes:
+                raise RecordProblem(f"has {size} bytes, over {max_bytes}")
 
 
-def _bad(file: InputFile, record: int, reason: str) -> BadRecord:
-    return BadRecord(file=file.number, record=record, offset=None, reason=reason)
+def _bad(file: InputFile, record: int, reason: str, fits: str | None = None) -> BadRecord:
+    return BadRecord(file=file.number, record=record, offset=None, reason=reason, fits=fits or "")
 
 
 def without_dictionaries(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from quire.errors import InvalidOption
-from quire.formats.fields import Fields, RecordProblem
+from quire.formats.fields import Fields
 from quire.formats.files import InputFile
 from quire.formats.format import Format, Record, Span, require_reached
+from quire.formats.record_kinds import KINDS, TEXT, RecordProblem
 
 
 class TextFile(Format):
@@ -18,8 +19,9 @@ class TextFile(Format):
 
     def records(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Record]:
         """The text, if the span starts before it."""
-        if fields.token_columns or fields.messages_column is not None:
-            raise InvalidOption(f"{file.path} is plain text, which has no tokens or messages")
+        if fields.token_columns or fields.kind != TEXT:
+            holds = "tokens" if fields.token_columns else KINDS[fields.kind].holds
+            raise InvalidOption(f"{file.path} is plain text, which has no {holds}")
         require_reached(file, 1, span)
         if not span.start:
             yield _record(file, fields)

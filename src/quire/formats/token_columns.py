@@ -68,13 +68,15 @@ def as_documents(
     columns: dict[str, pa.Array], lengths: npt.NDArray[np.int64], bad: BadRecords
 ) -> Documents:
     """All records that are neither bad nor empty, from flat columns and the length of each."""
-    usable = bad.good & (lengths > 0)
-    empty = int((bad.good & (lengths == 0)).sum())
+    good = bad.good_of(len(lengths))
+    usable = good & (lengths > 0)
+    empty = int((good & (lengths == 0)).sum())
     return Documents(
         columns=columns,
         offsets=(np.cumsum(lengths) - lengths)[usable],
         lengths=lengths[usable],
         numbers=np.flatnonzero(usable),
+        is_paired=bad.has_pairs(len(lengths)),
         ledger=bad.ledger(lengths) + Ledger(documents=Tally(input=empty, dropped={"empty": empty})),
     )
 
