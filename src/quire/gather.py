@@ -1,4 +1,4 @@
-"""Tokens to rows: moved once, as the plan says.
+"""Move the tokens of documents into rows, once, as the plan says.
 
 An Arrow list view is a list of (offset, length) into a flat array; flattening it copies at memory
 speed, several times faster than taking from a list array.

@@ -1,4 +1,4 @@
-"""Tiny corpora, and what stands in an output."""
+"""Tiny corpora, and the contents of an output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows(out: Path) -> pa.Table:
 
 
 def hashes(out: Path) -> dict[str, str]:
-    """Every file below the output, hidden ones too."""
+    """Every file below the output, including hidden ones."""
     return {
         path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(out.rglob("*"))
@@ -45,7 +45,7 @@ def hashes(out: Path) -> dict[str, str]:
 
 
 def forge(out: Path, change) -> None:
-    """Change what the manifest says, with a checksum that fits, as no accident does."""
+    """Change the manifest and give it a matching checksum, which no accident does."""
     manifest = json.loads((out / "manifest.json").read_text())
     change(manifest)
     said = {name: value for name, value in manifest.items() if name != "checksum"}
@@ -55,7 +55,7 @@ def forge(out: Path, change) -> None:
 
 
 def contents(out: Path) -> dict[int, list[int]]:
-    """The tokens of every document, put together again from its fragments, BOS taken off."""
+    """The tokens of every document, joined from its fragments without BOS."""
     pieces: dict[int, dict[int, list[int]]] = {}
     for row in rows(out).to_pylist():
         edges = [*row["document_starts"], len(row["input_ids"])]

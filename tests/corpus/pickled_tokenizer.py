@@ -7,7 +7,7 @@ import warnings
 
 
 class PickledTokenizer:
-    """A token for every character, and as many bytes beside it as asked for."""
+    """A token for every character, and as many additional bytes as requested."""
 
     bos_token_id = eos_token_id = pad_token_id = None
     vocab_size = 0x110000

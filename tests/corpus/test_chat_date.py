@@ -1,4 +1,4 @@
-"""A chat template that asks for the date gets one date a run, which the manifest records."""
+"""A chat template that asks for the date gets one date per run, which the manifest records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def set_today(monkeypatch, date: datetime.date) -> None:
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Two files and a tokenizer's folder; both files are partitions of their own."""
+    """Two files and a tokenizer's folder; each file is one partition."""
     tokenizer().save_pretrained(tmp_path / "tokenizer")
     tokenizer(CHAT).save_pretrained(tmp_path / "undated")
     return [jsonl(tmp_path / f"{number}.jsonl", [{"messages": TALK}]) for number in range(2)]
@@ -142,7 +142,10 @@ def test_worker_processes_use_the_date_of_the_run(tmp_path, corpus, monkeypatch)
     [
         ({"chat_date": "18.11.2026"}, "'18.11.2026' but must be an ISO date such as '2026-11-18'"),
         ({"chat_date": 20261118}, "20261118 but must be an ISO date"),
-        ({"chat_date": FIRST, "messages_column": None}, "chat_date=.* is only for conversations"),
+        (
+            {"chat_date": FIRST, "messages_column": None, "record_kind": "text"},
+            "chat_date=.* is only for conversations",
+        ),
     ],
 )
 def test_an_invalid_or_unused_date_is_refused(tmp_path, corpus, options, problem):

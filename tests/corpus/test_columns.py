@@ -1,4 +1,4 @@
-"""Columns of given tokens: what says which tokens are learnt is kept, or refused, never lost."""
+"""Columns of given tokens: labels and masks are kept or refused, never lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits: what stands with the bytes that were committed is kept, all else is done again."""
+"""Commits: shards with the committed bytes are kept, everything else is packed again."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def put(path, data):
 
 
 def resealed(plain) -> str:
-    """With a checksum that fits, so that the content itself has to be looked at."""
+    """With a matching checksum, so that the content itself must be checked."""
     content = {name: plain[name] for name in plain if name != "checksum"}
     return json.dumps(content | {"checksum": checksum(content)})
 
@@ -169,6 +169,8 @@ def test_a_commit_whose_shard_is_changed_or_missing_is_removed(out, damage):
         lambda plain: resealed(plain | {"last": 1}),
         lambda plain: resealed(plain | {"sha256": 5}),
         lambda plain: resealed(plain | {"size": -4}),
+        lambda plain: resealed(plain | {"tokens": -1}),
+        lambda plain: resealed(plain | {"tokens": 2**63}),
         lambda plain: resealed(plain | {"bad": [{**plain["bad"][0], "reason": None}]}),
         lambda plain: resealed(plain | {"bad": [{**plain["bad"][0], "file": 3}]}),
         lambda plain: json.dumps(plain | {"rows": 3}),
@@ -177,7 +179,7 @@ def test_a_commit_whose_shard_is_changed_or_missing_is_removed(out, damage):
     ],
 )
 def test_a_damaged_or_foreign_commit_is_removed(out, change):
-    """Fault 37: it is done again, and never an error."""
+    """Fault 37: it is packed again, and never an error."""
     damaged, whole = committed(out, commit_of(), commit_of(partition=3))
     file = out / "work" / f"{damaged.name}.json"
     file.write_text(change(json.loads(file.read_text())))

@@ -45,7 +45,7 @@ def packed(path, out, tokenizer="small-qwen3", **options):
 @pytest.mark.parametrize("name", parameters("qwen3"))
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow"])
 def test_conversations_and_their_tools_are_those_of_pack_dataset(tmp_path, kind, name):
-    """In tables too, in which the tools and calls of one have the keys of all others."""
+    """Also in tables, where all tools and calls have the same keys."""
     packed(write(tmp_path, kind, RECORDS), tmp_path / "out", name)
     options = {"messages_column": "messages", "max_length": 2048, "keep_sources": True}
     expected = quire.pack_dataset(RECORDS, load(name), seed=shard_seed(42, 0, 0), **options)
@@ -100,7 +100,7 @@ def test_tools_column_is_only_for_conversations():
     talks = CorpusOptions(max_length=8, messages_column="messages")
     assert talks.to_dict()["tools_column"] == "tools"
     with pytest.raises(InvalidOption, match=r"tools_column=.* is only for conversations"):
-        CorpusOptions(max_length=8, tools_column="functions")
+        CorpusOptions(max_length=8, record_kind="text", tools_column="functions")
     with pytest.raises(InvalidOption, match=r"tools_column is \[.* but must be a string"):
         CorpusOptions(max_length=8, messages_column="messages", tools_column=[ADD])
 

@@ -1,4 +1,4 @@
-"""The options of a packed corpus: integers of any kind in, integers of Python kept."""
+"""The options of a packed corpus: any kind of integer is accepted, and stored as a Python int."""
 
 from __future__ import annotations
 

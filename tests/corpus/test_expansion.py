@@ -21,7 +21,7 @@ MEBIBYTE = 1 << 20
 
 
 class Chat(quire.ByteTokenizer):
-    """A tokenizer of conversations that is never asked."""
+    """A tokenizer of conversations that is never called."""
 
     chat_template = "{{ messages }}"
 
@@ -34,7 +34,7 @@ class Chat(quire.ByteTokenizer):
 
 @pytest.fixture
 def memory():
-    """A memory pool of Arrow that knows the most bytes that it has held."""
+    """A memory pool of Arrow that records its peak size."""
     before = pa.default_memory_pool()
     watched = pa.proxy_memory_pool(before)
     pa.set_memory_pool(watched)
@@ -43,7 +43,7 @@ def memory():
 
 
 def repeated(text, count):
-    """A column in which a text stands once, however often it is repeated."""
+    """A column that stores a text once, however often it is repeated."""
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
 
 
@@ -113,7 +113,7 @@ def test_53_a_text_encoded_as_a_copy_of_the_one_before_is_refused(tmp_path, monk
 
 
 def test_53_text_that_is_repeated_inside_a_conversation_is_refused(tmp_path, memory):
-    """A single row may hold any number of messages, so it is measured before it is spelled out."""
+    """A row may hold any number of messages, so its size is checked before it is expanded."""
     texts, roles = repeated("a" * MEBIBYTE, 512), repeated("user", 512)
     messages = pa.StructArray.from_arrays([roles, texts], ["role", "content"])
     column = pa.ListArray.from_arrays(pa.array([0, 512], pa.int32()), messages)

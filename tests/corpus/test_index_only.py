@@ -1,4 +1,4 @@
-"""Documents and a plan apart: other rows of the same tokens are a plan away."""
+"""Documents and plans are stored separately: another plan makes other rows of the same tokens."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import fsspec
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -38,7 +39,7 @@ def test_two_documents_and_their_plan(tmp_path):
     assert sorted(hashes(tmp_path / "out")) == [
         "data/shard-00000-000.parquet",
         "manifest.json",
-        "plans/best_fit-10.arrow",
+        "plans/exact_fit-10.arrow",
     ]
     assert pq.read_table(tmp_path / "out" / "data").to_pylist() == [
         {"document_id": 0, "length": 4, "input_ids": [100, 101, 102, 2]},
@@ -51,7 +52,7 @@ def test_two_documents_and_their_plan(tmp_path):
         "document_ids": [0, 2],
         "document_offsets": [0, 0],
     }
-    assert (result.plan, result.num_rows, result.utilization) == ("best_fit-10", 1, 0.7)
+    assert (result.plan, result.num_rows, result.utilization) == ("exact_fit-10", 1, 0.7)
     assert result.ledger.documents.dropped == {"empty": 1}
 
 
@@ -124,6 +125,35 @@ def test_labels_are_packed_and_fragments_without_trained_ones_are_left_out(tmp_p
     assert verify_output(tmp_path / "indexed").problems == []
 
 
+def test_a_shard_whose_documents_are_all_dropped_has_no_fragment_to_judge(tmp_path):
+    long, short = list(range(5, 25)), [5, 6, 7]
+    files = [
+        jsonl(tmp_path / f"{n}.jsonl", [{"input_ids": ids, "labels": ids}] * 3)
+        for n, ids in enumerate([short, long, short])
+    ]
+    options = {"max_length": 10, "overlong": "drop", "pretokenized": True}
+    plain = pack(files, tmp_path / "plain", None, **options)
+    size = {"partition_size": 100, "index_only": True}
+    result = pack(files, tmp_path / "indexed", None, **size, **options)
+    assert len(result.manifest["shards"]) > 3, "some hold only documents of the second file"
+    assert result.ledger == plain.ledger
+    assert result.ledger.documents.dropped == {"too_long": 3}
+
+
+def test_a_plan_of_an_output_in_a_store_is_that_of_a_local_one(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", texts(30))
+    local = pack(path, tmp_path / "out", index_only=True)
+    fsspec.filesystem("memory").pipe("/planned-in-a-store/a.jsonl", path.read_bytes())
+    uri = "memory://planned-in-a-store/out"
+    try:
+        remote = pack("memory://planned-in-a-store/a.jsonl", uri, index_only=True)
+        assert remote.manifest["plans"] == local.manifest["plans"]
+        again, expected = (replan(out, max_length=9) for out in (uri, tmp_path / "out"))
+        assert again.manifest["plans"] == expected.manifest["plans"]
+    finally:
+        fsspec.filesystem("memory").rm("/planned-in-a-store", recursive=True)
+
+
 @pytest.mark.parametrize("name", parameters("qwen3"))
 def test_conversations_can_be_planned_again_with_their_labels(tmp_path, name):
     folder = folder_of(name)
@@ -135,7 +165,7 @@ def test_conversations_can_be_planned_again_with_their_labels(tmp_path, name):
     pack(path, tmp_path / "index", folder, **options | {"max_length": 32}, index_only=True)
     result = replan(tmp_path / "index", max_length=64)
     columns = ("input_ids", "labels", "document_starts", "document_ids")
-    found = read(tmp_path / "index", "best_fit-64", columns=columns)
+    found = read(tmp_path / "index", "exact_fit-64", columns=columns)
     assert found == read(tmp_path / "plain", columns=columns)
     assert result.ledger == plain.ledger
     assert result.ledger.documents.dropped["unsupervised"] == 5
@@ -196,10 +226,10 @@ def test_options_that_are_not_given_stay_as_the_corpus_was_packed(tmp_path):
     )
     replan(out, max_length=32)
     entries = {e["name"]: e for e in json.loads((out / "manifest.json").read_text())["plans"]}
-    first, second = entries["best_fit-16"]["options"], entries["best_fit-32"]["options"]
+    first, second = entries["exact_fit-16"]["options"], entries["exact_fit-32"]["options"]
     assert second == first | {"max_length": 32}
     assert (first["stride"], first["min_length"], first["seed"]) == (2, 3, 7)
-    assert Plan.load(out / "plans" / "best_fit-32.arrow").options.prefix == 1
+    assert Plan.load(out / "plans" / "exact_fit-32.arrow").options.prefix == 1
 
 
 def test_an_equal_plan_is_not_changed_and_another_of_its_name_is_refused(tmp_path):
@@ -209,11 +239,11 @@ def test_an_equal_plan_is_not_changed_and_another_of_its_name_is_refused(tmp_pat
     before = hashes(out)
     assert replan(out, max_length=32).was_complete
     assert replan(out).was_complete, "that is the plan it was packed with"
-    with pytest.raises(OutputError, match=r"another plan 'best_fit-32': seed is 0 there"):
+    with pytest.raises(OutputError, match=r"another plan 'exact_fit-32': seed is 0 there"):
         replan(out, max_length=32, seed=1)
     assert hashes(out) == before
     assert replan(out, max_length=32, seed=1, name="seed-1").plan == "seed-1"
-    assert PackedDataset(out).plans == ["best_fit-16", "best_fit-32", "seed-1"]
+    assert PackedDataset(out).plans == ["exact_fit-16", "exact_fit-32", "seed-1"]
 
 
 @pytest.mark.parametrize(
@@ -314,9 +344,9 @@ def test_a_plan_that_never_reached_the_manifest_is_removed(tmp_path, again):
     path, out = jsonl(tmp_path / "a.jsonl", texts(9)), tmp_path / "out"
     pack(path, out, index_only=True)
     before = hashes(out)
-    (out / "plans" / "best_fit-99.arrow").write_bytes(b"a killed writer was here")
-    (out / "plans" / ".best_fit-99.arrow.1.tmp").write_bytes(b"and here")
-    assert "plans/best_fit-99.arrow exists" in " ".join(verify_output(out).problems)
+    (out / "plans" / "exact_fit-99.arrow").write_bytes(b"a killed writer was here")
+    (out / "plans" / ".exact_fit-99.arrow.1.tmp").write_bytes(b"and here")
+    assert "plans/exact_fit-99.arrow exists" in " ".join(verify_output(out).problems)
     if again == "replan":
         assert replan(out).was_complete
     else:

@@ -1,4 +1,4 @@
-"""Files, globs, folders and saved datasets, in an order that no file system decides."""
+"""Files, globs, folders and saved datasets, in an order that does not depend on the file system."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def test_splits_of_a_dataset_are_named_one_at_a_time(tmp_path):
     [
         ("nowhere.jsonl", "there is no file or folder .*nowhere.jsonl"),
         ("*.nothing", "no file matches"),
-        ("notes.md", "has a suffix of no known format; known are .jsonl"),
+        ("notes.rst", "has a suffix of no known format; known are .jsonl"),
     ],
 )
 def test_an_argument_that_matches_no_file_is_an_error(folder, named, message):
-    (folder / "notes.md").write_text("")
+    (folder / "notes.rst").write_text("")
     with pytest.raises(InvalidOption, match=message):
         find_inputs([f"{folder}/{named}"])
 
@@ -90,6 +90,20 @@ def test_a_single_path_is_not_a_list_of_inputs(folder):
 def test_a_folder_without_known_files_is_an_error(tmp_path):
     with pytest.raises(InvalidOption, match="holds no file that ends with"):
         find_inputs([tmp_path])
+
+
+def test_source_and_markdown_are_texts_where_they_are_named(folder, tmp_path_factory):
+    """In a folder they describe the data, or made it, so a pattern must name them."""
+    (folder / "README.md").write_text("about")
+    (folder / "make.py").write_text("code")
+    with pytest.warns(UserWarning, match=r"README\.md, make\.py"):
+        assert not {"README.md", "make.py"} & {file.name for file in find_inputs([folder])}
+    found = find_inputs([folder / "README.md", f"{folder}/*.py"])
+    assert [(file.name, file.kind) for file in found] == [("README.md", "txt"), ("make.py", "txt")]
+    alone = tmp_path_factory.mktemp("alone")
+    (alone / "make.py").write_text("code")
+    with pytest.raises(InvalidOption, match=r"/\*\*/\*\.py' names its other files"):
+        find_inputs([alone])
 
 
 def test_a_link_to_a_folder_is_never_skipped_silently(folder, tmp_path):
@@ -155,7 +169,7 @@ def test_jsonl_files_are_known_by_several_suffixes(tmp_path, ending):
 
 
 def test_a_json_file_given_by_name_is_read_as_lines(tmp_path):
-    """As .json.gz does; of a folder it is not read, where it may describe the data."""
+    """Like .json.gz; in a folder it is ignored, because there it may describe the data."""
     path = jsonl(tmp_path / "a.json", ["abc", "de"])
     assert pack(path, tmp_path / "out").ledger.documents.emitted == 2
     assert names(f"{tmp_path}/*.json") == ["a.json"]

@@ -96,3 +96,17 @@ def test_verify_reads_a_missing_option_as_its_default(tmp_path, corpus, options)
 
         forge(out, forget_stride)
         assert (verify_output(out).problems == []) == is_explained
+
+
+def test_an_output_begun_with_best_fit_is_resumed_with_it_unless_another_strategy_is_named(
+    tmp_path, corpus, options
+):
+    out, begun = tmp_path / "out", options | {"strategy": "best_fit"}
+    pack(corpus, tmp_path / "whole", **begun)
+    interrupt(corpus, out, begun)
+    with pytest.raises(OutputError, match="strategy"):
+        pack(corpus, out, resume=True, **options, strategy="exact_fit")
+    pack(corpus, out, resume=True, **options)
+    assert hashes(out) == hashes(tmp_path / "whole")
+    pack(corpus, out, resume=True, **options)  # a finished one is left as it is
+    assert hashes(out) == hashes(tmp_path / "whole")

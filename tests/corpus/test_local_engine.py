@@ -1,4 +1,4 @@
-"""Processes of this machine: started together, watched, each partition done once."""
+"""Worker processes on this machine: started together, supervised, each partition packed once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.corpus.pickled_tokenizer import PickledTokenizer, WarningTokenizer
 
 
 def test_all_workers_are_started_before_any_receives_its_job(tmp_path, monkeypatch):
-    """The job is larger than a pipe: told one by one, they would import one after the other."""
+    """The job is larger than a pipe's buffer: sent one by one, workers would import one by one."""
     happened = []
     start, give = local._Worker.__init__, local._Worker.give
 
@@ -93,7 +93,7 @@ def test_a_strategy_that_cannot_be_pickled_is_refused_before_work(tmp_path, regi
 
 
 def test_a_job_brings_its_strategy_to_a_process_that_does_not_know_it(tmp_path, registered):
-    """As a task of Ray does, which runs the same job."""
+    """As in a Ray task, which runs the same job."""
     from quire.plan.strategies import _REGISTERED
 
     registered("backwards", backwards)

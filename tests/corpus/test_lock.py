@@ -1,4 +1,4 @@
-"""Workers of a writer that is no more are waited for, but not for ever."""
+"""Workers of a dead writer are waited for, but not forever."""
 
 from __future__ import annotations
 

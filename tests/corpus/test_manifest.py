@@ -1,4 +1,4 @@
-"""The manifest: what it says of shards and bad records, and headers that differ, in words."""
+"""The manifest: shards, bad records, and the description of headers that differ."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import quire
 from quire.corpus.commits import Commit
 from quire.corpus.corpus import Corpus
 from quire.corpus.encoding import make_encoder
-from quire.corpus.inputs import FINGERPRINT, manifest_entry
+from quire.corpus.inputs import manifest_entry
 from quire.corpus.manifest import (
     differences,
     make_header,
@@ -25,6 +25,7 @@ from quire.corpus.manifest import (
 from quire.corpus.options import CorpusOptions
 from quire.errors import OutputError
 from quire.formats.files import InputFile
+from quire.formats.fingerprints import FINGERPRINT
 from quire.formats.format import BadRecord
 from quire.ledger import Ledger, LedgerImbalance, Tally, TokenTally
 from quire.text import ByteTokenizer

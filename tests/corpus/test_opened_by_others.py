@@ -14,7 +14,7 @@ from tests.corpus.corpora import jsonl, pack, rows, texts
 
 @pytest.fixture(params=["text", "one shard", "labels"])
 def packed(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Outputs with a list of bad records beside the manifest, and with the mapped form."""
+    """Outputs with a list of bad records next to the manifest, and with the mapped form."""
     out = tmp_path / "out"
     if request.param == "labels":
         records = [{"input_ids": [n, 7, 8], "labels": [-100, 7, 8]} for n in range(3, 40)]

@@ -1,4 +1,4 @@
-"""The folder that is written: who may, what is swept, and every refusal in its words."""
+"""The output folder: locks, what is swept, and the text of every error."""
 
 from __future__ import annotations
 

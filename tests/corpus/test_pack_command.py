@@ -1,4 +1,4 @@
-"""`quire pack` as a person or a script meets it."""
+"""`quire pack` as people and scripts use it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_command_writes_what_the_function_writes(tmp_path, corpus):
     assert "is complete" in done.stdout
     assert "dropped as bad_record: 1 document" in done.stdout
     assert "documents" in done.stderr
-    assert "bad records" in done.stderr
+    assert "1 bad record" in done.stderr
     assert "\x1b[" not in done.stdout + done.stderr
 
 
@@ -103,7 +103,7 @@ def test_an_index_is_packed_and_planned_again_on_the_command_line(tmp_path, corp
     more = ["--index-only", "--max-bad-records", "1", "--partition-size", "1K"]
     done = run(*arguments(corpus, out, *more))
     assert done.returncode == 0, done.stderr
-    assert "plan 'best_fit-16' is complete" in done.stdout
+    assert "plan 'exact_fit-16' is complete" in done.stdout
     assert "% full" not in done.stderr, "rows are not known before the end"
     again = run("replan", out, "--max-length", 32, "--strategy", "wrapped", "--no-shuffle")
     assert again.returncode == 0, again.stderr
@@ -115,3 +115,17 @@ def test_an_index_is_packed_and_planned_again_on_the_command_line(tmp_path, corp
     assert " 3 plans," in whole.stdout
     wrong = run("replan", out, "--max-length", 0)
     assert (wrong.returncode, "Traceback" in wrong.stderr) == (2, False)
+
+
+def test_an_output_begun_with_best_fit_is_resumed_with_it_unless_another_strategy_is_named(
+    tmp_path, corpus
+):
+    more = ["--max-bad-records", "1"]
+    begun = run(*arguments(corpus, tmp_path / "out", *more, "--strategy", "best_fit"))
+    assert begun.returncode == 0, begun.stderr
+    again = run(*arguments(corpus, tmp_path / "out", *more, "--resume"))
+    assert again.returncode == 0, again.stderr
+    named = ["--resume", "--strategy", "exact_fit"]
+    other = run(*arguments(corpus, tmp_path / "out", *more, *named))
+    assert other.returncode == 2
+    assert "strategy" in other.stderr

@@ -279,7 +279,7 @@ def _begun(path: Path, out: Path, **options) -> None:
 
 
 def test_a_shard_of_another_run_is_packed_again_with_the_options_of_this_one(tmp_path):
-    """With its commit, as a copy of folders brings it along."""
+    """With its commit, as after copying folders."""
     path = jsonl(tmp_path / "a.jsonl", texts(40))
     pack(path, tmp_path / "whole", partition_size=300, seed=1, shuffle=True)
     _begun(path, tmp_path / "own", seed=1, shuffle=True)

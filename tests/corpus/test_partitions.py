@@ -1,4 +1,4 @@
-"""Partitions hold every record once, whatever the files are."""
+"""Partitions contain every record once, for any files."""
 
 from __future__ import annotations
 

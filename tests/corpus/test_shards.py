@@ -12,6 +12,7 @@ import pytest
 
 from quire.corpus import shards
 from quire.corpus.shards import open_new, shard_name, shard_schema, write_shard
+from quire.errors import InvalidOption
 
 
 def table_of(rows: int, width: int = 3) -> pa.Table:
@@ -45,6 +46,13 @@ def test_the_columns_are_tokens_others_starts_and_sources_in_this_order():
     )
 
 
+@pytest.mark.parametrize("name", ["document_ids", "document_offsets"])
+def test_an_input_column_may_not_have_the_name_of_a_source_column(name):
+    assert name in shard_schema({name: "int64"}, keep_sources=False).names
+    with pytest.raises(InvalidOption, match=f"keep_sources writes a column '{name}'"):
+        shard_schema({name: "int64"}, keep_sources=True)
+
+
 def test_a_written_shard_has_the_returned_hash_and_size_and_the_given_rows(tmp_path):
     rows = table_of(200)
     digest, size = write_shard(tmp_path / "a.parquet", rows, record_length=16)
@@ -56,15 +64,16 @@ def test_a_written_shard_has_the_returned_hash_and_size_and_the_given_rows(tmp_p
 
 def test_the_bytes_are_those_of_parquet_with_explicit_settings(tmp_path):
     """Another level, page or version gives other bytes, so that no resumed run would match."""
-    rows = table_of(400, 64)
-    write_shard(tmp_path / "a.parquet", rows, record_length=1 << 15)
+    rows = table_of(6000, 100)  # more than a page
+    write_shard(tmp_path / "a.parquet", rows, record_length=1 << 9)
     expected = io.BytesIO()
     pq.write_table(
         rows,
         expected,
-        row_group_size=128,
+        row_group_size=8192,
         compression="zstd",
-        compression_level=3,
+        compression_level=1,
+        write_batch_size=131_072,
         use_dictionary=False,
         write_statistics=False,
         version="2.6",

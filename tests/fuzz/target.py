@@ -1,4 +1,4 @@
-"""Fuzzing targets: a function that makes inputs, and the reader that gets them."""
+"""Fuzzing targets: a function that makes inputs, and the reader that receives them."""
 
 from __future__ import annotations
 

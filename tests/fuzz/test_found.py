@@ -1,4 +1,4 @@
-"""What fuzzing found, each by the input that showed it; every one was a defect once."""
+"""Defects that fuzzing found, each with the input that revealed it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stream(**data):
 
 @pytest.mark.parametrize("repeat", [True, False])
 def test_a_state_that_ends_the_stream_too_early_is_refused(repeat):
-    """Fault 28: taken at its word, it ended the epoch without an error."""
+    """Fault 28: without a check, it ended the epoch without an error."""
     with stream(repeat=repeat, shuffle=False, batch_size=1) as one:
         next(one)
         state = one.get_state()
@@ -95,7 +95,7 @@ for read in (lambda f: pack_corpus([f], f.parent / "out", "byte", max_length=8),
 
 
 def hostile_lists() -> pa.Array:
-    """Lists of which the second begins far outside of the values."""
+    """Lists of which the second starts far outside the values."""
     offsets = pa.array([0, 100_000, 3], pa.int32()).buffers()[1]
     values = pa.array([1, 2, 3], pa.int32())
     return pa.Array.from_buffers(pa.list_(pa.int32()), 2, [None, offsets], children=[values])
@@ -121,7 +121,7 @@ def test_a_table_with_wrong_offsets_is_refused():
 
 
 def test_text_that_is_not_utf_8_makes_only_its_record_bad(tmp_path):
-    """Fault 3: the offsets are looked at, and the text is left to its reader."""
+    """Fault 3: the offsets are checked, and the text is left to its reader."""
     offsets = pa.array([0, 2, 4], pa.int32()).buffers()[1]
     text = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"ab\xff\xfe")])
     with pytest.raises(InvalidDocument, match="record 1 has a text that is not UTF-8"):
@@ -135,7 +135,7 @@ def write_arrow(table, file):
 
 @pytest.mark.parametrize(("kind", "write"), [("parquet", pq.write_table), ("arrow", write_arrow)])
 def test_a_column_whose_name_is_not_utf_8_is_a_typed_error(tmp_path, kind, write):
-    """Fault 20: of as many bytes, so that nothing else is wrong with the file."""
+    """Fault 20: of the same size, so that nothing else is wrong with the file."""
     file = tmp_path / f"a.{kind}"
     write(pa.table({"quite_a_name": [1]}), file)
     file.write_bytes(file.read_bytes().replace(b"quite_a_name", b"quite\xff\xfe_name"))
@@ -169,7 +169,7 @@ def tokenizer_file(tmp_path, **model):
 
 
 def test_a_panic_inside_the_tokenizer_is_a_typed_error(tmp_path):
-    """It is no Exception, and passed through every ``except`` there was."""
+    """It is not an Exception, so no ``except`` caught it."""
     folder = tokenizer_file(tmp_path, continuing_subword_prefix="longer than any token")
     with pytest.raises(CorruptFile, match=r"is not a tokenizer.*fetch its tokenizer.json again"):
         load_tokenizer_file(folder)
@@ -285,7 +285,7 @@ def rewrite_shard(out, manifest, table):
 
 
 def test_document_starts_that_are_not_integers_are_a_problem_of_the_shard(out):
-    """Not a number cast to an integer is some integer, with a warning."""
+    """NaN cast to an integer is an arbitrary integer, with a warning."""
     manifest = json.loads((out / "manifest.json").read_text())
     shard = manifest["shards"][0]
     table = pq.read_table(out / shard["file"])

@@ -14,7 +14,7 @@ from quire.errors import CorruptFile
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs the kernel's count")
 def test_a_damaged_zst_file_gives_back_its_memory(tmp_path):
-    """Arrow kept what it had meant to read into, a mebibyte for every failed read."""
+    """Arrow kept the buffer of every failed read, one mebibyte each."""
     file = tmp_path / "a.jsonl.zst"
     file.write_bytes(pa.compress(b'{"text": "a"}\n' * 50, "zstd", asbytes=True)[:-5])
     (found,) = find_inputs([file])

@@ -49,7 +49,7 @@ def found():
 
 @pytest.fixture(scope="module")
 def found_out():
-    """What the guards say of those who do wrong; one of them takes its process along."""
+    """What the guards report about forbidden behavior; one case kills its process."""
     others = [name for name in CONTROLS if name not in ("control_crash", "control_hang")]
     caught = {**survey(others, 8), **survey(["control_hang"], 2)}
     return {**caught, "control_crash": Campaign("control_crash", 0).run(3)}
@@ -57,7 +57,7 @@ def found_out():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_input_gives_a_result_or_a_typed_error(name, found):
-    """Faults 27, 28, 50 to 53: states, files and texts of others, changed in every way."""
+    """Faults 27, 28, 50 to 53: mutated states, files and texts."""
     counts = found[name].to_dict()
     assert counts["kinds_of_defects"] == []
     assert counts["executions"] == (15 if name in SLOW else 150)
@@ -100,7 +100,7 @@ def test_executions_are_divided_among_all_targets():
 
 
 def test_changes_of_one_execution_do_not_affect_another():
-    """The values to choose from were once changed on the way; no execution could be repeated."""
+    """The values to choose from were once modified, so no execution could be repeated."""
     before = repr(VALUES)
     for seed in range(3000):
         mutated_json(Random(seed), '{"a": [[], {}], "b": [[1, 2]], "c": {"d": {"e": []}}}')

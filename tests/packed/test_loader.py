@@ -37,7 +37,7 @@ def ranks(dataset, world, **options):
 
 
 def steps(loaders, epoch=0):
-    """The rows of every step over all ranks, from where the loaders stand."""
+    """The rows of every step over all ranks, from the loaders' current position."""
     return [
         np.concatenate([loader.rows(epoch, step) for loader in loaders]).tolist()
         for step in range(loaders[0].step, loaders[0].steps_per_epoch)
@@ -83,7 +83,7 @@ def test_every_epoch_and_every_seed_has_its_own_order(dataset):
 
 
 def test_a_state_can_be_resumed_with_any_world_size(dataset):
-    """All pairs, at random steps, through the serialised state, with and without balance."""
+    """All pairs, at random steps, through the serialized state, with and without balance."""
     choose = random.Random(0)
     for balance in (False, True):
         expected = [sorted(step) for step in steps(ranks(dataset, 1))]
@@ -174,7 +174,7 @@ def test_workers_start_every_pass_at_the_loader_s_position(dataset, start, persi
         loader.load_state_dict(json.loads(json.dumps(loader.state_after(epoch, step))))
         expected = tokens(loader.batch(epoch, s) for s in range(step, loader.steps_per_epoch))
         assert tokens(given) == expected
-        for batch in given:  # a pass that is broken off leaves nothing behind
+        for batch in given:  # an interrupted pass has no effect
             assert tokens([batch]) == expected[:1]
             break
     for _ in zip(range(2), loader, strict=False):  # iterating moves the loader as well
@@ -289,7 +289,7 @@ def test_27_a_number_that_changed_in_a_state_is_detected(dataset):
 
 
 def test_29_a_state_of_version_1_is_migrated(dataset):
-    """It had no seal, and `sharded` only where it was on."""
+    """It had no seal, and `sharded` only if it was set."""
     loader = dataset.loader(GLOBAL)
     said = {"dataset": dataset.fingerprint, "rows": len(dataset), "global_batch": GLOBAL}
     old = {"version": 1, "epoch": 3, "step": 1, **said, "seed": 0, "shuffle": True}

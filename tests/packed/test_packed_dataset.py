@@ -147,7 +147,7 @@ def flip(path, value):
 
 @pytest.mark.parametrize("column", ["input_ids", "document_starts"])
 def test_a_flipped_byte_of_the_mapped_form_is_never_served(packed, column):
-    """Its size and its structure are whole, so that only a checksum shows it."""
+    """Its size and structure are intact, so that only a checksum detects it."""
     dataset = PackedDataset(packed)
     first = next(row[column] for row in dataset if len(row[column]) > 2).copy()
     files = (packed / ".mapped").glob("*.arrow")

@@ -54,9 +54,9 @@ def test_rows_have_the_values_types_and_columns_of_a_plain_output(indexed, plain
 
 def test_a_plan_is_chosen_by_its_name(indexed, plain):
     first, second = PackedDataset(indexed), PackedDataset(indexed, plan="wrapped-64")
-    assert (first.plan, first.max_length) == ("best_fit-16", 16)
+    assert (first.plan, first.max_length) == ("exact_fit-16", 16)
     assert (second.plan, second.max_length) == ("wrapped-64", 64)
-    assert second.plans == ["best_fit-16", "wrapped-64"]
+    assert second.plans == ["exact_fit-16", "wrapped-64"]
     assert second.ledger.tokens.padding != first.ledger.tokens.padding
     assert len(second) < len(first)
     assert max(len(row["input_ids"]) for row in second) == 64
@@ -71,7 +71,7 @@ def test_all_plans_share_one_mapped_form(indexed, tmp_path):
     made = {p.name: p.stat().st_mtime_ns for p in (indexed / ".mapped").iterdir()}
     PackedDataset(indexed, plan="wrapped-64")
     assert {p.name: p.stat().st_mtime_ns for p in (indexed / ".mapped").iterdir()} == made
-    for plan in ("best_fit-16", "wrapped-64"):
+    for plan in ("exact_fit-16", "wrapped-64"):
         PackedDataset(indexed, plan=plan, cache_dir=tmp_path / "cache")
     assert len(list((tmp_path / "cache").iterdir())) == 1
 

@@ -16,8 +16,8 @@ from quire.cli.app import app
 from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidOption
 from quire.formats import FORMATS
-from quire.formats.fields import RecordProblem
 from quire.formats.format import Format, Record, batched
+from quire.formats.record_kinds import RecordProblem
 from quire.options import EncodeOptions, PackOptions, SourceOptions
 from quire.verify.inputs import verify_inputs
 from quire.verify.inputs.documents import DOCUMENT_OPTIONS
@@ -53,10 +53,10 @@ class Csv(Format):
 @pytest.fixture
 def csv_output(tmp_path, monkeypatch):
     """(output, input) of a format that only `quire.formats` knows; the second record is bad."""
-    module = types.ModuleType("quire.formats.csv_of_a_test")
+    module = types.ModuleType("quire.formats.csv_of_the_check")
     module.FORMAT = Csv()
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(FORMATS, ".csv", "csv_of_a_test")
+    monkeypatch.setitem(FORMATS, ".csv", "csv_of_the_check")
     file = tmp_path / "a.csv"
     file.write_text("text,n\none,1\ntwo,2,3\ndrei,4\n")
     pack(file, tmp_path / "out", max_bad_records=1)

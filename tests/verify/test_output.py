@@ -1,4 +1,4 @@
-"""A packed dataset is recounted from its files, and whatever is wrong is seen."""
+"""A packed dataset is recounted from its files, and every damage is detected."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rewrite(out: Path, change, shard: str = FIRST) -> None:
     ],
 )
 def test_any_change_of_the_manifest_is_reported(packed, change):
-    """Fields too that no shard can be compared with."""
+    """Also fields that cannot be compared with a shard."""
     manifest = json.loads((packed / "manifest.json").read_text())
     change(manifest)
     (packed / "manifest.json").write_text(json.dumps(manifest))

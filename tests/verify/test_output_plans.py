@@ -1,4 +1,4 @@
-"""An index-only output is recounted from its files, and whatever is wrong is seen."""
+"""An index-only output is recounted from its files, and every damage is detected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quire.errors import CorruptFile
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
 
-SHARD, PLAN = "data/shard-00001-000.parquet", "plans/best_fit-16.arrow"
+SHARD, PLAN = "data/shard-00001-000.parquet", "plans/exact_fit-16.arrow"
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_plan_that_records_other_options_is_reported(indexed, name, value):
     with pa.ipc.new_file(indexed / PLAN, table.schema) as writer:
         writer.write_table(table)
     agree(indexed, PLAN)
-    assert f"records {name} {value}, but the manifest makes it" in problems(indexed)
+    assert f"records {name} {value}, but the manifest requires" in problems(indexed)
 
 
 def test_a_row_shorter_than_min_length_is_reported(indexed):
@@ -169,7 +169,7 @@ def test_a_plan_that_is_not_an_arrow_file_or_lacks_a_column_is_reported(indexed)
         (lambda m: m["documents"].update(opening=None), "special tokens but its ledger counts"),
         (lambda m: m.update(rows=1), "rows of the manifest are not those of its first plan"),
         (lambda m: m["options"].update(max_length=17), "options of the manifest are not those"),
-        (lambda m: m["plans"][1].update(name="best_fit-16"), "share a name"),
+        (lambda m: m["plans"][1].update(name="exact_fit-16"), "share a name"),
         (lambda m: m["plans"][1].update(rows=1), "rows but the manifest says 1"),
         (
             lambda m: m["plans"][1]["ledger"]["tokens"]["dropped"].update(truncated=1),

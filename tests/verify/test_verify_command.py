@@ -1,4 +1,4 @@
-"""`quire verify --inputs`: one input each time, and errors that a command's user can follow."""
+"""`quire verify --inputs`: one input per option, and errors that users can follow."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_help_says_that_the_option_repeats():
 
 def test_a_row_filled_by_bos_is_refused_with_remedies_for_python_and_the_shell(tmp_path):
     jsonl(tmp_path / "a.jsonl", ["one"])
-    said = "leave BOS out (add_bos=False, --no-add-bos)"
+    said = "leave BOS out (--no-add-bos)"
     out, index = tmp_path / "out", tmp_path / "index"
     bare = ("--no-add-bos", "--no-add-eos")
     common = ("pack", tmp_path / "a.jsonl", "--tokenizer", "byte")

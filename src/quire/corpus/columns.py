@@ -14,8 +14,10 @@ from quire.errors import InvalidDocument, InvalidOption, QuireError, unknown_nam
 from quire.formats.arrays import is_list, is_number_list
 from quire.formats.fields import TOOLS, kind_of_values
 from quire.formats.files import InputFile
+from quire.formats.record_kinds import KINDS, TOKENS_KIND, example_of, kinds_of
 from quire.formats.tables import require_text
 from quire.formats.token_columns import PER_TOKEN, TOKENS, require_unpacked
+from quire.options.names import option, setting
 
 _EMPTY, _INTEGER = "null", "int64"
 """The type of a column without values, and the type that is assumed for it."""
@@ -32,7 +34,7 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
         _require_distinct(file, schema)
     if not options.pretokenized:
         for file, schema in schemas.items():
-            _require_field(file, schema, options)
+            _require_fields(file, schema, options)
         return {}
     first, known = _first_columns(files, schemas, options)
     require_unpacked(known, str(first.path))
@@ -55,7 +57,7 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
 
 def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
     """Whether the records contain tokens and no text, although the options do not say so."""
-    if options.pretokenized or options.messages_column is not None:
+    if options.pretokenized or options.has_answers:
         return False
     if any(file.format.is_plain_text for file in files):
         return False
@@ -70,6 +72,18 @@ def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
         return False
     file, known = _first_columns(files, schemas, asked)
     return TOKENS in known and (file in schemas or bool(_of_lines(file, asked)))
+
+
+def first_records(
+    files: Sequence[InputFile], options: CorpusOptions
+) -> Iterator[Mapping[str, Any]]:
+    """Records that show what the files hold: of a table, one made of its columns."""
+    for file in files:
+        if file.format.is_plain_text:
+            yield {options.text_column: ""}
+            continue
+        schema = file.format.schema(file)
+        yield from _sample(file, options) if schema is None else [example_of(schema)]
 
 
 def _schemas(files: Sequence[InputFile], options: CorpusOptions) -> dict[InputFile, pa.Schema]:
@@ -118,19 +132,32 @@ def _require_distinct(file: InputFile, schema: pa.Schema) -> None:
             )
 
 
-def _require_field(file: InputFile, schema: pa.Schema, options: CorpusOptions) -> None:
-    name = options.messages_column or options.text_column
-    needed = [name] if options.tools_column in (None, TOOLS) else [name, options.tools_column]
-    for one in needed:
-        if one not in schema.names and options.tokens_column in schema.names:
-            raise InvalidOption(
-                f"{file.path} has no column {one!r}, but it has {options.tokens_column!r}; to pack "
-                "its tokens, set pretokenized"
-            )
+def _require_fields(file: InputFile, schema: pa.Schema, options: CorpusOptions) -> None:
+    fields = fields_to_read(options, {})
+    tools = options.tools_column
+    for one in [*fields.columns, *([] if tools in (None, TOOLS) else [str(tools)])]:
         if one not in schema.names:
-            raise unknown_name(f"column of {file.path}", one, schema.names)
-    if options.messages_column is None:
-        require_text(file.path, schema, name)
+            raise _missing_column(file, one, schema, options)
+    if not options.has_answers:
+        require_text(file.path, schema, options.text_column)
+
+
+def _missing_column(
+    file: InputFile, name: str, schema: pa.Schema, options: CorpusOptions
+) -> QuireError:
+    """The error for a table without a column; names the option for what it has instead."""
+    found = next((kind for kind in kinds_of(example_of(schema)) if kind != TOKENS_KIND), None)
+    if found is not None and found != options.record_kind:
+        return InvalidDocument(
+            f"{file.path} has no column {name!r}; it holds {KINDS[found].holds}: use "
+            f"{setting('record_kind', found)}"
+        )
+    if options.tokens_column in schema.names:
+        return InvalidOption(
+            f"{file.path} has no column {name!r}, but it has {options.tokens_column!r}; to pack "
+            f"its tokens, set {option('pretokenized')}"
+        )
+    return unknown_name(f"column of {file.path}", name, schema.names)
 
 
 def _is_list_of(schema: pa.Schema | None, name: str) -> bool:

@@ -51,9 +51,16 @@ class Commit:
 def write_commit(folder: AnyPath, commit: Commit) -> None:
     """Write a commit; its shard must be complete."""
     plain = asdict(commit) | {"ledger": commit.ledger.to_dict(), "version": FORMAT_VERSION}
+    plain["bad"] = [_plain_record(record) for record in commit.bad]
     plain["checksum"] = checksum(plain)  # a damaged number may still be valid JSON
     with whole_file(folder / f"{commit.name}.json") as temporary:
         temporary.write_bytes(json.dumps(plain, sort_keys=True).encode())
+
+
+def _plain_record(record: BadRecord) -> dict[str, Any]:
+    """The fields, without a kind that the record fits if there is none."""
+    plain = asdict(record)
+    return plain if record.fits else {name: plain[name] for name in plain if name != "fits"}
 
 
 def read_commits(folder: AnyPath, out: AnyPath, run: str, num_files: int) -> list[Commit]:

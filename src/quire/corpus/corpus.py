@@ -8,11 +8,12 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from quire.corpus.columns import resolve_columns, shows_tokens
+from quire.corpus.columns import first_records, resolve_columns, shows_tokens
 from quire.corpus.encoding import Encoder, make_encoder
 from quire.corpus.inputs import fields_to_read, find_inputs, read_span
 from quire.corpus.options import MEBIBYTE, CorpusOptions
 from quire.corpus.shards import document_schema, shard_schema
+from quire.dataset.recognition import is_chat, with_record_kind
 from quire.errors import InvalidOption
 from quire.formats.fields import Fields
 from quire.formats.files import InputFile
@@ -23,10 +24,11 @@ from quire.text import Tokenizer, TokenizerLike
 from quire.text.chat.date import today
 from quire.text.chat.template import ChatTokenizer, as_chat_tokenizer, asks_for_date
 from quire.text.engine import open_chat_engine, open_tokenizer
+from quire.text.fast_tokenizer import FastTokenizer
 from quire.text.tokenizer import adds_bos
 
 _PARTITIONS = 16
-"""The inputs are cut into about so many partitions: enough for several workers."""
+"""By default inputs are cut into about this many partitions: enough for several workers."""
 _LEAST, _MOST = 4 * MEBIBYTE, 256 * MEBIBYTE
 
 
@@ -39,8 +41,10 @@ class Corpus:
     """Complete: nothing is left to the tokenizer, the inputs or the date."""
     tokenizer: TokenizerLike | None = None
     """Loaded: a `Tokenizer`, or one with a chat template for conversations."""
+    is_chat: bool = False
+    """Whether the tokenizer's chat template renders the records."""
     engine: Tokenizer | None = None
-    """Encodes what a chat template renders; None if the records are not conversations."""
+    """Encodes what a chat template renders; None if none does."""
     columns: Mapping[str, str]
     """Per-token columns of the input and their types, if it is tokenized."""
 
@@ -62,21 +66,33 @@ class Corpus:
         files = find_inputs(inputs, out)
         if tokenizer is None and shows_tokens(files, options):
             options = replace(options, pretokenized=True)
+        options = with_record_kind(options, first_records(files, options))
+        chat = is_chat(options, first_records(files, options), tokenizer)
         size = sum(file.size for file in files)
-        loaded = _load_tokenizer(tokenizer, options, size)
-        engine = _chat_engine(loaded, options, size)
-        options = replace(options, **_completed(options, loaded, files, known))
+        loaded = _load_tokenizer(tokenizer, options, size, chat)
+        engine = None
+        if chat:
+            chat_tokenizer = cast(ChatTokenizer, loaded)
+            engine = open_chat_engine(chat_tokenizer, options.tokenizer_engine, size)
+        options = replace(options, **_completed(options, loaded, files, known, chat))
         columns = resolve_columns(files, options)
-        return cls(files=files, options=options, tokenizer=loaded, engine=engine, columns=columns)
+        return cls(
+            files=files,
+            options=options,
+            tokenizer=loaded,
+            is_chat=chat,
+            engine=engine,
+            columns=columns,
+        )
 
     @property
     def fields(self) -> Fields:
         """What is read of each record."""
-        return fields_to_read(self.options, self.columns)
+        return fields_to_read(self.options, self.columns, is_chat=self.is_chat)
 
     def schema(self) -> pa.Schema:
         """The columns of every shard."""
-        columns = {"labels": "int32"} if self.options.messages_column else self.columns
+        columns = {"labels": "int32"} if self.options.has_answers else self.columns
         if self.options.index_only:
             return document_schema(columns)
         return shard_schema(columns, self.options.keep_sources)
@@ -89,11 +105,25 @@ class Corpus:
     def batches(self, spans: Iterable[Span]) -> Iterator[Batch]:
         """The records of some spans."""
         for span in spans:
-            yield from read_span(self.files[span.file], span, self.options, self.columns)
+            file, is_chat = self.files[span.file], self.is_chat
+            yield from read_span(file, span, self.options, self.columns, is_chat=is_chat)
+
+    def try_engine(self, spans: Iterable[Span]) -> None:
+        """Encode the first records of some spans if the fast engine is in use.
+
+        If it differs there it is not used, by any worker, and the manifest says so.
+        """
+        engine = self.engine or self.tokenizer
+        if isinstance(engine, FastTokenizer) and engine.is_fast:
+            batch = next((batch for batch in self.batches(spans) if batch.records), None)
+            if batch is not None:
+                self.encoder().add(batch, self.files[batch.file])
 
     def encoder(self) -> Encoder:
         """A new encoder for records of this corpus."""
-        return make_encoder(self.options, self.tokenizer, dict(self.columns), self.engine)
+        return make_encoder(
+            self.options, self.tokenizer, dict(self.columns), self.engine, is_chat=self.is_chat
+        )
 
 
 def default_partition_size(num_bytes: int) -> int:
@@ -106,7 +136,7 @@ def default_partition_size(num_bytes: int) -> int:
 
 
 def _load_tokenizer(
-    named: TokenizerLike | None, options: CorpusOptions, num_bytes: int
+    named: TokenizerLike | None, options: CorpusOptions, num_bytes: int, is_chat: bool
 ) -> TokenizerLike | None:
     """What encodes the corpus; None if records hold tokens and no tokenizer is named."""
     if named is None:
@@ -121,17 +151,9 @@ def _load_tokenizer(
             f"the tokenizer {as_path(named)} is in a store, but must be on the local disk\n"
             "fetch it, and pass its path"
         )
-    if options.messages_column is not None:
+    if is_chat:
         return as_chat_tokenizer(named)
     return open_tokenizer(named, options.tokenizer_engine, 0 if options.pretokenized else num_bytes)
-
-
-def _chat_engine(
-    loaded: TokenizerLike | None, options: CorpusOptions, num_bytes: int
-) -> Tokenizer | None:
-    if options.messages_column is None:
-        return None
-    return open_chat_engine(cast(ChatTokenizer, loaded), options.tokenizer_engine, num_bytes)
 
 
 def _completed(
@@ -139,6 +161,7 @@ def _completed(
     loaded: TokenizerLike | None,
     files: Sequence[InputFile],
     recorded: Mapping[str, Any],
+    is_chat: bool,
 ) -> dict[str, Any]:
     """Values of the options that were left to the tokenizer, the inputs or the date.
 
@@ -148,10 +171,10 @@ def _completed(
     """
     values: dict[str, Any] = {}
     if options.add_bos is None:
-        is_text = loaded is not None and not options.pretokenized and not options.messages_column
+        is_text = loaded is not None and not options.pretokenized and not is_chat
         by_tokenizer = is_text and adds_bos(cast(Tokenizer, loaded))
         values["add_bos"] = recorded.get("add_bos", by_tokenizer)
-    if options.messages_column and not options.chat_date and asks_for_date(loaded):
+    if is_chat and not options.chat_date and asks_for_date(loaded):
         values["chat_date"] = recorded.get("chat_date") or today()
     if options.partition_size is None:
         size = default_partition_size(sum(file.size for file in files))

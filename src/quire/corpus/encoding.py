@@ -16,16 +16,18 @@ from quire.documents import Documents
 from quire.errors import InvalidDocument, OversizedDocument, QuireError
 from quire.formats.arrays import is_number_list, list_lengths, list_values
 from quire.formats.bad_records import BadRecords
-from quire.formats.fields import Conversation
 from quire.formats.files import InputFile
 from quire.formats.format import BadRecord, Batch
+from quire.formats.record_kinds import Pair, Sample
 from quire.formats.token_columns import TOKENS, documents_from_columns
 from quire.ledger import Ledger
+from quire.options.names import option, setting
 from quire.text import Encoded, Tokenizer, TokenizerLike
-from quire.text.chat import conversation_encoder, encode_conversations
+from quire.text.chat import conversation_encoder
 from quire.text.chat.template import ChatTokenizer
 from quire.text.encode import encode_contents, with_specials
 from quire.text.fast_tokenizer import TokenizerMismatch
+from quire.text.samples import CompletionEncoder, SampleEncoder, encode_samples
 
 FILE_SHIFT = 40
 """The id of a document is its file's number times 2**40 plus its record's number."""
@@ -48,10 +50,15 @@ class Encoder(ABC):
         part = self._encode(batch, file, bad)
         self.bad += batch.bad
         for index, reason in bad.reasons.items():
-            record = batch.records[index]
-            self.bad.append(BadRecord(file=batch.file, record=record, offset=None, reason=reason))
-        ids = document_id(batch.file, 0) + np.array(batch.records, dtype=np.int64)
-        self._parts.append(replace(part, numbers=ids[part.numbers]))
+            record, offset = batch.records[index], batch.offsets[index] if batch.offsets else None
+            bad_one = BadRecord(file=batch.file, record=record, offset=offset, reason=reason)
+            self.bad.append(bad_one)
+        records = np.array(batch.records, dtype=np.int64)
+        if part.is_paired:
+            numbers = 2 * records[part.numbers >> 1] + (part.numbers & 1)
+        else:
+            numbers = records[part.numbers]
+        self._parts.append(replace(part, numbers=document_id(batch.file, 0) + numbers))
         return int(part.lengths.sum())
 
     def documents(self) -> Documents:
@@ -73,16 +80,24 @@ def make_encoder(
     tokenizer: TokenizerLike | None,
     columns: Mapping[str, str],
     engine: Tokenizer | None = None,
+    *,
+    is_chat: bool = False,
 ) -> Encoder:
     """The encoder for the kind of records that the options name; the tokenizer is loaded.
 
-    ``engine`` encodes what a chat template renders.
+    ``engine`` encodes what a chat template renders, if ``is_chat``.
     """
     if options.pretokenized:
         known = None if tokenizer is None else cast(Tokenizer, tokenizer).vocab_size
         return _Tokens(columns, known)
-    if options.messages_column is not None:
-        return _Conversations(cast(ChatTokenizer, tokenizer), options, engine)
+    in_pairs = options.record_kind == "preference"
+    if is_chat:
+        chat = cast(ChatTokenizer, tokenizer)
+        only, date = options.assistant_only, options.chat_date
+        return _Samples(conversation_encoder(chat, only, date, engine), in_pairs)
+    if options.has_answers:
+        texts = CompletionEncoder(cast(Tokenizer, tokenizer), options, options.assistant_only)
+        return _Samples(texts, in_pairs)
     return _Texts(cast(Tokenizer, tokenizer), options)
 
 
@@ -108,8 +123,8 @@ def require_fitting(
         file, record = divmod(int(ids[first]), 1 << FILE_SHIFT)
         raise OversizedDocument(
             f"{files[file]}: record {record} has {lengths[first]} tokens but a row holds "
-            f"{longest}; split it (overlong='split'), cut it (overlong='truncate') or raise "
-            "max_length"
+            f"{longest}; split it ({setting('overlong', 'split')}), cut it "
+            f"({setting('overlong', 'truncate')}) or raise {option('max_length')}"
         )
 
 
@@ -120,8 +135,9 @@ class _Texts(Encoder):
 
     def _encode(self, batch: Batch, file: InputFile, bad: BadRecords) -> Documents:
         texts = cast(list[str], batch.values)
+        problems: dict[int, str] = {}
         try:
-            encoded = encode_contents(texts, self._tokenizer, self._options)
+            encoded = encode_contents(texts, self._tokenizer, self._options, problems)
         except TokenizerMismatch as error:
             record = batch.records[error.document]
             raise TokenizerMismatch(f"{file.path}: record {record}: {error}") from error
@@ -129,11 +145,13 @@ class _Texts(Encoder):
             # Find the record: the tokenizer does not say which of thousands failed.
             for record, text in zip(batch.records, texts, strict=True):
                 try:
-                    encode_contents([text], self._tokenizer, self._options)
+                    encode_contents([text], self._tokenizer, self._options, {})
                 except Exception as error:
                     raise _failed(file, record, error) from error
             raise
-        return with_specials(encoded, self._tokenizer, self._options)
+        for index, problem in problems.items():
+            bad.add(index, problem)
+        return with_specials(encoded, self._tokenizer, self._options, bad)
 
     def _no_documents(self) -> Documents:
         nothing = Encoded.of_lists([], from_vocabulary=True)
@@ -146,25 +164,25 @@ def _failed(file: InputFile, record: int, error: Exception) -> InvalidDocument:
     return InvalidDocument(f"{file.path}: record {record} cannot be encoded: {problem}")
 
 
-class _Conversations(Encoder):
-    def __init__(
-        self, tokenizer: ChatTokenizer, options: CorpusOptions, engine: Tokenizer | None
-    ) -> None:
+class _Samples(Encoder):
+    """Conversations, completions, or pairs of these."""
+
+    def __init__(self, encoder: SampleEncoder, in_pairs: bool) -> None:
         super().__init__()
-        self._encoder = conversation_encoder(
-            tokenizer, options.assistant_only, options.chat_date, engine
-        )
+        self._encoder, self._in_pairs = encoder, in_pairs
 
     def _encode(self, batch: Batch, file: InputFile, bad: BadRecords) -> Documents:
-        conversations = cast(list[Conversation], batch.values)
+        samples = cast(list[Sample | Pair], batch.values)
+        problem, in_pairs = _problem_without_text, self._in_pairs
         try:
-            return encode_conversations(conversations, self._encoder, bad, _problem_without_text)
+            return encode_samples(samples, self._encoder, bad, problem, in_pairs=in_pairs)
         except TokenizerMismatch as error:
-            record = batch.records[error.document]
+            record = batch.records[error.document // (1 + self._in_pairs)]
             raise TokenizerMismatch(f"{file.path}: record {record}: {error}") from error
 
     def _no_documents(self) -> Documents:
-        return encode_conversations([], self._encoder, BadRecords(0))
+        nothing = encode_samples([], self._encoder, BadRecords(0))
+        return replace(nothing, is_paired=self._in_pairs)
 
 
 def _problem_without_text(error: InvalidDocument) -> str:

@@ -9,10 +9,12 @@ import resource
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from quire.corpus.commits import Commit
 from quire.corpus.corpus import Corpus, default_partition_size
@@ -23,12 +25,13 @@ from quire.corpus.output import DATA, WORK
 from quire.corpus.partitions import MAX_PARTITIONS, first_partitions, text_size
 from quire.errors import InvalidOption
 from quire.options import require_integer
+from quire.options.names import setting
 from quire.plan import register_strategy
 from quire.plan.strategies import RowNumbers, registered_strategy
 from quire.text import TokenizerLike
 
 _WARM_UP = 8
-"""A sample that is so many times smaller is packed first."""
+"""The warm-up packs a sample that is this many times smaller."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +74,18 @@ def pack_sample(
         strategy = registered_strategy(options.strategy)
         require_portable(options.strategy, strategy)
         given = (inputs, tokenizer, options, strategy, size, max_bad_records)
-        return pool.apply(_packed, given)
+        sample, said = pool.apply(_packed_with_warnings, given)
+    for message in said:
+        warnings.warn(message, stacklevel=2)
+    return sample
+
+
+def _packed_with_warnings(*given: Any) -> tuple[Sample, list[str]]:  # noqa: ANN401
+    """What `_packed` returns, and its warnings, which the caller repeats."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        sample = _packed(*given)
+    return sample, list(dict.fromkeys(str(one.message) for one in seen))
 
 
 def _packed(
@@ -176,7 +190,7 @@ def _peak_memory() -> int:
 
 
 MIN_DIFFERENCE = 1 << 20
-"""Memory is extrapolated only if the two samples differ by at least so many bytes of text."""
+"""Memory is extrapolated only if the two samples differ by at least this many bytes of text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,7 +228,7 @@ def estimate(
 ) -> Estimate:
     """An estimate that assumes uniform text and workers that do not slow each other down.
 
-    It is for the sample's own corpus, or for one with so many documents or tokens.
+    It is for the sample's own corpus, or for one with this many documents or tokens.
 
     >>> sample = Sample(num_bytes=4 << 20, documents=10, tokens=1000, rows=10, utilization=0.98,
     ...     seconds=2.0, peak_memory=28 << 20, warm_bytes=1 << 20, warm_memory=22 << 20,
@@ -230,8 +244,8 @@ def estimate(
     partitions = max(1, math.ceil(num_bytes / partition_size))
     if partitions > MAX_PARTITIONS:
         raise InvalidOption(
-            f"partition_size={partition_size} would cut {num_bytes} bytes into {partitions} "
-            f"partitions, more than {MAX_PARTITIONS}; raise it"
+            f"{setting('partition_size', partition_size)} would cut {num_bytes} bytes into "
+            f"{partitions} partitions, more than {MAX_PARTITIONS}; raise it"
         )
     rounds = math.ceil(partitions / workers)
     return Estimate(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from quire.corpus.corpus_index import CorpusIndex
 from quire.corpus.encoding import require_fitting
 from quire.corpus.job import shard_seed
 from quire.corpus.lock import writer_lock
@@ -20,12 +21,14 @@ from quire.corpus.manifest import PackResult, differences, write_manifest
 from quire.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.corpus.output import PLANS, WORK, sweep, sweep_plans, write_errors
 from quire.corpus.shards import DOCUMENT_ID, LENGTH
-from quire.dataset.supervision import supervised_by_labels
+from quire.dataset.rows import TARGETS, target_flags
+from quire.dataset.supervision import counts_before, supervised_by_labels
 from quire.documents import Documents
 from quire.errors import CorruptFile, InvalidOption, OutputError, unknown_name
 from quire.files import sha256_of
 from quire.ledger import Ledger, Tally, TokenTally
-from quire.packed.manifest import MANIFEST, is_indexed, read_manifest
+from quire.options.names import option
+from quire.packed.manifest import MANIFEST, is_in_place, is_indexed, read_manifest
 from quire.plan import Plan, plan_documents, plan_options
 from quire.plan.fragments import Fragments
 from quire.storage import AnyPath, Named, RemotePath, as_path
@@ -79,6 +82,11 @@ class DocumentShard:
             numbers=np.arange(len(lengths)),
         )
 
+    def targets(self, names: Sequence[str]) -> npt.NDArray[np.bool]:
+        """Whether each token of all documents is a target of the loss, by these columns."""
+        table = pa.table({name: self._read(name) for name in names})
+        return np.concatenate([np.zeros(0, np.bool), *target_flags(table, names)])
+
     def _read(self, name: str) -> pa.ChunkedArray:
         try:
             source = self.path.arrow_file() if isinstance(self.path, RemotePath) else self.path
@@ -98,6 +106,8 @@ class DocumentIndex:
     """Whether every fragment follows a BOS, which shards do not contain."""
     end_with_eos: bool
     has_labels: bool
+    targets: Sequence[str]
+    """The columns that say which tokens are targets of the loss."""
     files: Sequence[str]
     """The names of the inputs."""
 
@@ -110,6 +120,7 @@ class DocumentIndex:
             has_prefix=about["opening"] is not None,
             end_with_eos=about["end_with_eos"],
             has_labels=about["has_labels"],
+            targets=[name for name in TARGETS if name in _columns(manifest)],
             files=[entry["name"] for entry in manifest["inputs"]],
         )
 
@@ -152,7 +163,33 @@ class DocumentIndex:
             documents=Tally(input=documents.num_dropped, dropped=documents.dropped),
             tokens=TokenTally(input=tokens.num_dropped, dropped=tokens.dropped),
         )
-        return (dropped + plan.ledger).check()
+        trained = Ledger(tokens=TokenTally(trained=self._trained(plan)))
+        return (dropped + plan.ledger + trained).check()
+
+    def _trained(self, plan: Plan) -> int | None:
+        """The targets of the loss in the rows of a plan; reads one shard's at a time."""
+        if not self.targets:
+            return None
+        found, first = 0, 0
+        for shard in self.shards:
+            lengths = shard.lengths()
+            offsets = np.cumsum(lengths) - lengths
+            here = (plan.documents >= first) & (plan.documents < first + len(lengths))
+            at = offsets[plan.documents[here] - first]
+            # Without a prefix, a fragment's own first token follows another document.
+            starts = plan.starts[here].astype(np.int64) + (not self.has_prefix)
+            counts = counts_before(shard.targets(self.targets))
+            found += int((counts(at + plan.stops[here]) - counts(at + starts)).sum())
+            first += len(lengths)
+        return found
+
+
+def _columns(manifest: Mapping[str, Any]) -> Collection[str]:
+    """The per-token columns of documents."""
+    return {
+        *manifest.get("columns", ()),
+        *(["labels"] if manifest["documents"]["has_labels"] else []),
+    }
 
 
 def _from(fragments: Fragments, first: int) -> Fragments:
@@ -165,7 +202,7 @@ def plan_name(options: CorpusOptions, named: str | None = None) -> str:
     """The name of a plan: as given, or made of strategy and length.
 
     >>> plan_name(CorpusOptions(max_length=4096))
-    'best_fit-4096'
+    'exact_fit-4096'
     """
     if named is None:
         strategy = re.sub(r"[^A-Za-z0-9_]", "_", options.strategy)
@@ -177,11 +214,16 @@ def plan_name(options: CorpusOptions, named: str | None = None) -> str:
     return named
 
 
+def index_of(out: AnyPath, manifest: Mapping[str, Any]) -> DocumentIndex | CorpusIndex:
+    """The documents that the plans of an output are for."""
+    kind = CorpusIndex if is_in_place(manifest) else DocumentIndex
+    return kind.of_manifest(out, manifest)
+
+
 def write_plan(
-    out: AnyPath, name: str, manifest: Mapping[str, Any], options: CorpusOptions
+    out: AnyPath, name: str, index: DocumentIndex | CorpusIndex, options: CorpusOptions
 ) -> dict[str, Any]:
     """Plan all documents and write the plan; returns its entry of the manifest."""
-    index = DocumentIndex.of_manifest(out, manifest)
     plan = index.plan(options)
     (out / PLANS).mkdir(exist_ok=True)
     file = f"{PLANS}/{name}.arrow"
@@ -230,7 +272,7 @@ def replan(
     >>> packed = quire.pack_corpus([folder / "a.jsonl"], out, "byte", max_length=8, index_only=True)
     >>> again = replan(out, max_length=16)
     >>> packed.plan, packed.num_rows, again.plan, again.num_rows
-    ('best_fit-8', 2, 'best_fit-16', 1)
+    ('exact_fit-8', 2, 'exact_fit-16', 1)
     """
     out = as_path(path)
     _indexed_manifest(out)  # before a lock is created in a folder that is not an output
@@ -244,7 +286,7 @@ def replan(
         if there:
             _require_same_rows(out, there[0], options)
             return PackResult(path=out, manifest=manifest, plan=chosen, was_complete=True)
-        entry = write_plan(out, chosen, manifest, options)
+        entry = write_plan(out, chosen, index_of(out, manifest), options)
         manifest["plans"].append(entry)
         manifest = write_manifest(out / MANIFEST, manifest)
     return PackResult(path=out, manifest=manifest, plan=chosen)
@@ -254,8 +296,8 @@ def _indexed_manifest(out: AnyPath) -> dict[str, Any]:
     manifest = read_manifest(out)
     if not is_indexed(manifest):
         raise InvalidOption(
-            f"{out} holds packed rows, not documents; only outputs packed with index_only can be "
-            "planned again"
+            f"{out} holds packed rows, not documents; only outputs packed with "
+            f"{option('index_only')} can be planned again"
         )
     return manifest
 

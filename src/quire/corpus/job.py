@@ -15,6 +15,8 @@ from quire.corpus.encoding import Encoder, require_fitting
 from quire.corpus.output import DATA, write_errors
 from quire.corpus.partitions import Partition
 from quire.corpus.shards import DOCUMENT_ID, LENGTH, shard_name, write_shard
+from quire.dataset.pairs import planned_pairs
+from quire.dataset.rows import trained_tokens
 from quire.dataset.supervision import supervised_by_labels
 from quire.documents import Documents
 from quire.formats.bad_records import over_budget
@@ -43,7 +45,7 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionJob:
-    """Everything that a worker needs; calling it with a partition commits the shards of it."""
+    """Everything that a worker needs; calling it with a partition commits that one's shards."""
 
     corpus: Corpus
     out: AnyPath
@@ -126,7 +128,7 @@ class _Shard:
 
 
 def encode_batch(corpus: Corpus, encoder: Encoder, batch: Batch, max_bad_records: int) -> Progress:
-    """Add a batch to an encoder, which may have so many bad records; returns what was done."""
+    """Add a batch to an encoder that may skip ``max_bad_records``; returns what was done."""
     before = len(encoder.bad)
     tokens = encoder.add(batch, corpus.files[batch.file])
     require_budget(corpus.files, encoder.bad, max_bad_records)
@@ -153,9 +155,13 @@ class Contents:
 
 def packed_rows(corpus: Corpus, documents: Documents, options: PlanOptions) -> Contents:
     """The rows into which these documents are packed."""
-    plan = plan_documents(documents.lengths, options, supervised_by_labels(documents))
+    if documents.is_paired:
+        documents, plan = planned_pairs(documents, options)
+    else:
+        plan = plan_documents(documents.lengths, options, supervised_by_labels(documents))
     rows = gather(documents, plan, keep_sources=corpus.options.keep_sources)
-    ledger = documents.ledger + plan.ledger
+    trained = TokenTally(trained=trained_tokens(rows))
+    ledger = documents.ledger + plan.ledger + Ledger(tokens=trained)
     del documents  # its tokens are in the rows now
     return Contents(
         records=rows.cast(corpus.schema()),
@@ -213,4 +219,4 @@ def require_budget(files: Sequence[InputFile], bad: Sequence[BadRecord], budget:
     record = bad[budget]
     offset = "" if record.offset is None else f" (byte {record.offset})"
     where = f"{files[record.file].path}: record {record.record}{offset}"
-    raise over_budget(f"{where} {record.reason}", budget)
+    raise over_budget(f"{where} {record.reason}", budget, fits=record.fits)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +14,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quire.corpus.corpus import Corpus
+from quire.corpus.in_place import reads_in_place
 from quire.corpus.inputs import manifest_entry
 from quire.corpus.job import Progress, encode_batch, with_bad_records
 from quire.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.corpus.partitions import make_partitions
+from quire.dataset.pairs import whole_pairs
 from quire.dataset.supervision import TrainedRuns
 from quire.documents import Documents
 from quire.files import leftovers_swept, whole_file
+from quire.formats.corpora import open_corpus
 from quire.formats.format import Batch
 from quire.ledger import Ledger
 from quire.options import PackOptions
@@ -69,15 +72,26 @@ def corpus_lengths(
     options: CorpusOptions,
     *,
     cache_dir: Path | None = None,
+    format: str | None = None,  # noqa: A002
     max_bad_records: int = 0,
     on_start: Callable[[int], None] = lambda num_bytes: None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> CorpusLengths:
     """The lengths of all documents, from ``cache_dir`` if they were counted before.
 
+    Those of a tokenized corpus of another system are read from its index.
+
     A cached count with more bad records than are allowed now is repeated, so that the error can
     name the record.
     """
+    if reads_in_place(inputs, replace(options, index_only=True), format):
+        found_in_place = open_corpus(inputs, format)
+        return CorpusLengths(
+            lengths=found_in_place.lengths().astype(np.int64),
+            has_prefix=False,
+            ends_with_eos=False,
+            ledger=found_in_place.ledger,
+        )
     corpus = Corpus.open(inputs, tokenizer, options)
     file = cache_dir and cache_dir / f"{_key(corpus, tokenizer)}.arrow"
     cached = _read(file) if file else None
@@ -109,7 +123,9 @@ class _Count:
     def add(self, batch: Batch) -> Progress:
         progress = encode_batch(self._corpus, self._encoder, batch, self._max_bad_records)
         documents = self._last = self._encoder.documents()
-        self._parts.append(documents.lengths.astype(np.int64))
+        if documents.is_paired:
+            documents = self._last = whole_pairs(documents)
+        self._parts.append(_lengths(documents))
         self._trained.append(TrainedRuns.of(documents))
         self._ledger += documents.ledger
         return progress
@@ -120,8 +136,20 @@ class _Count:
             has_prefix=self._last.prefix_at is not None,
             ends_with_eos=self._last.ends_with_eos,
             ledger=with_bad_records(self._ledger, len(self._encoder.bad)),
-            trained=TrainedRuns.joined(self._trained) if "labels" in self._last.columns else None,
+            trained=self._runs(),
         )
+
+    def _runs(self) -> TrainedRuns | None:
+        """What is trained; of pairs, which are dropped or kept as a whole, nothing is said."""
+        if "labels" not in self._last.columns or self._last.is_paired:
+            return None
+        return TrainedRuns.joined(self._trained)
+
+
+def _lengths(documents: Documents) -> npt.NDArray[np.int64]:
+    """The length of every document; of a pair, the space of both after the first BOS."""
+    lengths = documents.lengths.astype(np.int64)
+    return lengths.reshape(-1, 2).sum(axis=1) + documents.prefix if documents.is_paired else lengths
 
 
 def _key(corpus: Corpus, named: TokenizerLike | None) -> str:

@@ -17,12 +17,13 @@ import pyarrow as pa
 import quire
 from quire.corpus.commits import Commit
 from quire.corpus.corpus import Corpus
-from quire.corpus.inputs import FINGERPRINT, manifest_entry
+from quire.corpus.inputs import manifest_entry
 from quire.corpus.options import CorpusOptions
 from quire.documents import Documents
 from quire.errors import OutputError
 from quire.files import whole_file
 from quire.formats.files import InputFile
+from quire.formats.fingerprints import FINGERPRINT
 from quire.formats.token_columns import TOKENS
 from quire.ledger import Ledger
 from quire.packed.manifest import CHECKSUM, INDEXED, PACKED, content_of
@@ -182,7 +183,7 @@ def make_index_manifest(
 ) -> dict[str, Any]:
     """The manifest of an index-only output without its first plan.
 
-    ``empty`` are no documents, with the columns and special tokens that all of them have.
+    ``empty`` holds no documents; it has the columns and special tokens of those in the shards.
     """
     at = empty.prefix_at
     return {

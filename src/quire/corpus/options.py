@@ -8,6 +8,7 @@ from typing import Any
 
 from quire.errors import InvalidOption
 from quire.options import EncodeOptions, PackOptions, Seed, Size, SourceOptions
+from quire.options.names import option
 from quire.plan import require_plannable
 
 MEBIBYTE = 1 << 20
@@ -37,15 +38,20 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
         self._require_one_kind()
         if self.index_only and not self.keep_sources:
             raise InvalidOption(
-                "an index-only output always records where fragments come from; leave keep_sources "
-                "on"
+                "an index-only output always records where fragments come from; leave "
+                f"{option('keep_sources')} on"
             )
 
     def _require_one_kind(self) -> None:
         if not self.pretokenized:
-            self.require_unset("tokens (pretokenized)", "columns")
-        if self.pretokenized or self.messages_column is not None:
+            self.require_unset(f"tokens ({option('pretokenized')})", "columns")
+        if self.pretokenized or self.has_answers:
             self.require_unset("text", "truncate_at", "truncate_to", "drop_longer_than")
+        if self.index_only and self.record_kind == "preference":
+            raise InvalidOption(
+                f"preference pairs share a row, which plans of documents do not know; leave "
+                f"{option('index_only')} out"
+            )
 
     @property
     def batch_bytes(self) -> int:
@@ -81,8 +87,10 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
         """Plain values, as the manifest records them: options without effect are left out."""
         plain = asdict(self)
         del plain["tokenizer_engine"]  # all give the same ids
-        if self.messages_column is None:
+        if not self.has_answers:
             del plain["tools_column"], plain["chat_date"]
+        if self.record_kind in (None, "text", "messages", "tokens"):
+            del plain["record_kind"]  # the other options say it
         if not self.pretokenized:
             del plain["tokens_column"]
         # 0.1.0 did not have these two; without them, its headers and today's stay equal.

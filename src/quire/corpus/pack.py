@@ -10,7 +10,8 @@ from typing import Any
 from quire.corpus.commits import Commit, finished, read_commits, require_present
 from quire.corpus.corpus import Corpus, chat_template_of
 from quire.corpus.engines import Engine, choose_engine
-from quire.corpus.index import plan_name, write_plan
+from quire.corpus.in_place import pack_in_place, reads_in_place
+from quire.corpus.index import DocumentIndex, plan_name, write_plan
 from quire.corpus.job import PartitionJob, Progress, Report, require_budget
 from quire.corpus.manifest import (
     PackResult,
@@ -37,7 +38,7 @@ from quire.corpus.output import (
     write_errors,
 )
 from quire.corpus.partitions import make_partitions
-from quire.errors import WorkerError
+from quire.errors import InvalidOption, WorkerError
 from quire.formats.files import as_list
 from quire.ledger import Ledger
 from quire.options import make_options, require_flag, require_integer
@@ -48,6 +49,9 @@ from quire.storage import AnyPath, Named, RemotePath, as_path
 from quire.text import TokenizerLike
 from quire.text.engine import engine_record
 from quire.text.fingerprint import tokenizer_fingerprint
+
+_EARLIER_DEFAULT = "best_fit"
+"""The default strategy up to 0.1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +73,7 @@ def pack_corpus(
     workers: int | None = None,
     engine: Engine | str | None = None,
     resume: bool = False,
+    format: str | None = None,  # noqa: A002
     max_bad_records: int = 0,
     on_start: Callable[[Start], None] | None = None,
     on_progress: Report | None = None,
@@ -79,7 +84,9 @@ def pack_corpus(
     ``inputs`` are files, globs, folders and saved datasets; they and ``out`` may be local paths or
     URIs (s3://, gs://, hf://, or any scheme of fsspec). With ``resume``, an unfinished output is
     continued, and a finished one is left as it is. With ``index_only``, documents and a plan of
-    their rows are written instead of rows, and `replan` makes other rows from them. The bytes
+    their rows are written instead of rows, and `replan` makes other rows from them. A tokenized
+    corpus of another system (see `quire.formats.open_corpus`, and ``format``) is then read in
+    place: only a plan is written. The bytes
     depend only on the inputs, the tokenizer and the options, not on workers, engine or
     interruptions. Memory: a few times ``partition_size`` per worker.
 
@@ -98,10 +105,19 @@ def pack_corpus(
     require_flag("resume", resume)
     named, out, given = as_list(inputs), as_path(out), make_options(CorpusOptions, options)
     require_integer("max_bad_records", max_bad_records, 0)
+    if reads_in_place(named, given, format):
+        if tokenizer is not None:
+            raise InvalidOption(
+                f"{named[0]} holds tokens, so no tokenizer is needed; leave tokenizer out"
+            )
+        require_apart(named, out)
+        return pack_in_place(named, out, given, format, resume=resume)
     chosen = choose_engine(engine, workers)
     with opened_output(out, resume=resume) as work:
         require_apart(named, out)
         recorded = _recorded_header(out, work)
+        if "strategy" not in options:
+            given = _with_strategy_of(recorded, given)
         corpus = Corpus.open(named, tokenizer, given, out=out, recorded=recorded.get("options"))
         header = make_header(corpus, tokenizer_fingerprint(tokenizer, corpus.tokenizer))
         if recorded:  # continue under this header: commits and the manifest refer to it
@@ -118,6 +134,14 @@ def pack_corpus(
             strategy=registered_strategy(corpus.options.strategy),
         )
         return _Run(job, header, on_progress).finish(chosen, on_start)
+
+
+def _with_strategy_of(recorded: dict[str, Any], given: CorpusOptions) -> CorpusOptions:
+    """The options, with best_fit for an output that was begun when that was the default."""
+    began_with = recorded.get("options")
+    if isinstance(began_with, dict) and began_with.get("strategy") == _EARLIER_DEFAULT:
+        return replace(given, strategy=_EARLIER_DEFAULT)
+    return given
 
 
 def _recorded_header(out: AnyPath, work: AnyPath) -> dict[str, Any]:
@@ -188,6 +212,7 @@ class _Run:
             size = sum(partition.size for partition in left)
             on_start(Start(num_bytes=size, partitions=len(partitions), resumed=len(done)))
         if left:
+            self._job.corpus.try_engine(left[0].spans)
             job = replace(self._job, committed=frozenset(self._commits))
             engine.run(job, left, self._record)
         self._require_budget()
@@ -241,7 +266,8 @@ class _Run:
             return make_manifest(self._header, commits, bad)
         empty = corpus.encoder().documents()
         manifest = make_index_manifest(self._header, commits, bad, empty)
-        plan = write_plan(out, plan_name(corpus.options), manifest, corpus.options)
+        index = DocumentIndex.of_manifest(out, manifest)
+        plan = write_plan(out, plan_name(corpus.options), index, corpus.options)
         return with_first_plan(manifest, plan)
 
 

@@ -11,6 +11,7 @@ from quire.corpus.inputs import of_each, read_errors
 from quire.errors import InvalidOption
 from quire.formats.files import InputFile
 from quire.formats.format import Span
+from quire.options.names import setting
 
 MAX_PARTITIONS = 100_000
 
@@ -38,7 +39,7 @@ def make_partitions(corpus: Corpus) -> list[Partition]:
     partitions = list(_grouped(chain.from_iterable(spans), corpus.options.partition_bytes))
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidOption(
-            f"partition_size={corpus.options.partition_size} cuts the corpus into "
+            f"{setting('partition_size', corpus.options.partition_size)} cuts the corpus into "
             f"{len(partitions)} partitions, more than {MAX_PARTITIONS}; raise it"
         )
     return partitions

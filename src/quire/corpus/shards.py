@@ -19,6 +19,8 @@ from quire.storage import AnyPath
 
 _GROUP_TOKENS = 1 << 22
 """Tokens in a row group: small enough to be read one at a time, large enough to compress."""
+_WRITTEN_AT_ONCE = 1 << 17
+"""Values; with Arrow's 1,024 writing takes 4 to 7 % longer."""
 DOCUMENT_ID, LENGTH = "document_id", "length"
 
 
@@ -62,7 +64,8 @@ def write_shard(path: AnyPath, records: pa.Table, record_length: int) -> tuple[s
             file,
             row_group_size=max(1, _GROUP_TOKENS // record_length),
             compression="zstd",
-            compression_level=3,
+            compression_level=1,
+            write_batch_size=_WRITTEN_AT_ONCE,
             use_dictionary=False,
             write_statistics=False,
             version="2.6",

@@ -7,13 +7,18 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from quire.errors import InvalidOption
+import pyarrow as pa
+
+from quire.errors import InvalidOption, missing_dependency
 from quire.ledger import Ledger
+from quire.markup import block, figures, row_bar
 from quire.options import require_path
-from quire.packed.manifest import chosen_plan, read_manifest, shard_columns
+from quire.packed.in_place import CorpusRows, open_recorded
+from quire.packed.manifest import chosen_plan, is_in_place, read_manifest, shard_columns
 from quire.packed.mapped import (
     FOLDER,
     MappedShard,
@@ -22,11 +27,13 @@ from quire.packed.mapped import (
     open_mapped,
     require_sha256,
 )
-from quire.packed.rows import PlannedRows, RemoteRows, Row, RowSource, ShardRows
+from quire.packed.rows import SOURCE, STARTS, PlannedRows, RemoteRows, Row, RowSource, ShardRows
 from quire.plan import Plan
 from quire.storage import Named, RemotePath, as_path, each
 
 if TYPE_CHECKING:
+    from datasets import Dataset
+
     from quire.packed.loader import PackedLoader
     from quire.packed.torch_datasets import TorchRows
 
@@ -71,6 +78,7 @@ class PackedDataset:
         self._arguments = (wanted, cache_dir, plan)
         self._entry = chosen_plan(self.path, self.manifest, plan)
         self._shards: ShardCache | None = None
+        self._mapped: list[MappedShard] = []
         self._rows = self._open(wanted, cache_dir)
         self.columns = self._rows.columns
 
@@ -84,19 +92,34 @@ class PackedDataset:
             if self._entry is None:
                 counts = [int(shard["rows"]) for shard in shards]
                 return RemoteRows(self._shards, counts, shard_columns(self.manifest), columns)
+            if is_in_place(self.manifest):
+                corpus = open_recorded(self.path, self.manifest)
+                return CorpusRows(corpus, Plan.load(self._shards.plan(self._entry)), columns)
             # A plan covers all documents, so the rows of any rank come from all shards.
             plan = Plan.load(self._shards.plan(self._entry))
             return self._planned(self._shards.open_all(), plan, columns)
+        if self._entry is not None and is_in_place(self.manifest):
+            corpus = open_recorded(self.path, self.manifest)
+            return CorpusRows(corpus, _load_plan(self.path, self._entry), columns)
         folder = self.path / FOLDER if cache_dir is None else Path(cache_dir) / self._hash_of_shards
-        mapped = open_mapped(self.path, shards, folder)
+        self._mapped = open_mapped(self.path, shards, folder)
         if self._entry is None:
-            return ShardRows(mapped, columns)
-        return self._planned(mapped, _load_plan(self.path, self._entry), columns)
+            return ShardRows(self._mapped, columns)
+        return self._planned(self._mapped, _load_plan(self.path, self._entry), columns)
 
     def _planned(
         self, shards: list[MappedShard], plan: Plan, columns: Sequence[str] | None
     ) -> PlannedRows:
         return PlannedRows(shards, plan, self.manifest["documents"]["opening"], columns)
+
+    def with_sources(self) -> PackedDataset:
+        """The same rows, with the source of every fragment if it was kept."""
+        kept = [*shard_columns(self.manifest), *(SOURCE if self._entry else ())]
+        wanted = list(dict.fromkeys([*self.columns, *(name for name in SOURCE if name in kept)]))
+        if wanted == self.columns:
+            return self
+        _, cache_dir, plan = self._arguments
+        return PackedDataset(self.path, columns=wanted, cache_dir=cache_dir, plan=plan)
 
     def fetch(self, rows: Iterable[int] | None = None) -> int:
         """Download the shards of these rows, or all, before they are used; returns their number.
@@ -123,6 +146,8 @@ class PackedDataset:
 
     @property
     def _hash_of_shards(self) -> str:
+        if is_in_place(self.manifest):
+            return str(self.manifest["corpus"]["fingerprint"])[:32]
         shards = [shard["sha256"] for shard in self.manifest["shards"]]
         return hashlib.sha256(json.dumps(shards).encode()).hexdigest()[:32]
 
@@ -158,13 +183,19 @@ class PackedDataset:
     def __getitem__(self, row: int | slice) -> Row | list[Row]:
         if isinstance(row, slice):
             return self.__getitems__(range(len(self))[row])
+        return self._rows[self._number(row, range(len(self)))]
+
+    def _number(self, row: int, inside: range) -> int:
         try:
-            return self._rows[range(len(self))[row]]
+            return inside[row]
         except IndexError:
             raise IndexError(f"{self.path} has no row {row}: it has {len(self)} rows") from None
 
     def __getitems__(self, rows: Sequence[int]) -> list[Row]:
         """Several rows; torch's DataLoader calls this."""
+        if isinstance(self._rows, CorpusRows):
+            inside = range(len(self))
+            return self._rows.many([self._number(row, inside) for row in rows])
         return [self[row] for row in rows]
 
     def __iter__(self) -> Iterator[Row]:
@@ -172,6 +203,29 @@ class PackedDataset:
 
     def __repr__(self) -> str:
         return f"PackedDataset({str(self.path)!r}, {len(self)} rows of {self.max_length})"
+
+    def _repr_html_(self) -> str:
+        ledger = self.ledger
+        about = {
+            "rows": len(self),
+            "max_length": self.max_length,
+            "documents": ledger.documents.emitted,
+            "tokens": ledger.tokens.emitted,
+            "padding": ledger.tokens.padding,
+            "dropped documents": ledger.documents.num_dropped,
+            **({} if ledger.tokens.trained is None else {"trained tokens": ledger.tokens.trained}),
+            "columns": ", ".join(self.columns),
+        }
+        bars = (
+            [] if self._shards is not None else [self._bar(row) for row in range(min(8, len(self)))]
+        )
+        return block([figures(f"PackedDataset {self.path}", about), *bars])
+
+    def _bar(self, number: int) -> str:
+        row = self._rows[number]
+        edges = [*row.get(STARTS, []), len(row.get("input_ids", []))]
+        spans = [(int(a), int(b), f"tokens {a}-{b - 1}") for a, b in pairwise(edges)]
+        return row_bar(spans, self.max_length)
 
     def __reduce__(self) -> tuple[Callable[..., PackedDataset], tuple[Any, ...]]:
         # Workers map the files themselves, possibly in another working directory.
@@ -189,6 +243,25 @@ class PackedDataset:
         from quire.packed.ray_dataset import ray_dataset
 
         return ray_dataset(self)
+
+    def to_datasets(self, *, position_ids: bool = False, seq_lengths: bool = False) -> Dataset:
+        """The same rows and columns as a `datasets.Dataset`, which TRL's SFTTrainer takes.
+
+        It maps the same files, so nothing is copied, and processes that receive it map them again.
+        ``position_ids`` and ``seq_lengths`` add boundaries in the forms that trainers read, as for
+        `pack_dataset`; they are kept in memory. The rows of a plan are gathered once, into the
+        cache of `datasets`.
+        """
+        try:
+            from quire.packed.hf_dataset import hf_dataset
+        except ModuleNotFoundError:
+            raise missing_dependency("datasets", "PackedDataset.to_datasets", "hf") from None
+        return hf_dataset(self, position_ids=position_ids, seq_lengths=seq_lengths)
+
+    def mapped_table(self) -> pa.Table:
+        """The rows of all shards as an Arrow table over mapped memory."""
+        shards = self._mapped if self._shards is None else self._shards.open_all()
+        return pa.concat_tables(shard.table for shard in shards).select(self.columns)
 
     def torch(self) -> TorchRows:
         """The same rows as torch tensors."""

@@ -122,6 +122,14 @@ class PackedLoader:
     def __len__(self) -> int:
         return self.steps_per_epoch - self.step
 
+    def __repr__(self) -> str:
+        options = self.options
+        return (
+            f"PackedLoader({self.dataset!r}, global_batch={options.global_batch}, "
+            f"rank {options.rank} of {options.world_size}, epoch {self.epoch}, "
+            f"step {self.step} of {self.steps_per_epoch})"
+        )
+
     def __iter__(self) -> Iterator[Any]:
         epoch = self.epoch
         while self.epoch == epoch:
@@ -193,6 +201,12 @@ class PackedLoader:
             costs[index] = tokens + _PER_PAIR * float((lengths**2).sum())
         return costs
 
+    def require_whole_share(self) -> None:
+        """Raise if the iteration was started by something that divides this rank's rows again."""
+        from quire.training.sharding import require_whole_share
+
+        require_whole_share(self.options.rank, self.options.world_size, "a loader of packed rows")
+
     def row_numbers(self) -> RowNumbers:
         """This rank's row numbers, one list per step: a ``batch_sampler`` for a DataLoader."""
         return RowNumbers(self)
@@ -214,7 +228,7 @@ class PackedLoader:
         return self._state(self.epoch, self.step)
 
     def state_after(self, epoch: int, step: int) -> dict[str, Any]:
-        """The state after so many steps, for consumers that count what a DataLoader delivered.
+        """The state after this step, for consumers that count what a DataLoader delivered.
 
         After the last step of an epoch, it is the start of the next epoch.
         """
@@ -273,6 +287,7 @@ class RowNumbers:
 
     def __iter__(self) -> Iterator[list[int]]:
         loader = self._loader
+        loader.require_whole_share()
         epoch = loader.epoch
         for step in range(loader.step, loader.steps_per_epoch):
             yield loader.rows(epoch, step).tolist()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from quire.errors import CorruptFile, InvalidOption, StorageError, unknown_name
+from quire.options.names import option, setting
 from quire.seals import (
     FORMAT_VERSION,
     Content,
@@ -20,8 +21,9 @@ from quire.seals import (
 from quire.storage import AnyPath, RemotePath
 
 MANIFEST = "manifest.json"
-PACKED, INDEXED = "quire.packed", "quire.indexed"
-"""The formats: rows in shards, or documents in shards and rows in plans."""
+PACKED, INDEXED, IN_PLACE = "quire.packed", "quire.indexed", "quire.in_place"
+"""The formats: rows in shards; documents in shards and rows in plans; rows in plans, and documents
+in files of another system."""
 CHECKSUM = "checksum"
 _SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
 _PLAN = re.compile(r"plans/[A-Za-z0-9_][A-Za-z0-9._-]*\.arrow")
@@ -100,8 +102,13 @@ def read_json(path: AnyPath) -> dict[str, Any]:
 
 
 def is_indexed(manifest: Mapping[str, Any]) -> bool:
-    """Whether the shards hold documents, and plans hold the rows."""
-    return bool(manifest["format"].get("name") == INDEXED)
+    """Whether plans hold the rows, and shards or other files the documents."""
+    return manifest["format"].get("name") in (INDEXED, IN_PLACE)
+
+
+def is_in_place(manifest: Mapping[str, Any]) -> bool:
+    """Whether the documents are in files of another system."""
+    return bool(manifest["format"].get("name") == IN_PLACE)
 
 
 def content_of(entry: Mapping[str, Any]) -> int:
@@ -116,7 +123,8 @@ def content_of(entry: Mapping[str, Any]) -> int:
 def shard_columns(manifest: Mapping[str, Any]) -> list[str]:
     """The columns of every shard of packed rows, without opening one."""
     options = manifest["options"]
-    given = ["labels"] if options.get("messages_column") else list(manifest.get("columns") or ())
+    has_answers = options.get("messages_column") or options.get("record_kind")
+    given = ["labels"] if has_answers else list(manifest.get("columns") or ())
     others = [name for name in given if name != "input_ids"]
     source = ("document_ids", "document_offsets") if options.get("keep_sources", True) else ()
     return ["input_ids", *others, "document_starts", *source]
@@ -129,8 +137,8 @@ def chosen_plan(
     if not is_indexed(manifest):
         if name is not None:
             raise InvalidOption(
-                f"{path} holds packed rows and no plans; leave out plan={name!r}, or pack with "
-                "index_only"
+                f"{path} holds packed rows and no plans; leave out {setting('plan', name)}, or "
+                f"pack with {option('index_only')}"
             )
         return None
     plans = {entry["name"]: entry for entry in manifest["plans"]}
@@ -181,8 +189,9 @@ def _is_integer(value: object, least: int) -> bool:
 
 _COUNT, _SIZE, _TOKEN = "an integer >= 0", "an integer >= 1", "an integer >= 0, or null"
 _TEXT, _MAPPING, _OPTIONAL = "a text", "a mapping", "a mapping, or null"
+_NOTHING, _TEXT_OR_NULL = "an empty list", "a text, or null"
 _DIGEST = "64 hexadecimal digits"  # it names a file in the cache, so it must not be a path
-_FORMAT = f"one of {PACKED}, {INDEXED}"
+_FORMAT = f"one of {PACKED}, {INDEXED}, {IN_PLACE}"
 _KINDS: dict[str, Callable[[Any], bool]] = {
     _COUNT: lambda value: _is_integer(value, 0),
     _SIZE: lambda value: _is_integer(value, 1),
@@ -191,7 +200,9 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     _MAPPING: lambda value: isinstance(value, Mapping),
     _OPTIONAL: lambda value: value is None or isinstance(value, Mapping),
     _DIGEST: lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value)),
-    _FORMAT: lambda value: value in (PACKED, INDEXED),
+    _NOTHING: lambda value: value == [],
+    _TEXT_OR_NULL: lambda value: value is None or isinstance(value, str),
+    _FORMAT: lambda value: value in (PACKED, INDEXED, IN_PLACE),
 }
 _FIELDS = {
     "format.name": _FORMAT,
@@ -204,15 +215,16 @@ _FIELDS = {
     "inputs.*.name": _TEXT,
     "bad_records.count": _COUNT,
     "tokenizer": _OPTIONAL,
+}
+_SHARD_FIELDS = {
     "shards.*.sha256": _DIGEST,
     "shards.*.tokens": _COUNT,
     "shards.*.bytes": _COUNT,
     "shards.*.partition": _COUNT,
 }
-_PACKED_FIELDS = {"shards.*.rows": _COUNT}
-_INDEXED_FIELDS = {
+_PACKED_FIELDS = {**_SHARD_FIELDS, "shards.*.rows": _COUNT}
+_PLAN_FIELDS = {
     "documents.opening": _TOKEN,
-    "shards.*.documents": _COUNT,
     "plans.*.name": _TEXT,
     "plans.*.sha256": _DIGEST,
     "plans.*.rows": _COUNT,
@@ -221,12 +233,26 @@ _INDEXED_FIELDS = {
     "plans.*.options.strategy": _TEXT,
     "plans.*.options.overlong": _TEXT,
 }
+_INDEXED_FIELDS = {**_SHARD_FIELDS, "shards.*.documents": _COUNT, **_PLAN_FIELDS}
+_IN_PLACE_FIELDS = {
+    **_PLAN_FIELDS,
+    "shards": _NOTHING,
+    "corpus.format": _TEXT,
+    "corpus.fingerprint": _DIGEST,
+    "corpus.files.*.path": _TEXT,
+    "corpus.files.*.relative": _TEXT_OR_NULL,
+    "corpus.files.*.bytes": _COUNT,
+    "corpus.files.*.fingerprint": _DIGEST,
+    "corpus.named.*": _COUNT,
+    "corpus.edges": _OPTIONAL,
+}
 _MISSING = object()
 
 
 def _require_fields(file: AnyPath, manifest: Mapping[str, Any]) -> None:
     """Raise unless every field that readers use is there and of the right kind."""
     own = _INDEXED_FIELDS if is_indexed(manifest) else _PACKED_FIELDS
+    own = _IN_PLACE_FIELDS if is_in_place(manifest) else own
     for name, kind in (_FIELDS | own).items():
         for value in _values(manifest, name.split(".")):
             if not _KINDS[kind](value):

@@ -33,7 +33,7 @@ from quire.storage import RemotePath, each, is_uri, local_copy, sweep_scratch
 FOLDER = ".mapped"
 _INDEX = "index.json"
 _CRC = b"quire.crc32"
-_REMEDY = "remove its folder, and it is made again from the shards"
+_REMEDY = "remove its folder, and it will be rebuilt from the shards"
 
 
 class CheckedBatch:
@@ -80,6 +80,12 @@ class MappedShard:
     num_rows: int
     batches: list[CheckedBatch]
     """The record batches that hold rows."""
+    schema: pa.Schema
+
+    @property
+    def table(self) -> pa.Table:
+        """All rows, in mapped memory."""
+        return pa.Table.from_batches([checked.batch for checked in self.batches], self.schema)
 
     @classmethod
     def open(cls, path: Path) -> MappedShard:
@@ -94,7 +100,12 @@ class MappedShard:
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             raise CorruptFile(f"{path} is damaged: {error}; {_REMEDY}") from error
         checked = [CheckedBatch(batch, sums, path) for batch, sums in pairs if batch.num_rows]
-        return cls(columns=table.column_names, num_rows=table.num_rows, batches=checked)
+        return cls(
+            columns=table.column_names,
+            num_rows=table.num_rows,
+            batches=checked,
+            schema=reader.schema,
+        )
 
 
 def open_mapped(path: Path, shards: Sequence[Mapping[str, Any]], folder: Path) -> list[MappedShard]:

@@ -28,14 +28,15 @@ class TorchRows(Dataset[Tensors]):
         return len(self._rows)
 
     def __getitem__(self, row: int) -> Tensors:
-        return _tensors(self._rows[row])
+        return row_tensors(self._rows[row])
 
     def __getitems__(self, rows: Sequence[int]) -> list[Tensors]:
         """Several rows at once."""
-        return [_tensors(row) for row in self._rows.__getitems__(rows)]
+        return [row_tensors(row) for row in self._rows.__getitems__(rows)]
 
 
-def _tensors(row: Row) -> Tensors:
+def row_tensors(row: Row) -> Tensors:
+    """A row as tensors of its own."""
     return {name: torch.tensor(values) for name, values in row.items()}
 
 
@@ -57,6 +58,7 @@ class TorchBatches(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         loader, worker = self._loader, get_worker_info()
+        loader.require_whole_share()
         first, every = (0, 1) if worker is None else (worker.id, worker.num_workers)
         # A worker starts with a copy of the loader's position; later changes are shared.
         is_first = worker is None or self._started_in != os.getpid()
@@ -67,4 +69,4 @@ class TorchBatches(IterableDataset[Any]):
     def _batches(self, epoch: int, steps: range) -> Iterator[Any]:
         for step in steps:
             batch = self._loader.batch(epoch, step)
-            yield [_tensors(row) for row in batch] if self._loader.collate is None else batch
+            yield [row_tensors(row) for row in batch] if self._loader.collate is None else batch

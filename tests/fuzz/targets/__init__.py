@@ -20,6 +20,10 @@ SHARES = {
     "tables": {"arrow_input": 30, "parquet_input": 30, "hostile_offsets": 20, "view": 10},
     "texts": {"recipe": 5, "config": 20, "config_override": 40, "jsonl": 100, "jsonl_gz": 20,
               "jsonl_zst": 20, "tokenizer_json": 40, "document_starts": 120},
+    "corpora": {"corpus_megatron": 60, "corpus_datatrove": 40, "corpus_olmo": 30,
+                "corpus_olmo_scan": 60, "corpus_llmc": 60, "corpus_mds": 30, "corpus_mds_zstd": 15,
+                "corpus_litdata": 40, "corpus_nemo": 8, "corpus_token_arrow": 15,
+                "corpus_token_parquet": 8},
     "controls": dict.fromkeys(
         ("control_socket", "control_read_outside", "control_write_outside", "control_read_unheard",
          "control_remove_outside", "control_program", "control_code", "control_pickle",

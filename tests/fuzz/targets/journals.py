@@ -81,7 +81,7 @@ def _commits(folder: Path) -> Subject:
 def _resumed(folder: Path) -> Subject:
     """Whatever a commit contains, the resumed run ends with the bytes of an uninterrupted one.
 
-    What is damaged is done again; a commit that was changed and kept must change no byte.
+    What is damaged is packed again; a commit that was changed and kept must change no byte.
     """
     corpus, out = _unfinished(folder)
     pack(corpus, folder / "undisturbed", **_TERMS)
@@ -102,7 +102,7 @@ def _resumed(folder: Path) -> Subject:
 
 
 def _put_back(begun: Path, out: Path) -> None:
-    """Have the files as they were: by their paths, which a guard can tell from others."""
+    """Restore the files: by their paths, which a guard can tell from others."""
     for path in sorted(out.rglob("*"), reverse=True):
         if path.is_file():
             path.unlink()

@@ -23,7 +23,7 @@ from tests.fuzz.target import Subject, Target, by_name
 
 
 def _packed(folder: Path, **options: object) -> Path:
-    """A small packed dataset, opened once, so that its mapped form is there."""
+    """A small packed dataset, opened once, so that its mapped form exists."""
     out = folder / "out"
     pack(jsonl(folder / "a.jsonl", texts(20)), out, partition_size=400, **options)
     PackedDataset(out)

@@ -81,7 +81,7 @@ def rows(count: int = 2) -> list[dict]:
 
 
 class Tokenizer:
-    """The special tokens that a collator asks for."""
+    """The special tokens that a collator needs."""
 
     bos_token_id, eos_token_id, pad_token_id = 1, 2, 0
 

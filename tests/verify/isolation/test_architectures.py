@@ -1,4 +1,4 @@
-"""Verdicts on many architectures, held against a truth that is found without the check."""
+"""Verdicts on many architectures, compared with a truth computed independently."""
 
 from __future__ import annotations
 

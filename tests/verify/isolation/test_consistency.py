@@ -19,7 +19,7 @@ DOCUMENTS = BatchDocuments.of_segments([[1, 1, 1, 2, 2, 0], [1, 1, 2, 3, 3, 3]])
 
 
 def parts(documents: BatchDocuments) -> dict:
-    """Every part that a batch can have, all telling of the same documents."""
+    """Every part that a batch can have, all describing the same documents."""
     segments = documents.segments
     return {
         "segment_ids": segments,

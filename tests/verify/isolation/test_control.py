@@ -1,4 +1,4 @@
-"""The positive control: what cannot notice an earlier token of its own document proves nothing."""
+"""The positive control: a model whose tokens ignore their own document proves nothing."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_dependence_within_rounding_counts_without_gradients():
 
 
 class Swallower(Averager):
-    """The past weighs so little that rounding swallows it, and only gradients show it."""
+    """Earlier tokens weigh so little that rounding hides them, and only gradients show them."""
 
     def forward(self, input_ids, segment_ids):
         # Whole numbers have no room for what is added.

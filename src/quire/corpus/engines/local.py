@@ -26,6 +26,7 @@ from quire.corpus.output import write_errors
 from quire.corpus.partitions import Partition
 from quire.errors import InvalidOption, QuireError, WorkerError
 from quire.options import require_integer
+from quire.options.names import option
 from quire.plan.strategies import RowNumbers
 from quire.storage import RemotePath
 
@@ -188,7 +189,7 @@ class _Pool:
             raise WorkerError(
                 f"{_TRIES} workers died on partition {number}, the last with "
                 f"{_cause(worker.process.exitcode)}; if they ran out of memory, lower "
-                "partition_size (in a new output) or workers, then resume"
+                f"{option('partition_size')} (in a new output) or {option('workers')}, then resume"
             )
         if worker.partition is not None:
             waiting.appendleft(worker.partition)

@@ -20,6 +20,7 @@ from quire.options import TokenizerEngine
 from quire.printable import counted
 from quire.storage import AnyPath, Named, local_copy
 from quire.text import TokenizerLike
+from quire.verify.inputs.answers import PAIRS
 from quire.verify.inputs.documents import Columns, make_encoder, read_documents
 from quire.verify.inputs.files import FILE_SHIFT, find_files, has_own_reader
 from quire.verify.output.check import OutputReport
@@ -86,8 +87,9 @@ class _Comparison:
         self._manifest = manifest
         self._num_eos = 0
         """Documents whose last token is in the output."""
+        num_each = 1 + (manifest["options"].get("record_kind") == PAIRS)
         self._bad = {
-            (record["file_number"] << FILE_SHIFT) + record["record"]
+            (record["file_number"] << FILE_SHIFT) + record["record"] * num_each
             for record in read_bad_records(report.path, manifest)
         }
 
@@ -109,12 +111,13 @@ class _Comparison:
             has_rows=not is_indexed(manifest),
         )
         report.compared = 0
-        for document, columns in read_documents(find_files(manifest, inputs), manifest, encoder):
+        files = find_files(manifest, inputs)
+        for document, columns, together in read_documents(files, manifest, encoder):
             if columns is None or document in self._bad:
                 drops.add_bad_record()
                 self._compare_bad(document, columns)
             else:
-                self._compare(document, columns, stored.take(document), drops)
+                self._compare(document, columns, stored.take(document), drops, together)
         if stored.has_unknown():
             self._add("the output holds documents that are not in the inputs")
         for problem in [*self._input_problems(drops), *drops.problems(dropped_by_shards(manifest))]:
@@ -151,7 +154,12 @@ class _Comparison:
             self._add(f"{_name(document)} is bad, but is not listed as bad")
 
     def _compare(
-        self, document: int, given: Columns, found: Sequence[_Fragment], drops: ExpectedDrops
+        self,
+        document: int,
+        given: Columns,
+        found: Sequence[_Fragment],
+        drops: ExpectedDrops,
+        together: Sequence[int],
     ) -> None:
         self._report.compared = (self._report.compared or 0) + bool(found)
         given = {**given, "input_ids": drops.truncated(given["input_ids"])}
@@ -165,7 +173,7 @@ class _Comparison:
             spans.append((offset, stop))
         length = len(given["input_ids"])
         self._num_eos += any(stop == length for _, stop in spans)
-        missing = drops.add_document(length, spans, given.get("labels"))
+        missing = drops.add_document(length, spans, given.get("labels"), together)
         if missing is not None:
             start, stop = missing
             self._add(
@@ -190,7 +198,9 @@ class _StoredDocuments:
     """The documents of an output in input order; one shard is in memory at a time."""
 
     def __init__(self, folder: AnyPath, manifest: Mapping[str, Any]) -> None:
-        rendered = ["labels"] if manifest["options"]["messages_column"] is not None else []
+        options = manifest["options"]
+        has_answers = options["messages_column"] is not None or options.get("record_kind")
+        rendered = ["labels"] if has_answers else []
         self._columns = list(dict.fromkeys(["input_ids", *manifest["columns"], *rendered]))
         self._indexed = is_indexed(manifest)
         self._prefix = int(not self._indexed and has_bos(manifest))

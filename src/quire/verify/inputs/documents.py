@@ -29,8 +29,18 @@ from quire.text import Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.chat import conversation_encoder
 from quire.text.chat.date import FIXED_NOW, directives
 from quire.text.chat.template import ChatTokenizer, as_chat_tokenizer
+from quire.text.encode import unusable_texts
 from quire.text.engine import open_tokenizer
+from quire.text.hub import local_tokenizer
 from quire.text.tokenizer import CalledTokenizer
+from quire.verify.inputs.answers import (
+    PAIRS,
+    NotOfItsKind,
+    Talk,
+    Text,
+    answers_of,
+    keys_of,
+)
 from quire.verify.inputs.files import FILE_SHIFT, Values, read_records
 
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -38,7 +48,8 @@ Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 Mask: TypeAlias = npt.NDArray[np.bool]
 DOCUMENT_OPTIONS = frozenset(
     {
-        "text_column", "messages_column", "tools_column", "assistant_only", "chat_date",
+        "text_column", "record_kind", "messages_column", "tools_column", "assistant_only",
+        "chat_date",
         "pretokenized", "tokens_column", "columns",
         "add_bos", "add_eos", "drop_longer_than", "truncate_to", "truncate_at", "tokenizer_engine",
         "keep_sources", "index_only", "partition_size", "max_record_bytes",
@@ -68,8 +79,9 @@ class Encoder:
 
     keys: tuple[str, ...]
     """The fields that are read."""
-    encode: Callable[[Sequence[Values | None]], Iterator[Columns | None]]
-    """The documents of some records; None for a bad record."""
+    encode: Callable[[Sequence[Values | None]], Iterator[Columns | tuple[Columns, ...] | None]]
+    """The documents of some records, two of each if they are pairs; None for a bad record."""
+    in_pairs: bool = False
     bos: int | None = None
     """The token before every fragment."""
     eos: int | None = None
@@ -89,22 +101,27 @@ def make_encoder(
     _require_known(options)
     if options["pretokenized"]:
         return _token_encoder(manifest)
+    tokenizer = local_tokenizer(tokenizer)
     if tokenizer is None:
         raise InvalidOption(
             "text can only be compared with tokens if the tokenizer is known; give the tokenizer "
             "that packed the output (--tokenizer)"
         )
     _require_same_file(manifest, tokenizer)
-    if options["messages_column"] is None:
-        opened = as_tokenizer(tokenizer) if engine is None else open_tokenizer(tokenizer, engine)
-        return _text_encoder(options, opened)
-    return _chat_encoder(options, _with_template(tokenizer, manifest.get("chat_template")))
+    kind, template = options.get("record_kind"), manifest.get("chat_template")
+    if options["messages_column"] is not None or (kind and template is not None):
+        return _chat_encoder(options, _with_template(tokenizer, template))
+    opened = as_tokenizer(tokenizer) if engine is None else open_tokenizer(tokenizer, engine)
+    return _completion_encoder(options, opened) if kind else _text_encoder(options, opened)
 
 
 def read_documents(
     paths: Sequence[AnyPath], manifest: Mapping[str, Any], encoder: Encoder
-) -> Iterator[tuple[int, Columns | None]]:
-    """(number, columns) of every record of the inputs; None for bad records."""
+) -> Iterator[tuple[int, Columns | None, tuple[int, ...]]]:
+    """(number, columns, lengths of all that share its row) of every document of the inputs.
+
+    The columns of bad records are None.
+    """
     most_bytes = manifest["options"]["max_record_bytes"]
     for file, path in enumerate(paths):
         with local_copy(path) as local:
@@ -112,8 +129,14 @@ def read_documents(
             records = read_records(local, kind, encoder.keys, most_bytes)
             while batch := list(islice(records, _BATCH)):
                 documents = encoder.encode([values for _, values in batch])
-                for (record, _), columns in zip(batch, documents, strict=True):
-                    yield (file << FILE_SHIFT) + record, columns
+                for (record, _), found in zip(batch, documents, strict=True):
+                    number = (file << FILE_SHIFT) + record * (1 + encoder.in_pairs)
+                    if not isinstance(found, tuple):
+                        yield number, found, ()
+                        continue
+                    lengths = tuple(len(columns["input_ids"]) for columns in found)
+                    for place, columns in enumerate(found):
+                        yield number + place, columns, lengths
 
 
 def _require_known(options: Mapping[str, Any]) -> None:
@@ -151,10 +174,13 @@ def _text_encoder(options: Mapping[str, Any], tokenizer: Tokenizer) -> Encoder:
         texts = [text if isinstance(text, str) else "" for text in given]
         if cut is not None:
             texts = [cut.split(text, maxsplit=1)[0] for text in texts]
-        encoded = tokenizer.encode_batch(texts)
+        bad = unusable_texts(texts, tokenizer)
+        usable = ["" if number in bad else text for number, text in enumerate(texts)]
+        encoded = tokenizer.encode_batch(usable)
         pieces = np.split(encoded.tokens, np.cumsum(encoded.lengths)[:-1])
-        for text, tokens in zip(given, pieces, strict=True):
-            yield {"input_ids": _with_eos(tokens, bos, eos)} if isinstance(text, str) else None
+        for number, (text, tokens) in enumerate(zip(given, pieces, strict=True)):
+            is_good = isinstance(text, str) and number not in bad
+            yield {"input_ids": _with_eos(tokens, bos, eos)} if is_good else None
 
     return Encoder(keys=(key,), encode=encode, bos=bos, eos=eos)
 
@@ -188,8 +214,8 @@ def _token_encoder(manifest: Mapping[str, Any]) -> Encoder:
 
 
 def _one_by_one(
-    encode_record: Callable[[Values], Columns | None],
-) -> Callable[[Sequence[Values | None]], Iterator[Columns | None]]:
+    encode_record: Callable[[Values], Columns | tuple[Columns, ...] | None],
+) -> Callable[[Sequence[Values | None]], Iterator[Columns | tuple[Columns, ...] | None]]:
     return lambda records: (None if values is None else encode_record(values) for values in records)
 
 
@@ -227,27 +253,65 @@ def _with_template(tokenizer: TokenizerLike, template: object) -> ChatTokenizer:
 
 
 def _chat_encoder(options: Mapping[str, Any], tokenizer: ChatTokenizer) -> Encoder:
-    key, tools_column = options["messages_column"], options.get("tools_column")
     date, assistant_only = options.get("chat_date"), options["assistant_only"]
     renderer = _Renderer(tokenizer, date)
     packer = conversation_encoder(tokenizer, assistant_only, date)
 
-    def encode_record(values: Values) -> Columns | None:
-        messages, tools = values.get(key), values.get(tools_column) if tools_column else None
-        if not isinstance(messages, list):
-            return None
-        try:
-            _, found = packer(messages, tools)
-        except InvalidDocument:
-            return None
-        ids, trained, untrained = renderer.render(messages, tools)
+    def encode(talk: Talk) -> Columns:
+        _, found = packer(*talk)
+        ids, trained, untrained = renderer.render(talk)
         labels = np.array(found)
         if assistant_only and len(labels) == len(ids):
             labels = np.where(trained, ids, np.where(untrained, _IGNORED, labels))
         return {"input_ids": ids, "labels": labels}
 
-    keys = (key,) if tools_column is None else (key, tools_column)
-    return Encoder(keys=keys, encode=_one_by_one(encode_record))
+    return _answer_encoder(options, encode, is_chat=True)
+
+
+def _answer_encoder(
+    options: Mapping[str, Any],
+    encode: Callable[[Any], Columns],
+    *,
+    is_chat: bool,
+    **specials: int | None,
+) -> Encoder:
+    """The encoder of records with answers, from that of one conversation or text."""
+    in_pairs = options.get("record_kind") == PAIRS
+
+    def encode_record(values: Values) -> Columns | tuple[Columns, ...] | None:
+        try:
+            found = tuple(encode(one) for one in answers_of(values, options, is_chat))
+        except (NotOfItsKind, InvalidDocument):
+            return None
+        return found if in_pairs else found[0]
+
+    return Encoder(
+        keys=keys_of(options), encode=_one_by_one(encode_record), in_pairs=in_pairs, **specials
+    )
+
+
+def _completion_encoder(options: Mapping[str, Any], tokenizer: Tokenizer) -> Encoder:
+    """Texts whose first characters are not trained, with BOS and EOS as other texts."""
+    bos = tokenizer.bos_token_id if options["add_bos"] else None
+    eos = tokenizer.eos_token_id if options["add_eos"] else None
+
+    def encode(one: Text) -> Columns:
+        if unusable_texts([one.text], tokenizer):
+            raise NotOfItsKind
+        asked = one.asked if options["assistant_only"] else 0
+        try:
+            ids, places = cast(Any, tokenizer).encode_with_offsets(one.text)
+        except UnicodeEncodeError:
+            raise NotOfItsKind from None
+        content = _with_eos(np.array(ids, dtype=np.int64), bos, None)
+        ends = np.array([end for _, end in places], dtype=np.int64)[len(ids) - len(content) :]
+        labels = np.where(ends > asked, content, _IGNORED)
+        both = {"input_ids": content, "labels": labels}
+        if eos is None or not len(content):
+            return both
+        return {name: np.append(values, eos) for name, values in both.items()}
+
+    return _answer_encoder(options, encode, is_chat=False, bos=bos, eos=eos)
 
 
 class _Renderer:
@@ -258,16 +322,14 @@ class _Renderer:
         self._encoder = CalledTokenizer(self._tokenizer)  # a call would change the caller's
         self._date = None if date is None else datetime.datetime.fromisoformat(date)
 
-    def render(
-        self, messages: Sequence[Any], tools: object
-    ) -> tuple[npt.NDArray[np.int64], Mask, Mask]:
+    def render(self, talk: Talk) -> tuple[npt.NDArray[np.int64], Mask, Mask]:
         """Token ids, the tokens that are certainly the assistant's, and those that are others'.
 
         A message is located by its text, if that is long enough and occurs once in the rendered
         conversation. Where the template itself marks what is trained, nothing is certain: it need
         not mark everything that the assistant says.
         """
-        turns = [_without_nulls(message) for message in messages]
+        turns, tools = [_without_nulls(message) for message in talk.messages], talk.tools
         listed = json.loads(tools) if isinstance(tools, str) and tools else tools
         given = {"tools": listed} if listed else {}
         template = self._tokenizer.get_chat_template(**given)
@@ -277,6 +339,8 @@ class _Renderer:
         tokens, characters = self._encoder.encode_with_offsets(text)
         offsets = np.array(characters, dtype=np.int64).reshape(-1, 2)
         located = [] if _GENERATION_BLOCK.search(template) else turns
+        asked = [{**turn, "role": "question"} for turn in located[: talk.asked]]
+        located = [*asked, *located[talk.asked :]]
         own, others = (_tokens_of(located, text, offsets, is_own) for is_own in (True, False))
         return np.array(tokens, dtype=np.int64), own & ~others, others & ~own
 
@@ -298,6 +362,8 @@ def _without_nulls(message: Any) -> Any:  # noqa: ANN401 - a JSON value
     if not isinstance(message, dict):
         return message
     given = {key: value for key, value in message.items() if value is not None}
+    if isinstance(parts := given.get("content"), list):
+        given["content"] = "".join(p if isinstance(p, str) else p["text"] for p in parts)
     return {"content": "", **given} if "role" in given else given
 
 

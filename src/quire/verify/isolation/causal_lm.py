@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from quire.collate.attention import ATTENTION
 from quire.errors import ModelError, missing_dependency, unknown_name
 from quire.verify.isolation.check import check_isolation, collate, random_row
+from quire.verify.isolation.model import map_tensors
 from quire.verify.isolation.report import IsolationReport
 
 DTYPES = ("auto", "float64", "float32", "bfloat16", "float16")
+SHORT = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,11 +33,19 @@ class CallOptions:
     documents_per_row: int = 4
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.attention is not None and self.attention not in ATTENTION:
+            raise unknown_name("attention", self.attention, ("none", *ATTENTION))
+
 
 def load_causal_lm(
-    path: Path, dtype: str = "auto", attn_implementation: str | None = None
+    path: Path,
+    dtype: str = "auto",
+    attn_implementation: str | None = None,
+    device: str = "cpu",
 ) -> torch.nn.Module:
     """The model of a folder, in training mode; nothing is downloaded, and none of its code runs."""
+    dtype = SHORT.get(dtype, dtype)
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     if not (path / "config.json").is_file():
@@ -59,7 +70,17 @@ def load_causal_lm(
         backend = "" if attn_implementation is None else f" with {attn_implementation=}"
         remedy = "check its files, or name an attn_implementation that the model has"
         raise ModelError(f"{path} cannot be loaded{backend}: {reason}; {remedy}") from error
-    return model.train()
+    return _on_device(model, device).train()
+
+
+def _on_device(model: torch.nn.Module, device: str) -> torch.nn.Module:
+    try:
+        return model.to(torch.device(device))
+    except (RuntimeError, AssertionError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ModelError(
+            f"the model cannot be put on {device}: {reason}; name a device that this machine has"
+        ) from error
 
 
 def check_call(model: torch.nn.Module, options: CallOptions) -> IsolationReport:
@@ -78,4 +99,6 @@ def check_call(model: torch.nn.Module, options: CallOptions) -> IsolationReport:
         batch["attention_mask"] = (segments > 0).long()
     if options.use_cache is not None:
         batch["use_cache"] = options.use_cache
+    place = next(model.parameters()).device
+    batch = dict(map_tensors(batch, lambda values: values.to(place)))
     return check_isolation(model, batch, segment_ids=segments)

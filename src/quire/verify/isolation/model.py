@@ -115,7 +115,7 @@ def deterministic(model: object) -> Iterator[None]:
 
 
 def is_half(model: object, logits: torch.Tensor) -> bool:
-    """Whether the model computes in 16 bits, where rounding is as large as many a leak."""
+    """Whether the model computes in 16 bits, where rounding can be as large as a leak."""
     parameters = model.parameters() if isinstance(model, torch.nn.Module) else ()
     return logits.dtype in HALF or any(parameter.dtype in HALF for parameter in parameters)
 

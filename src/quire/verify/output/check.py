@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 from quire.errors import CorruptFile, QuireError, StorageError
 from quire.printable import counted
 from quire.storage import AnyPath, Named, as_path
+from quire.verify.output.in_place import recount_corpus
 from quire.verify.output.manifest import (
     bad_record_problems,
+    is_in_place,
     is_indexed,
     read_manifest,
     unlisted_files,
@@ -75,7 +77,8 @@ def verify_output(path: Named) -> OutputReport:
         report = OutputReport(path=folder, ledger=manifest["ledger"])
         report.problems += manifest["checksum_problems"]
         report.problems += unlisted_files(folder, manifest)
-        (_recount_index if is_indexed(manifest) else _recount_rows)(report, manifest)
+        recount = _recount_index if is_indexed(manifest) else _recount_rows
+        (_recount_in_place if is_in_place(manifest) else recount)(report, manifest)
         report.problems += bad_record_problems(folder, manifest)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, QuireError):
@@ -114,6 +117,15 @@ def _recount_rows(report: OutputReport, manifest: Mapping[str, Any]) -> None:
         report.problems.append("the ledgers of the shards do not add up to that of the manifest")
 
 
+def _recount_in_place(report: OutputReport, manifest: Mapping[str, Any]) -> None:
+    """The files of another system, then every plan with the documents' lengths."""
+    found = recount_corpus(report.path, manifest)
+    report.problems += found.problems
+    report.notes += found.notes
+    if not found.problems:  # otherwise the lengths are not those of the plans
+        _recount_plans(report, manifest, found.lengths)
+
+
 def _recount_index(report: OutputReport, manifest: Mapping[str, Any]) -> None:
     """Every shard of documents, then every plan with the documents' lengths."""
     about, lengths = manifest["documents"], [np.zeros(0, dtype=np.int64)]
@@ -135,7 +147,11 @@ def _recount_index(report: OutputReport, manifest: Mapping[str, Any]) -> None:
     ):
         if about[name] != count:
             report.problems.append(f"documents: {name} is {count}, not {about[name]}")
-    every: Ints = np.concatenate(lengths)
+    _recount_plans(report, manifest, np.concatenate(lengths))
+
+
+def _recount_plans(report: OutputReport, manifest: Mapping[str, Any], every: Ints) -> None:
+    """Every plan, given the lengths of all documents."""
     for number, entry in enumerate(manifest["plans"]):
         try:
             found = recount_plan(report.path, entry, every, manifest)

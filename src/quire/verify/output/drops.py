@@ -41,12 +41,16 @@ class ExpectedDrops:
         self._limit: int | None = options["drop_longer_than"]
         self._truncate_to: int | None = options.get("truncate_to")
         self._min_length = int(options["min_length"])
-        self._overlong = str(options["overlong"])
+        self._in_pairs = options.get("record_kind") == "preference"
+        """Whether documents share a row or are dropped together, and are never cut."""
+        self._overlong = "split" if self._in_pairs else str(options["overlong"])
         self._stride = int(options["stride"])
-        align = int(options.get("align", 1))
+        self._align = align = int(options.get("align", 1))
         self._longest = int(options["max_length"]) // align * align - prefix
         """The most tokens of a document that a row holds."""
-        self._cuts_anywhere = self._overlong == "fill" or options["strategy"] == "wrapped"
+        self._cuts_anywhere = self._overlong == "fill" or (
+            options["strategy"] == "wrapped" and not self._in_pairs
+        )
         """Whether documents are cut that would fit into a row."""
         self._short_rows_continue = self._overlong == "fill" or (
             self._cuts_anywhere and bool(options["max_documents_per_row"])
@@ -73,9 +77,16 @@ class ExpectedDrops:
         return np.concatenate([ids[:limit], ids[content:]])
 
     def add_document(
-        self, length: int, found: Sequence[Span], labels: npt.NDArray[Any] | None
+        self,
+        length: int,
+        found: Sequence[Span],
+        labels: npt.NDArray[Any] | None,
+        together: Sequence[int] = (),
     ) -> Span | None:
-        """Count what a document lacks; the first part that the options do not explain, if any."""
+        """Count what a document lacks; the first part that the options do not explain, if any.
+
+        ``together`` are the lengths of all documents that share its row.
+        """
         self.input.update(documents=1)
         if not length:
             self._count("documents", "empty", 1)
@@ -84,6 +95,10 @@ class ExpectedDrops:
         if self._is_too_long(length):
             self._count("documents", "too_long", 1)
             self._count("tokens", "too_long", length - self._uncounted)
+            return (0, length) if found else None
+        if self._in_pairs and self._is_too_long_together(together):
+            self._count("documents", "group_too_long", 1)
+            self._count("tokens", "group_too_long", length - self._uncounted)
             return (0, length) if found else None
         is_short = may_be_short = False
         for start, stop, is_cut in self._missing_parts(length, found):
@@ -103,7 +118,7 @@ class ExpectedDrops:
         return None
 
     def problems(self, dropped: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-        """Where a ledger counts drops, of documents and of tokens, that are not expected."""
+        """Drops of documents and of tokens that a ledger counts differently than expected."""
         for what, counts in dropped.items():
             expected = {reason for kind, reason in self._most if kind == what}
             for reason in sorted({*counts, *expected}):
@@ -122,6 +137,10 @@ class ExpectedDrops:
     def _is_too_long(self, length: int) -> bool:
         drops_long = self._has_rows and self._overlong == "drop"
         return self._is_over_limit(length) or (drops_long and length > self._longest)
+
+    def _is_too_long_together(self, lengths: Sequence[int]) -> bool:
+        spaces = (-(-(length + self._prefix) // self._align) * self._align for length in lengths)
+        return sum(spaces) > self._longest + self._prefix
 
     def _is_over_limit(self, length: int) -> bool:
         return self._limit is not None and length - self._has_eos + self._prefix > self._limit
@@ -208,9 +227,11 @@ def gaps(length: int, fragments: Sequence[Span]) -> Iterator[Span]:
 def dropped_by_shards(manifest: Mapping[str, Any]) -> dict[str, Counter[str]]:
     """What the ledgers of all shards count as dropped, in documents and in tokens.
 
-    The shards of an index hold what its plans drop, so they do not count it.
+    The shards of an index hold what its plans drop, so they do not count it. In files of another
+    system, it is the tokens that are in no document.
     """
     total: dict[str, Counter[str]] = {"documents": Counter(), "tokens": Counter()}
+    total["tokens"].update(manifest.get("corpus", {}).get("dropped", {}))
     for shard in manifest["shards"]:
         for what, counts in total.items():
             counts.update(shard["ledger"][what]["dropped"])

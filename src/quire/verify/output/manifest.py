@@ -18,7 +18,7 @@ from quire.storage import AnyPath, RemotePath, local_copy
 _SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
 _PLAN = re.compile(r"plans/[A-Za-z0-9_][A-Za-z0-9._-]*\.arrow")
 _VERSIONS = (1, 3)
-_FORMATS = ("quire.packed", "quire.indexed")
+_FORMATS = ("quire.packed", "quire.indexed", "quire.in_place")
 _NEEDED = ("format", "options", "inputs", "rows", "tokens", "ledger", "shards", "bad_records")
 _BAD_RECORDS = "bad_records.jsonl"
 _RENAMED = {
@@ -30,18 +30,23 @@ _RENAMED = {
     "messages_key": "messages_column",
     "tools_key": "tools_column",
 }
-"""Options as earlier versions of quire wrote them, and what they are called today."""
+"""Options under the names of earlier versions of quire, and their current names."""
 
 
 def is_indexed(manifest: Mapping[str, Any]) -> bool:
-    """Whether the shards hold documents, which plans arrange in rows."""
-    return bool(manifest["format"]["name"] == "quire.indexed")
+    """Whether shards or other files hold documents, which plans arrange in rows."""
+    return manifest["format"]["name"] in ("quire.indexed", "quire.in_place")
+
+
+def is_in_place(manifest: Mapping[str, Any]) -> bool:
+    """Whether the documents are in files of another system."""
+    return bool(manifest["format"]["name"] == "quire.in_place")
 
 
 def read_manifest(folder: AnyPath) -> dict[str, Any]:
     """The manifest of an output; CorruptFile if it is damaged or lists files outside its folder.
 
-    Options have today's names and defaults, and `checksum_problems` says whether the content was
+    Options have their current names and defaults; `checksum_problems` says whether the content was
     changed.
     """
     path = folder / "manifest.json"
@@ -59,7 +64,10 @@ def read_manifest(folder: AnyPath) -> dict[str, Any]:
     if missing:
         raise CorruptFile(f"{path} lacks {', '.join(missing)}; it is damaged")
     _require_known_format(path, manifest["format"])
-    _require_inside(path, manifest, "shard", _SHARD)
+    if not is_in_place(manifest):
+        _require_inside(path, manifest, "shard", _SHARD)
+    elif manifest["shards"] != [] or not isinstance(manifest.get("corpus"), dict):
+        raise CorruptFile(f"{path} has shards, or no corpus, which its format rules out")
     plans = []
     if is_indexed(manifest):
         if "documents" not in manifest:
@@ -136,7 +144,7 @@ def verified_file(folder: AnyPath, entry: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def _completed(options: Mapping[str, Any], *groups: type) -> dict[str, Any]:
-    """Options under their names of today; one that is missing has the default of its group."""
+    """Options under their current names; one that is missing has the default of its group."""
     known = {field.name: field.default for group in groups for field in fields(group)}
     defaults = {name: value for name, value in known.items() if value is not MISSING}
     return {**defaults, **{_RENAMED.get(name, name): value for name, value in options.items()}}

@@ -16,7 +16,7 @@ from quire.errors import CorruptFile
 from quire.printable import counted
 from quire.storage import AnyPath
 from quire.verify.output.drops import ExpectedDrops, Span, dropped_by_shards
-from quire.verify.output.manifest import verified_file
+from quire.verify.output.manifest import is_in_place, verified_file
 from quire.verify.output.shards import (
     Fragments,
     Ints,
@@ -26,10 +26,12 @@ from quire.verify.output.shards import (
     ledger_problems,
     list_column,
     recount_fragments,
+    target_flags,
+    trained_problems,
 )
 
 _REASONS = ("row_too_short", "too_long", "too_short", "truncated", "unsupervised")
-"""What a plan can drop documents or tokens for."""
+"""The reasons for which a plan can drop documents or tokens."""
 
 
 def recount_documents(
@@ -86,16 +88,44 @@ def recount_plan(
         ("prefix", recorded.get("prefix"), prefix),
     ):
         if said != expected:
-            found.problems.append(f"records {name} {said}, but the manifest makes it {expected}")
-    found.problems += ledger_problems(ledger, manifest["options"] | options)
+            found.problems.append(f"records {name} {said}, but the manifest requires {expected}")
+    in_place = {"in_place": is_in_place(manifest)}
+    found.problems += ledger_problems(ledger, manifest["options"] | options | in_place)
     ends_with_eos = bool(manifest["documents"]["end_with_eos"] and counts_eos(entry))
     documents, _, stops = fragments.spans()
     num_eos = int((stops == lengths[documents]).sum()) if ends_with_eos else 0
     recount_fragments(found, fragments, options, ledger, num_eos)
+    if "trained" in ledger["tokens"]:
+        count = _recount_trained(folder, manifest, fragments, lengths)
+        found.problems += trained_problems(ledger, count)
     found.problems += _plan_ledger_problems(ledger, manifest, ends_with_eos * len(lengths))
     if not found.problems:
         found.problems += _drop_problems(folder, manifest, entry, fragments, lengths)
     found.compare({"rows": found.rows, "tokens": found.tokens}, entry)
+    return found
+
+
+def _recount_trained(
+    folder: AnyPath, manifest: Mapping[str, Any], fragments: Fragments, lengths: Ints
+) -> int | None:
+    """Tokens in the rows of a plan that are trained; reads the labels of one shard at a time."""
+    documents, starts, stops = fragments.spans()
+    starts = starts + (1 - fragments.prefix)  # the first token of a fragment is not a target
+    found, first = 0, 0
+    for shard in manifest["shards"]:
+        with verified_file(folder, shard) as path:
+            table = pq.read_table(path, partitioning=None)
+        flags = target_flags(shard["file"], table)
+        if flags is None:
+            return None
+        own = lengths[first : first + table.num_rows]
+        if int(own.sum()) != len(flags):
+            raise CorruptFile(f"{shard['file']} has labels for {len(flags)} of {own.sum()} tokens")
+        sums = np.append(0, np.cumsum(flags))
+        here = (documents >= first) & (documents < first + len(own))
+        at = (np.cumsum(own) - own)[documents[here] - first]
+        found += int((sums[at + stops[here]] - sums[at + starts[here]]).sum())
+        first += len(own)
     return found
 
 
@@ -164,9 +194,11 @@ def _plan_ledger_problems(
 ) -> Iterator[str]:
     """Whether the plan counts what the shards dropped, and what it dropped itself."""
     about = manifest["documents"]
+    # Shards hold no empty documents, but the files of another system may.
+    reasons = (*_REASONS, "empty") if is_in_place(manifest) else _REASONS
     for what, total in (("documents", about["count"]), ("tokens", about["tokens"] - num_eos)):
         dropped = _dropped_by_plan(ledger, manifest)[what]
-        if any(count < 0 or (count and r not in _REASONS) for r, count in dropped.items()):
+        if any(count < 0 or (count and r not in reasons) for r, count in dropped.items()):
             yield f"its ledger does not count the {what} that the shards dropped"
         lost = total - ledger[what]["emitted"]
         if lost != (said := sum(dropped.values())):
@@ -193,7 +225,7 @@ def _drop_problems(
     fragments: Fragments,
     lengths: Ints,
 ) -> Iterator[str]:
-    """What the plan leaves out without a reason, or counts under another one."""
+    """Problems with what the plan leaves out: without a reason, or counted under a wrong one."""
     about = manifest["documents"]
     drops = ExpectedDrops(
         {**manifest["options"], **entry["options"], "drop_longer_than": None},
@@ -226,7 +258,7 @@ def _incomplete(documents: Ints, starts: Ints, stops: Ints, lengths: Ints) -> In
     reached = np.where(continues, np.append(0, stops)[: len(stops)], 0)
     new = np.maximum(0, stops - np.maximum(starts, reached))
     covered = np.bincount(documents, weights=new, minlength=len(lengths))
-    return np.flatnonzero(covered < lengths)
+    return np.flatnonzero((covered < lengths) | (lengths == 0))
 
 
 def _labels(

@@ -21,6 +21,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Lists: TypeAlias = tuple[npt.NDArray[Any], Ints]
 """A column of lists: all values end to end, and the length of each list."""
 _MAPPED = ".mapped"
+TARGETS = {"labels": -100, "loss_mask": 0, "assistant_masks": 0, "completion_mask": 0}
+"""Columns that say what is trained, and their value at tokens that are not."""
 _INTEGERS = ("input_ids", "document_starts", "document_ids", "document_offsets")
 
 
@@ -38,7 +40,7 @@ class Recount:
     problems: list[str] = field(default_factory=list)
 
     def compare(self, counts: Mapping[str, int], recorded: Mapping[str, Any]) -> None:
-        """Add a problem for every count that the manifest has otherwise."""
+        """Add a problem for every count that differs from the manifest's."""
         if "content" in recorded:  # 0.1.0 did not record it
             counts = {**counts, "content": self.content}
         for name, count in counts.items():
@@ -60,6 +62,8 @@ class Fragments:
     documents: Ints | None = None
     offsets: Ints | None = None
     """The first token of each within its document."""
+    trained: Ints | None = None
+    """Trained tokens of each, if labels or loss masks say which are."""
 
     def row_lengths(self) -> Ints:
         """Tokens in each row."""
@@ -135,12 +139,39 @@ def recount_rows(table: pa.Table, options: Mapping[str, Any], shard: Mapping[str
     tokens, fragments = read_fragments(name, table, prefix=prefix, has_sources=has_sources)
     found = Recount(rows=table.num_rows, tokens=len(tokens))
     found.problems += ledger_problems(ledger, options)
+    found.problems += trained_problems(ledger, _recount_trained(name, table, fragments))
     num_eos = _count_eos(tokens, fragments, options, ledger) if counts_eos(shard) else 0
     recount_fragments(found, fragments, options, ledger, num_eos)
     first = tokens[np.cumsum(fragments.sizes) - fragments.sizes]
     if prefix and (first != first[:1]).any():
         found.problems.append("has fragments that do not start with the same token (BOS)")
     return found
+
+
+def _recount_trained(name: str, table: pa.Table, fragments: Fragments) -> int | None:
+    """Tokens of rows that are trained; None if no column says which are."""
+    flags = target_flags(name, table)
+    if flags is None:
+        return None
+    opening = np.cumsum(fragments.sizes) - fragments.sizes
+    return int(flags.sum()) - int(flags[opening].sum())
+
+
+def target_flags(name: str, table: pa.Table) -> npt.NDArray[np.bool_] | None:
+    """Whether each token is trained, by the labels and loss masks of a table; None without any."""
+    flags: npt.NDArray[np.bool_] | None = None
+    for column, untrained in TARGETS.items():
+        if column in table.column_names:
+            own = list_column(name, table, column)[0] != untrained
+            flags = own if flags is None else flags & own
+    return flags
+
+
+def trained_problems(ledger: Mapping[str, Any], count: int | None) -> Iterator[str]:
+    """A problem if the ledger counts other trained tokens; earlier versions did not count any."""
+    said = ledger["tokens"].get("trained")
+    if said is not None and said != count:
+        yield (f"has {counted(count or 0, 'trained token')} but its ledger counts {said}")
 
 
 def _count_eos(
@@ -175,7 +206,7 @@ def recount_fragments(
     ledger: Mapping[str, Any],
     num_eos: int,
 ) -> None:
-    """Add what the rows break of their limits, and what their ledger counts otherwise."""
+    """Add a problem for every limit that rows exceed, and every count their ledger has wrong."""
     lengths = fragments.row_lengths()
     found.problems += _limit_problems(lengths, fragments.per_row, options)
     num_fragments, num_places = len(fragments.sizes), found.rows * int(options["max_length"])
@@ -304,7 +335,8 @@ def _limit_problems(
 
 def _possible_reasons(options: Mapping[str, Any], what: str) -> set[str]:
     """What documents, or tokens, can be dropped for."""
-    has_labels = options["pretokenized"] or options["messages_column"] is not None
+    kind = options.get("record_kind")
+    has_labels = options["pretokenized"] or options["messages_column"] is not None or kind
     drops_long = options["drop_longer_than"] is not None or options["overlong"] == "drop"
     cuts = options["overlong"] in ("truncate", "truncate_left") or options.get("truncate_to")
     possible = {
@@ -314,6 +346,8 @@ def _possible_reasons(options: Mapping[str, Any], what: str) -> set[str]:
         "too_long": drops_long,
         "truncated": what == "tokens" and bool(cuts),
         "row_too_short": int(options["min_length"]) > 1,
+        "group_too_long": kind == "preference",
+        "unterminated": what == "tokens" and bool(options.get("in_place")),
     }
     return {reason for reason, is_possible in possible.items() if is_possible}
 

@@ -15,6 +15,7 @@ from quire.corpus.engines.ray.task import pack_partition, versions
 from quire.corpus.job import PartitionJob, Progress, Report
 from quire.corpus.partitions import Partition
 from quire.errors import InvalidOption, OutputError, QuireError, StorageError, WorkerError
+from quire.options.names import option
 
 _DEATHS = 10
 """Attempts before deaths of workers are attributed to the partition: nodes die, too."""
@@ -143,7 +144,7 @@ class TaskScheduler:
         died = WorkerError(
             f"{_DEATHS} workers died on partition {attempt.partition.number}, the last with "
             f"{first_line(cause)}; if they ran out of memory, give tasks more memory, or lower "
-            "partition_size (in a new output)"
+            f"{option('partition_size')} (in a new output)"
         )
         self._retry_or_fail(attempt, died, "death", _DEATHS, report)
 
