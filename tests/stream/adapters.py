@@ -53,7 +53,7 @@ def failing():
 
 
 def byte_config(path):
-    """A config that needs nothing beside itself, so that any process can open it."""
+    """A self-contained config that any process can open."""
     data = {"backend": "files", "files": [str(path)], "tokenizer": {"kind": "byte"}}
     more = {"repeat": False, "shuffle_buffer_size": 4, "packing_mode": "online"}
     train = {"seq_len": 32, "batch_size": 2, "grad_accum": 2}

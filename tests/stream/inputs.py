@@ -46,7 +46,7 @@ LENGTHS = [5, 3, 0, 9, 1, 14, 2, 6, 30, 4, 4, 7, 1, 12, 3, 8, 2, 11, 5, 5, 21, 6
 
 @dataclass
 class ListSource:
-    """Shards of documents in memory; the cursor is a record's number."""
+    """Shards of documents in memory; the cursor is a record number."""
 
     shards: list[list[list[int]]]
     fail_at: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -114,12 +114,12 @@ def config(seq_len: int = 8, batch_size: int = 2, **data: object) -> dict[str, o
 
 
 def options_of(**more: object) -> StreamOptions:
-    """Options of a small stream, in the words of quire."""
+    """Options of a small stream, with quire's names."""
     return StreamOptions(**{"max_length": 8, "batch_size": 2, "retry_delay_sec": 0.0, **more})
 
 
 def take(stream: Stream, count: int | None = None) -> list[Batch]:
-    """The next batches, all of them without a count."""
+    """The next batches; all of them if no count is given."""
     batches = []
     while count is None or len(batches) < count:
         try:
@@ -139,12 +139,12 @@ def key(batch: Batch) -> tuple[object, ...]:
 
 
 def digest(batch: Batch) -> str:
-    """Equal for equal batches alone; survives the way through a process."""
+    """Equal only for equal batches; can be sent between processes."""
     return hashlib.sha256(repr(key(batch)).encode()).hexdigest()
 
 
 def windows_of(batch: Batch) -> list[list[int]]:
-    """Every row with the token that stands behind it, as far as labels tell; padding left out."""
+    """Every row with the token after it, as far as labels show it; without padding."""
     rows = batch.input_ids.reshape(-1, batch.input_ids.shape[-1])
     masks = batch.attention_mask.reshape(rows.shape)
     return [row[mask].tolist() for row, mask in zip(rows, masks, strict=True)]

@@ -1,4 +1,4 @@
-"""A batch is what the rules of labels and boundaries say of its windows."""
+"""A batch follows the rules of labels and boundaries for its windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EOS, PAD = 2, 0
 
 
 def by_the_rules(windows, size, options):
-    """Every array, slowly: over all places, and over the window's last one too."""
+    """Every array by slow loops over all positions, including the window's last one."""
     tokens = np.full((len(windows), size), PAD)
     segments = np.zeros((len(windows), size), int)
     positions = np.tile(np.arange(size), (len(windows), 1))

@@ -1,4 +1,4 @@
-"""`quire stream`: runs, stops, goes on."""
+"""`quire stream`: runs, stops, resumes."""
 
 from __future__ import annotations
 

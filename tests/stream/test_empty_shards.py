@@ -1,4 +1,4 @@
-"""Shards without a document (fault 25), alone and among streams that shards are dealt to."""
+"""Shards without a document (fault 25), with one stream and with several."""
 
 from __future__ import annotations
 

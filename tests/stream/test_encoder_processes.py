@@ -1,4 +1,4 @@
-"""Worker processes that die, and streams that are dropped: the same batches, or an error, never
+"""Worker processes that die, and streams that are discarded: the same batches, or an error, never
 a hang, and nothing left behind."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEADLY = str(SHARDS[1][9][0])
 
 
 class Deadly(Numbers):
-    """Kills its worker process over one text, as often as there are files to take away."""
+    """Kills its worker process on one text, once for every file that it can remove."""
 
     def __init__(self, lives: Path) -> None:
         self.lives = lives
@@ -58,7 +58,7 @@ def opened(tokenizer=None, **options):
 
 
 def within(seconds, function):
-    """What the function gives; a hang is a failure of the test, not of its run."""
+    """The function's result; a hang fails the test instead of blocking the run."""
     results = []
     thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
     thread.start()
@@ -100,7 +100,7 @@ def test_the_batches_are_the_same_when_a_worker_is_killed(expected, prefetch):
 
 
 def test_texts_that_killed_their_worker_are_encoded_again(expected, tmp_path):
-    """Fault 42: a worker dies over a text, twice, and another one is done with it."""
+    """Fault 42: workers die twice on a text, and another one finishes it."""
     for life in "ab":
         (tmp_path / life).touch()
     with opened(Deadly(tmp_path), num_workers=1) as stream:
@@ -109,7 +109,7 @@ def test_texts_that_killed_their_worker_are_encoded_again(expected, tmp_path):
 
 
 def test_texts_that_kill_every_worker_are_an_error_and_the_state_stays_valid(expected, tmp_path):
-    """Fault 42: the error says what to do, comes again when asked again, and loses nothing."""
+    """Fault 42: the error says what to do, is repeated on retry, and loses nothing."""
     for life in range(100):
         (tmp_path / str(life)).touch()
     with opened(Deadly(tmp_path), grain_prefetch=2, num_workers=1) as stream:
@@ -132,7 +132,7 @@ def test_texts_that_kill_every_worker_are_an_error_and_the_state_stays_valid(exp
 
 
 def test_all_processes_start_together_so_that_none_starts_while_another_dies():
-    """Fault 42: a process that started while its pool broke was never ended, nor waited for."""
+    """Fault 42: a process that started while its pool broke was never terminated or joined."""
     before = set(multiprocessing.active_children())
     encoder = ProcessEncoder(as_tokenizer(Numbers()), options_of(add_eos=False, num_workers=3))
     try:
@@ -143,7 +143,7 @@ def test_all_processes_start_together_so_that_none_starts_while_another_dies():
 
 
 class LostTexts:
-    """A pool that broke as texts came in: their future has no end, and whoever asks is told."""
+    """A pool that broke while texts were submitted: the caller gets an error, not a hang."""
 
     def __init__(self) -> None:
         self.taken = 0
@@ -171,7 +171,7 @@ def test_texts_submitted_while_their_pool_broke_are_encoded_again(monkeypatch):
 
 
 def within_raising(seconds, function):
-    """As `within`, and raises here what the function raised there."""
+    """Like `within`, but re-raises the function's error here."""
 
     def outcome():
         try:

@@ -1,4 +1,4 @@
-"""A state goes on with the same files however they are named, and with no others."""
+"""A state continues with the same files, however they are named, and refuses others."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_stream_resumes_exactly_from_moved_or_linked_files(folder, tmp_path, m
 
 
 def other_text(folder: Path) -> None:
-    """Another text in as many bytes, in every file."""
+    """Another text of the same size, in every file."""
     for path in folder.glob(PATTERN):
         path.write_text(path.read_text().translate(str.maketrans("123", "321")))
 
@@ -154,7 +154,7 @@ def test_other_options_that_name_a_source_must_match_the_state(folder, name, val
 
 
 def test_the_files_of_datasets_must_match_the_state(folder):
-    """Its shards have numbers for names, which tell nothing of the files."""
+    """Its shards are named by numbers, which say nothing about the files."""
     data = {"backend": "hf", "hf_dataset": "json", "repeat": False}
 
     def hub(pattern):
@@ -169,7 +169,7 @@ def test_the_files_of_datasets_must_match_the_state(folder):
 
 
 def test_a_state_without_file_patterns_is_readable(folder):
-    """What decides is what the files are; the patterns are for who reads the state."""
+    """The files decide; the patterns are recorded for people who read the state."""
     state = state_of(opened(PATTERN))
     assert state["options"]["files"] == [PATTERN]
     options = {name: value for name, value in state["options"].items() if name != "files"}

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from quire.ledger import Ledger, Tally, TokenTally
 from quire.stream import load_state, open_stream, save_state
+from quire.stream.state import opened as opened_state
+from quire.stream.state import sealed, tokens_to_json
 from tests.sealing import resealed
 from tests.stream.inputs import (
     LENGTHS,
@@ -54,7 +57,7 @@ EXPECTED = json.loads((FOLDER / "expected.json").read_text())
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_state_of_every_version_resumes_to_the_batches_of_that_version(name, version, tmp_path):
-    """Fault 29: an older state is read as what it was, and saved in the form of today."""
+    """Fault 29: an older state is read as before, and saved in the current form."""
     state = load_state(FOLDER / f"{version}-{name}.json")
     save_state(state, tmp_path / "state.json")
     assert load_state(tmp_path / "state.json") == state
@@ -74,7 +77,7 @@ def test_a_current_state_equals_the_golden_one_byte_for_byte(name, tmp_path):
 
 
 def test_the_ledger_balances_after_a_state_with_eos_at_a_cut():
-    """Version 2 does not tell this EOS, which a text contains, from one that was added."""
+    """Version 2 does not distinguish this EOS, which a text contains, from an added one."""
     state = json.loads((FOLDER / "2-online.json").read_text())
     tokens = state["streams"]["0"]["packer"]["tokens"]
     data = bytearray(base64.b64decode(tokens["data"]))
@@ -86,6 +89,34 @@ def test_the_ledger_balances_after_a_state_with_eos_at_a_cut():
         for _ in range(6):
             stream.ledger.check()
             next(stream)
+
+
+@pytest.mark.parametrize("packer", [{}, {"opens": [], "ends": []}])
+def test_specials_of_documents_dropped_at_the_end_are_no_longer_counted(packer):
+    """Fault 29: version 2 counted BOS and EOS of five documents of three tokens as content."""
+    documents = Tally(input=5, emitted=4, dropped={"drop_last": 1})
+    tokens = TokenTally(input=25, emitted=20, dropped={"drop_last": 5})
+    nothing = tokens_to_json([])
+    older = {
+        "version": 2,
+        "step": 1,
+        "options": {
+            "data.tokenizer.add_bos": True,
+            "data.tokenizer.add_eos": True,
+            "model.eos_token_id": 2,
+        },
+        "tokenizer": "0123",
+        "streams": {
+            "0": {
+                "ready": {"tokens": nothing, "lengths": []},
+                "packer": {"tokens": nothing, **packer},
+                "ledger": Ledger(documents=documents, tokens=tokens).to_dict(),
+            }
+        },
+    }
+    ledger = Ledger.from_dict(opened_state(sealed(older))["streams"]["0"]["ledger"]).check()
+    assert ledger.documents == documents
+    assert ledger.tokens == TokenTally(input=15, emitted=12, dropped={"drop_last": 3}, special=8)
 
 
 @pytest.mark.parametrize("name", ["bin-eos", "online-eos"])

@@ -1,4 +1,4 @@
-"""`GrainBatches`: a stream in grain's terms, in order and resumable behind any of its stages."""
+"""`GrainBatches`: a stream as a grain dataset, in order and resumable after any stage."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_an_iterator_starts_from_a_stream_s_own_state():
 @pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_process_workers_keep_the_order_and_resume_exactly(num_workers):
-    """Faults 33 and 46: in flight are batches in every process, which the state does not count."""
+    """Faults 33 and 46: every process holds batches in flight, which the state does not count."""
     options = {"packing_mode": "online", "batch_size": 4}
     expected = batch_keys(**options)
     iterator = iter(in_processes(dataset(**options), num_workers))
@@ -188,7 +188,7 @@ def test_process_workers_keep_the_order_and_resume_exactly(num_workers):
 
 @pytest.mark.slow
 def test_a_state_of_two_workers_is_refused_by_three():
-    """Fault 33: grain itself would start the third from the beginning, without a word."""
+    """Fault 33: grain itself would silently start the third from the beginning."""
     iterator = iter(in_processes(dataset(), 2))
     some(iterator, 3)
     state = through_bytes(iterator.get_state())

@@ -1,4 +1,4 @@
-"""Datasets of the hub: what goes wrong when one is opened is named, with the remedy."""
+"""Datasets of the hub: errors of opening name the problem and the remedy."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ def folder(tmp_path):
     """A dataset as a folder: one file, whose split is train."""
     (tmp_path / "train.jsonl").write_text(json.dumps({"text": "a"}) + "\n")
     return str(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    """`datasets` is asked at once, and never a hub."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 def opened(**options):

@@ -1,4 +1,4 @@
-"""What the JAX example is made of: attention by segments, one compiled step, arrays on devices."""
+"""The parts of the JAX example: attention by segments, one compiled step, arrays on devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers asked in turn give the stream itself, and go on exactly, however many they are."""
+"""Any number of readers that take turns give the stream itself, and resume exactly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pieces_of(open_anew, pieces):
 
 
 class Loader:
-    """Asks N readers in turn, as the loaders of torch and grain do."""
+    """Reads from N readers in turn, as the loaders of torch and grain do."""
 
     def __init__(self, open_anew, num_workers, pieces=1, start=None, states=None):
         self.readers = [
@@ -147,7 +147,7 @@ def test_workers_start_from_the_states_of_all_ranks():
 
 
 def test_a_state_of_one_worker_is_refused_by_another():
-    """Fault 33: grain would take two workers' states into three without a word."""
+    """Fault 33: grain would silently load two workers' states into three."""
     open_anew = opener()
     loader = Loader(open_anew, 2)
     loader.take(3)
@@ -228,7 +228,7 @@ def failing(count):
 
 
 def test_a_failed_worker_keeps_failing_because_the_others_continued():
-    """Fault 42: a loader that goes on after an error would give batches out of order."""
+    """Fault 42: a loader that continues after an error would deliver batches out of order."""
     open_anew = opener(failing(1), max_retries=0, shuffle=False, batch_size=1)
     reader = WorkerBatches(open_anew, worker=Worker(index=1, count=2))
     with pytest.raises(SourceError):

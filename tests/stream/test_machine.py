@@ -21,12 +21,12 @@ from tests.stream.inputs import LENGTHS, ListSource, Numbers, config, shards_of,
 DOCUMENTS = unique_documents(LENGTHS)
 MAX_STEPS = 60
 UNDISTURBED = {}
-"""By options: what an undisturbed stream gives."""
+"""The batches of an undisturbed stream, by options."""
 PLACES = [(shard, record) for shard in range(3) for record in range(7)]
 
 
 def naive_windows(documents, size):
-    """What a sequential packer must give: all tokens in a row, cut every ``size``."""
+    """The expected result of a sequential packer: all tokens end to end, cut every ``size``."""
     flat = [token for document in documents if document for token in (1, *document, 2)]
     return [flat[place : place + size] for place in range(0, len(flat) - size + 1, size)]
 
@@ -45,7 +45,7 @@ def test_the_oracle_is_correct_in_stream_order():
 
 
 class StreamMachine(RuleBasedStateMachine):
-    """All ranks of a world, one step at a time, with every accident that a run can have."""
+    """All ranks of a world, one step at a time, with every fault that a run can have."""
 
     @initialize(
         mode=st.sampled_from(["sequential", "bin", "online"]),
@@ -113,7 +113,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule()
     def load_in_vain(self):
-        """A restore that fails in the middle of the source leaves the stream where it was."""
+        """A restore that fails in the middle of the source leaves the stream at its position."""
         if self.saved is None:
             return
         here = json.dumps([stream.get_state() for stream in self.streams])
@@ -155,7 +155,7 @@ class StreamMachine(RuleBasedStateMachine):
         interval=st.integers(1, 5),
     )
     def start_anew(self, world_size, prefetch, interval):
-        """The process is gone; another world takes up what was saved last."""
+        """The process is gone; another world continues from the last saved state."""
         self.world_size, self.prefetch, self.interval = world_size, prefetch, interval
         self.open()
         if self.saved is None:

@@ -15,7 +15,7 @@ from tests.stream.inputs import Numbers, config, same, take, unique_documents, w
 
 @pytest.fixture
 def sources(tmp_path):
-    """Three sources whose tokens tell where they come from."""
+    """Three sources whose tokens identify them."""
     folders = []
     rng = np.random.default_rng(0)
     for number in range(3):

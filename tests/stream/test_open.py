@@ -185,7 +185,7 @@ def test_loaders_take_keywords_too():
 
 
 def test_every_option_of_the_config_has_a_name_in_quire():
-    """Or concerns only how chomp's config names a tokenizer."""
+    """Or it is only about how chomp's config names a tokenizer."""
     own = {"tokenizer", "kind", "hf_name_or_path", "byte_offset", "vocab_size_multiple"}
     own.add("auto_set_special_tokens")
     for kind in (DataOptions, TokenizerOptions, TrainOptions):

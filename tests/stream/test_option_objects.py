@@ -1,4 +1,4 @@
-"""Options built as objects: held to the same rules as a file, with integers of any kind."""
+"""Options built as objects: validated like a file, with integers of any kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One contract, kept by every packer."""
+"""One contract for every packer."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_pending_tokens_are_those_added_and_not_yet_emitted(kind, lengths):
 @settings(max_examples=25)
 @given(lengths=lengths_of_documents, size=st.integers(2, 12))
 def test_the_last_fragment_of_a_long_document_never_has_one_token(kind, lengths, size):
-    """It is EOS, which nothing would predict. What is not cut for it is cut every ``size``."""
+    """It is EOS, which no token would predict. Otherwise cuts are at every ``size``."""
     ends = np.cumsum(lengths)
     whole = {int(end - 1) for end, length in zip(ends, lengths, strict=True) if length == 1}
     found = []

@@ -1,4 +1,4 @@
-"""Fresh processes: killed at any moment, a run goes on from its last state as if it never was."""
+"""New processes: killed at any moment, a run continues exactly from its last state."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ KILLED = {
 
 @pytest.mark.parametrize("name", KILLED)
 def test_a_killed_and_resumed_run_delivers_the_undisturbed_batches(tmp_path, name, monkeypatch):
-    """SIGKILL while batches are made ahead; the next process goes on from the file."""
+    """SIGKILL while batches are prefetched; the next process continues from the file."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     source, data = KILLED[name]
     write_all(tmp_path)
@@ -128,14 +128,14 @@ def test_a_killed_and_resumed_run_delivers_the_undisturbed_batches(tmp_path, nam
     kill_at = (8, 20, 32) if name == "jsonl" else (15,)
     expected, seen = killed_and_resumed(tmp_path, options, kill_at, count=45)
     steps = [step for step, *_ in seen]
-    assert steps == sorted(steps), "a run began anew instead of going on"
+    assert steps == sorted(steps), "a run started over instead of resuming"
     assert set(steps) == set(range(1, 46))
     assert all(expected[step - 1] == found for step, found, _ in seen)
     assert all(ahead for *_, ahead in seen)
 
 
 def killed_and_resumed(folder, options, kill_at, count):
-    """The digests of an undisturbed run, and what killed ones and the last one logged."""
+    """The digests of an undisturbed run, and those logged by killed runs and the last one."""
     data = {**options["data"], "num_workers": 0}
     if "hf_dataset" in data:  # the same files, without the seconds that `datasets` takes
         data = {**data, "backend": "files", "hf_dataset": None, "files": data["hf_data_files"]}

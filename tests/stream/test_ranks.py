@@ -59,7 +59,7 @@ class World:
         ]
 
     def take(self, count=None):
-        """Global batches: the ranks' ones side by side."""
+        """Global batches: those of the ranks, side by side."""
         per_rank = [take(stream, count) for stream in self.streams]
         assert len({len(batches) for batches in per_rank}) == 1
         return [
@@ -148,7 +148,7 @@ def test_with_many_streams_a_rank_reads_only_its_share():
 
 
 def test_the_state_of_one_rank_is_refused_if_others_are_needed():
-    """Fault 32: where a state is not enough, an error."""
+    """Fault 32: an error if a state is not enough."""
     options = options_of(4)
     world = World(options, 4)
     world.take(1)
@@ -171,7 +171,7 @@ def test_states_of_different_steps_are_refused():
 
 @pytest.mark.parametrize("nothing", [[], [[], []]], ids=["no documents", "no tokens"])
 def test_an_epoch_with_only_empty_shards_for_a_stream_is_skipped(nothing):
-    """Fault 25: shards are dealt anew in every epoch, so the next one has other shards for it."""
+    """Fault 25: shards are reassigned in every epoch, so the next one has other shards for it."""
     shards = [DOCUMENTS[:4], nothing, DOCUMENTS[4:8]]
     options = config(num_streams=2, shuffle=True)
 

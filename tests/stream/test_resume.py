@@ -70,7 +70,7 @@ def _json_dataset(folder):
 
 
 def source_options(kind, folder):
-    """Options of ``data``, and what `open_stream` is given beside them."""
+    """Options of ``data``, and other arguments of `open_stream`."""
     if kind == "local_text":
         return {"backend": "local_text", "local_text": "11 12 13 14 15 16"}, {}
     if kind in ("jsonl", "parquet"):
@@ -94,7 +94,7 @@ def through_bytes(state):
 
 
 def states_and_batches(stream, count):
-    """The state before the first batch and behind each, and the batches."""
+    """The states before the first batch and after each, and the batches."""
     states, batches = [through_bytes(stream.get_state())], []
     for _ in range(count):
         got = take(stream, 1)
@@ -106,7 +106,7 @@ def states_and_batches(stream, count):
 
 
 def resume_everywhere(open_anew, states, batches, *, count, tail):
-    """Leave at every step, and compare the next ``tail`` batches and the state behind them."""
+    """Stop at every step, and compare the next ``tail`` batches and the state after them."""
     for step, state in enumerate(states[: count + 1]):
         with open_anew() as stream:
             stream.set_state(state)
@@ -155,7 +155,7 @@ def undisturbed(kind, mode, order, end, folder):
 
 
 class SharedWorkers:
-    """Two worker processes that serve all streams of the module, as to start them takes time."""
+    """Two worker processes for all streams of the module, because starting them takes time."""
 
     num_ahead = 4
 
@@ -192,7 +192,7 @@ MATRIX = list(product(SOURCES, MODES, ORDERS, AHEAD, ENDS))
 @pytest.mark.usefixtures("workers")
 @pytest.mark.parametrize(("kind", "mode", "order", "ahead", "end"), few(MATRIX, one_in=11))
 def test_a_stream_resumes_exactly_after_any_batch(kind, mode, order, ahead, end, folder):
-    """Faults 33 and 34: under other prefetch and workers, too, before the first and the last."""
+    """Faults 33 and 34: with other prefetch and workers, before the first and after the last."""
     options = {**cell_options(mode, order, end), **AHEAD[ahead]}
     states, batches = undisturbed(kind, mode, order, end, folder)
     if kind.startswith("hf"):
@@ -233,7 +233,7 @@ for line in sys.stdin:
 
 @pytest.mark.slow
 def test_a_new_process_resumes_exactly(folder, tmp_path):
-    """Nothing but a file goes from one process to the other."""
+    """Only a file is passed from one process to the other."""
     lines, expected = [], []
     for kind, mode, order in product(("local_text", "jsonl", "parquet"), MODES, ORDERS):
         states, batches = undisturbed(kind, mode, order, "endless", folder)
@@ -275,7 +275,7 @@ def test_chains_of_saves_and_restores_lose_nothing(mode, shuffle, folder, tmp_pa
 
 @pytest.mark.slow
 def test_long_streams_resume_at_thousands_of_points():
-    """Tiny batches of an ever longer stream, so that every phase of every buffer is met."""
+    """Tiny batches of a growing stream, so that every phase of every buffer occurs."""
     for mode, shuffle, num_streams in product(MODES, (False, True), (1, 2)):
         plain = config(
             seq_len=5,

@@ -79,7 +79,7 @@ def test_exhausted_retries_raise_with_the_cause_and_never_end_the_stream():
 
 
 class Refused(OSError):
-    """What a client of HTTP raises, with the status of the answer."""
+    """The error of an HTTP client, with the status of the response."""
 
     def __init__(self, status):
         super().__init__(f"HTTP {status}")
@@ -92,7 +92,7 @@ class Refused(OSError):
     ids=["time-out", "reset", "429", "503"],
 )
 def test_network_failures_never_shorten_an_epoch(error):
-    """Fault 48: the failure meets opening as well as reading, and leaves a dead reader behind."""
+    """Fault 48: opening fails as well as reading, and the reader is dead afterwards."""
 
     class Remote(ListSource):
         times = 0
@@ -144,7 +144,7 @@ def test_a_source_that_became_shorter_is_an_error():
 
 
 class Broken(Numbers):
-    """A tokenizer that fails: no fault of the source."""
+    """A tokenizer that fails: not an error of the source."""
 
     def __call__(self, texts):
         if any(text.startswith("13 ") for text in texts):
@@ -234,7 +234,7 @@ MANY = unique_documents([3, 7, 5] * 400)
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_damaged_shard_raises_on_every_attempt_and_never_ends_the_stream(tmp_path, workers):
-    """Fault 48: what reads a shard is dead behind its error, and must not seem to be at its end."""
+    """Fault 48: a reader that is dead after its error must not seem to be at its end."""
     lines = "".join(json.dumps({"text": text_of(document)}) + "\n" for document in MANY)
     whole = gzip.compress(lines.encode(), mtime=0)
     (tmp_path / "a.jsonl").write_text(lines)
@@ -263,7 +263,7 @@ def test_thousands_of_retries_do_not_overflow_the_delay():
 
 
 class Interrupting(ListSource):
-    """Ctrl-C comes while a record is read, which leaves a dead generator behind."""
+    """Ctrl-C while a record is read ends its generator."""
 
     interrupts = 1
 
@@ -295,7 +295,7 @@ def test_an_interrupt_while_a_source_is_read_loses_nothing(shuffle):
 
 @pytest.mark.parametrize(("prefetch", "stage"), [(0, Mixture), (2, Prefetcher)])
 def test_an_interrupt_between_two_stages_loses_nothing(monkeypatch, prefetch, stage):
-    """What a stage had given, and the next had not taken, is made again."""
+    """Output of a stage that the next one had not taken is computed again."""
     options = config(packing_mode="online", packing_buffer_docs=4, grain_prefetch=prefetch)
     with open_stream(options, source=ListSource(SHARDS), tokenizer=Numbers()) as stream:
         expected = take(stream, 20)
@@ -320,7 +320,7 @@ def test_an_interrupt_between_two_stages_loses_nothing(monkeypatch, prefetch, st
 
 
 class Forgetful(ListSource):
-    """A source that fails to tell its place, now and then."""
+    """A source that sometimes fails to report its position."""
 
     asked = 0
 

@@ -1,4 +1,4 @@
-"""The shuffle: every record once an epoch, within its window, in an order of that window's own."""
+"""The shuffle: every record once per epoch, within its window, in that window's order."""
 
 from __future__ import annotations
 

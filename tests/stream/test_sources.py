@@ -56,7 +56,7 @@ def read_all(shard):
 
 
 def read_from_everywhere(shards, number=0):
-    """All records, after the same rest was read from the cursor behind every one of them."""
+    """All records, after the same rest was read from the cursor after each of them."""
     shard = shards.open(number, None)
     cursors, records = [shard.cursor()], []
     while True:
@@ -74,7 +74,7 @@ def read_from_everywhere(shards, number=0):
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 def test_jsonl_is_read_from_any_line(tmp_path, suffix):
-    """Fault 4: BOM, CR, U+2028 and NUL are kept as they are, or no part of the text."""
+    """Fault 4: BOM, CR, U+2028 and NUL are kept unchanged, or are not part of the text."""
     lines = [json.dumps({"text": text}) for text in TEXTS]
     lines.insert(2, "  ")  # a blank line is no record
     data = "\n".join(lines).encode()  # the last line has no end
@@ -168,7 +168,7 @@ def test_a_last_line_that_was_cut_off_is_named_with_its_byte(tmp_path):
 
 
 def test_streams_and_corpora_read_every_format_with_the_same_reader(tmp_path):
-    """Faults 1 to 6, 12 to 14: what is a record, and what is wrong with it, is decided once."""
+    """Faults 1 to 6, 12 to 14: records and their problems are decided in one place."""
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.jsonl").write_text('{"text": "x"}\n\n{\n{"text": "y"}\n')
@@ -325,7 +325,7 @@ def test_a_compressed_file_that_became_shorter_is_a_changed_source(tmp_path):
 def test_a_file_that_changes_size_during_a_stream_is_an_error_and_not_another_epoch(
     tmp_path, share
 ):
-    """Faults 23 and 49: never a short epoch, nor a longer one."""
+    """Faults 23 and 49: never a shorter or longer epoch."""
     file = tmp_path / "a.jsonl"
     lines = ['{"text": "11 12 13"}\n'] * 20
     file.write_text("".join(lines))

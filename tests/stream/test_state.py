@@ -1,4 +1,4 @@
-"""States that are damaged, foreign, newer, forged or of other options: an error, never a batch."""
+"""States that are damaged, foreign, newer, forged or of other options: errors, never batches."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def through_bytes(state):
 
 
 def forged(state, *path, value):
-    """The state with one value changed and a checksum that fits."""
+    """The state with one changed value and a matching checksum."""
     changed = copy.deepcopy(state)
     part = changed
     for name in path[:-1]:
@@ -72,7 +72,7 @@ def test_a_saved_state_is_loaded_unchanged(state, file):
 
 
 def test_saving_twice_and_before_the_first_batch_is_exact(tmp_path):
-    """Fault 34; behind the last batch: test_resume, ending streams."""
+    """Fault 34; for after the last batch see test_resume, ending streams."""
     with opened() as stream:
         first = stream.get_state()
         assert stream.get_state() == first
@@ -85,7 +85,7 @@ def test_saving_twice_and_before_the_first_batch_is_exact(tmp_path):
 @settings(max_examples=150)
 @given(data=st.data())
 def test_any_flipped_bit_is_detected(state, tmp_path_factory, data):
-    """Fault 27: the checksum, or JSON itself, tells."""
+    """Fault 27: detected by the checksum or by JSON itself."""
     file = tmp_path_factory.mktemp("flipped") / "state.json"
     save_state(state, file)
     content = bytearray(file.read_bytes())
@@ -136,7 +136,7 @@ def test_a_missing_state_is_named(tmp_path):
     ],
 )
 def test_a_foreign_state_is_refused(tmp_path, content, message):
-    """Faults 29 and 50: newer, of others, or a pickle."""
+    """Faults 29 and 50: newer, foreign, or a pickle."""
     file = tmp_path / "state.json"
     file.write_bytes(content)
     with pytest.raises(InvalidState, match=message):
@@ -200,6 +200,7 @@ def test_a_forged_state_with_a_good_checksum_is_refused(state, path, value):
         (("streams",), {"0": None}),
         (("streams", "0", "packer"), None),
         (("streams", "0", "packer"), {"continues": 1}),
+        (("options",), ["max_length"]),
     ],
 )
 def test_a_forged_state_of_an_older_version_is_refused(state, path, value):
@@ -248,7 +249,7 @@ def test_other_options_are_refused_by_name(state, changed, names):
     ],
 )
 def test_options_that_do_not_affect_batches_may_differ(state, changed):
-    """Fault 33, and what else may be changed."""
+    """Fault 33, and the other options that may change."""
     with opened() as stream:
         expected = take(stream, 12)[5:]
     with opened(**changed) as stream:
@@ -264,7 +265,7 @@ class Other(Numbers):
 
 
 def test_a_different_tokenizer_is_refused(state):
-    """Fault 31: it does something else to the probes."""
+    """Fault 31: it encodes the probes differently."""
     stream = open_stream(
         config(shuffle_buffer_size=4, packing_mode="bin", packing_buffer_docs=7),
         source=ListSource(SHARDS),
@@ -275,7 +276,7 @@ def test_a_different_tokenizer_is_refused(state):
 
 
 def word_tokenizer(file, words):
-    """A tokenizer.json that knows these words, beside those that the probes have."""
+    """A tokenizer.json with these words, in addition to those of the probes."""
     vocabulary = {word: number for number, word in enumerate(["<unk>", "</s>", *words])}
     model = tokenizers.models.WordLevel(vocabulary, unk_token="<unk>")  # noqa: S106 - a token
     tokenizer = tokenizers.Tokenizer(model)
@@ -284,7 +285,7 @@ def word_tokenizer(file, words):
 
 
 def test_a_tokenizer_whose_file_changed_is_refused(tmp_path):
-    """Fault 31: the probes hold neither word, so the hash of the file alone can tell."""
+    """Fault 31: the probes contain neither word, so only the hash of the file detects it."""
     file = tmp_path / "tokenizer.json"
     options = config(
         backend="local_text",
@@ -339,7 +340,7 @@ def test_every_step_around_the_end_of_an_epoch_is_exact(mode, shuffle):
 )
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a_source_whose_earlier_records_changed_is_refused(change, shuffle):
-    """Fault 49: what a state tells of is read again, and is not the same."""
+    """Fault 49: what a state refers to is read again and differs."""
     plain = config(shuffle_buffer_size=30, shuffle=shuffle)
     with open_stream(plain, source=ListSource(SHARDS), tokenizer=Numbers()) as stream:
         take(stream, 1)

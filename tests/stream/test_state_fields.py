@@ -1,4 +1,4 @@
-"""The fields of saved states, and tokens in them: what is read, and every refusal in its words."""
+"""The fields of saved states and their tokens: what is read, and the text of every error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def arrays(*documents):
 
 
 def said_of(function, value) -> str:
-    """What Python says of this value; its words differ between versions."""
+    """Python's message for this value, which differs between versions."""
     with pytest.raises((ValueError, TypeError)) as raised:
         function(value)
     return str(raised.value)

@@ -90,7 +90,7 @@ def test_a_microbatch_has_the_keywords_of_a_model_and_no_attention_mask():
 
 
 def jax_pairs(batch):
-    """(context within the fragment, target) of every place that a batch trains."""
+    """(context within the fragment, target) of every position that a batch trains."""
     pairs = []
     rows = batch.input_ids.shape[0] * batch.input_ids.shape[1]
     inputs, labels, segments = (
@@ -153,7 +153,7 @@ def model(request):
 
 
 def test_the_loss_of_a_model_equals_the_loss_of_the_shifted_labels(model):
-    """The negative control: labels that are shifted already would be shifted twice."""
+    """The negative control: labels that are already shifted would be shifted twice."""
     with stream(packing_mode="online", seq_len=32) as batches:
         batch = next(batches)
     inputs = model_inputs(batch)
@@ -254,7 +254,7 @@ def examples(shards):
 @pytest.mark.parametrize("num_workers", few([2, 1, 3], one_in=3))
 @pytest.mark.parametrize("grain_prefetch", [0, 2])
 def test_a_dataset_that_splits_itself_over_workers_is_read_whole(num_workers, grain_prefetch):
-    """`datasets` gives each worker some of its shards, so that half of the batches were missing."""
+    """`datasets` gives each worker some of its shards, so half of the batches would be missing."""
     options = {"packing_mode": "online", "grain_prefetch": grain_prefetch}
     expected = expected_keys(packing_mode="online", shuffle=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quire.errors import InvalidState
-from quire.vision.state import SEAL, opened, read_count, read_rows, require_same_terms
+from quire.vision.state import SEAL, opened, read_count, read_flag, read_rows, require_same_terms
 
 BODY = {"epoch": 1, "terms": {}, "share": [0, 1], "place": {}, "account": [], "packs": {}}
 
@@ -74,6 +74,11 @@ def test_terms_that_differ_are_all_named():
             lambda: read_rows("account", [[1, 2], [3]], 2),
             "the state's account has a row [3] but a row has 2 values",
         ),
+        (
+            lambda: read_flag("finished", "no"),
+            "the state's finished is 'no' but must be true or false",
+        ),
+        (lambda: read_flag("finished", 0), "the state's finished is 0 but must be true or false"),
     ],
 )
 def test_a_field_that_is_wrong_is_named(call, message):
@@ -91,3 +96,4 @@ def test_valid_values_are_returned():
     assert read_rows("a", [[1], [2, 3]]) == [[1], [2, 3]]
     assert read_rows("a", [[1], [2]], 1) == [[1], [2]]
     assert read_rows("a", [], 1) == []
+    assert (read_flag("a", True), read_flag("a", False)) == (True, False)

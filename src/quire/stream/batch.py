@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from quire.boundaries import Boundaries
 from quire.labels import DEFAULT as LABELS
+from quire.markup import block, figures, row_bar
 from quire.stream.options import StreamOptions
 from quire.stream.packers import Window
 
 Row: TypeAlias = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class Batch:
     """Arrays ``[A, B, T]``; shapes and types never change within a stream."""
 
@@ -32,10 +33,33 @@ class Batch:
     position_ids: npt.NDArray[np.int32] | None = None
     """Positions within fragments, if ``emit_position_ids``."""
 
+    def __repr__(self) -> str:
+        arrays = self.to_dict().items()
+        shapes = (f"{name}={array.dtype}{list(array.shape)}" for name, array in arrays)
+        return f"Batch({', '.join(shapes)})"
+
+    def _repr_html_(self) -> str:
+        about = {name: f"{a.dtype} {list(a.shape)}" for name, a in self.to_dict().items()}
+        targets = int((self.labels != LABELS.ignore_index).sum())
+        places = int(self.attention_mask.size)
+        about |= {
+            "tokens": f"{int(self.attention_mask.sum()):,} of {places:,} places",
+            "trained": f"{targets:,}",
+        }
+        segments = self.segment_ids.reshape(-1, self.segment_ids.shape[-1])
+        return block([figures("Batch", about), *map(_bar, segments[:8])])
+
     def to_dict(self) -> dict[str, npt.NDArray[np.generic]]:
         """The arrays by name, without those that are not emitted."""
         arrays = {name: getattr(self, name) for name in self.__slots__}
         return {name: array for name, array in arrays.items() if array is not None}
+
+
+def _bar(segments: Row) -> str:
+    edges = np.flatnonzero(np.diff(segments, prepend=0, append=0))
+    pairs = pairwise(edges.tolist())
+    spans = [(a, b, f"tokens {a}-{b - 1}") for a, b in pairs if segments[a]]
+    return row_bar(spans, len(segments))
 
 
 class BatchMaker:
@@ -85,7 +109,7 @@ class BatchMaker:
 
 
 def _boundaries(windows: Sequence[Window | None], width: int) -> Boundaries:
-    """The segments of a batch; its windows are sound, so they need no checks."""
+    """The segments of a batch; its windows come from a packer, so they need no checks."""
     numbers: list[int] = []
     lengths: list[int] = []
     for window in windows:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context, parent_process
 from typing import Protocol
 
@@ -35,6 +35,8 @@ class EncodedTexts:
     lengths: npt.NDArray[np.int64]
     num_cut: npt.NDArray[np.int64]
     """Tokens that were dropped: the end of a truncated document, or all of one that is too long."""
+    problems: dict[int, str] = field(default_factory=dict)
+    """What is wrong with texts that could not be encoded, by their numbers."""
 
     def split(self) -> list[Tokens]:
         """One array per document."""
@@ -52,7 +54,8 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, options: StreamOptions) -
     >>> done.tokens.tolist(), done.lengths.tolist(), done.num_cut.tolist()
     ([1, 100, 101, 2, 1, 103, 2], [4, 0, 3], [1, 0, 0])
     """
-    contents = encode_contents(texts, tokenizer, options)
+    problems: dict[int, str] = {}
+    contents = encode_contents(texts, tokenizer, options, problems)
     whole, bos, eos = contents.lengths, options.bos, options.eos
     most, limit = (
         min(n or LARGEST, LARGEST) for n in (options.truncate_to, options.drop_longer_than)
@@ -64,7 +67,7 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, options: StreamOptions) -
     num_specials = (bos is not None) + (eos is not None)
     lengths = np.where(kept > 0, kept + num_specials, 0)
     flat = _with_specials(tokens, lengths, bos, eos) if num_specials else tokens
-    return EncodedTexts(tokens=flat, lengths=lengths, num_cut=num_cut)
+    return EncodedTexts(tokens=flat, lengths=lengths, num_cut=num_cut, problems=problems)
 
 
 def _leading(lengths: npt.NDArray[np.int64], kept: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -155,6 +155,16 @@ class LoaderDataset:
         return self._arguments.resolved()[0]
 
     @property
+    def rank(self) -> int:
+        """The rank whose batches these are."""
+        return self._arguments.rank
+
+    @property
+    def world_size(self) -> int:
+        """The ranks that share the stream."""
+        return self._arguments.world_size
+
+    @property
     def config(self) -> StreamConfig:
         """The config that was given, with everything filled in."""
         return require_config(self._arguments.config, self.options)

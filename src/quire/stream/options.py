@@ -237,12 +237,12 @@ INDECISIVE = re.compile(
 )
 """Options that change time, cost or tolerance, but no batch."""
 ADDED_LATER = ("truncate_at",)
-"""Options that states of this version did not have at first: recorded only if they are set, so that
-the state of a stream without them stays the same."""
+"""Options that were added to this version of states later. They are recorded only if they are set,
+so that the state of a stream without them stays the same."""
 
 
 def default_of(name: str) -> object:
-    """What it means that a state lacks a decisive option: its default; MISSING if it has none.
+    """The value of a decisive option that a state lacks: its default, MISSING if it has none.
 
     >>> default_of("truncate_at"), default_of("sources[0].hf_split")
     (None, 'train')

@@ -41,7 +41,7 @@ class Mixture:
     def next(self) -> StreamedDocument:
         """The next document; StopIteration when all sources have ended."""
         while self._live:
-            number = min(self._live, key=lambda number: self._taken[number] * self._costs[number])
+            number = self._furthest_behind() if len(self._live) > 1 else self._live[0]
             try:
                 document = self._sources[number].next()
             except StopIteration:
@@ -50,6 +50,9 @@ class Mixture:
             self._taken[number] += len(document.tokens)
             return document
         raise StopIteration
+
+    def _furthest_behind(self) -> int:
+        return min(self._live, key=lambda number: self._taken[number] * self._costs[number])
 
     def state_dict(self) -> State:
         """The positions in all sources, and the tokens taken from each."""

@@ -10,6 +10,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from quire.errors import InvalidOption, InvalidState
 from quire.formats.bad_records import BadRecordBudget
@@ -17,6 +18,7 @@ from quire.stream.encode import EncodedTexts, Encoder
 from quire.stream.reader import RecordDigest, RetryingReader, Share, changed_source
 from quire.stream.sources import Record
 from quire.stream.state import State, Tokens, read_count, read_fields
+from quire.text.fast_tokenizer import TokenizerMismatch
 
 _SLICE_RECORDS = 256
 _SLICE_CHARACTERS = 1 << 20
@@ -90,6 +92,19 @@ class ShuffleWindows:
         for _ in range(position):
             self._records.popleft()
         self._position = position
+
+    def place(self, part: Slice, number: int) -> str:
+        """Where a record of a slice is in the source, for messages."""
+        state, start = part.state, part.state["start"]
+        index = state["position"] + number
+        if self._options.shuffle:
+            names = (self.share.stream, state["epoch"], state["window"])
+            index = self.share.order(state["read"], "window", *names)[index]
+        return (
+            f"document {index} that {self.share.description} reads after record "
+            f"{start['number']} of epoch {state['epoch']}, in {self._reader.shard_at(start)} or "
+            "what follows it"
+        )
 
     def _open_window(self, epoch: int, window: int) -> None:
         start = self._reader.state_dict()  # may raise, and then the window before is still open
@@ -201,8 +216,7 @@ def _num_characters(record: Record) -> int:
     return len(record) if isinstance(record, str) else 0
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedDocument:
+class StreamedDocument(NamedTuple):
     """One document of a source, possibly without tokens."""
 
     tokens: Tokens
@@ -222,7 +236,7 @@ class SourceDocuments:
     @property
     def epoch(self) -> int:
         """How many times the source was read to its end."""
-        return self._slice.epoch if self._slice else int(self._state["epoch"])
+        return self._epoch
 
     def next(self) -> StreamedDocument:
         """The next document; StopIteration at the end of the source."""
@@ -234,7 +248,7 @@ class SourceDocuments:
         self._ready.popleft()
         self._used += 1
         if len(document.tokens):
-            self._last_epoch_with_tokens = self.epoch
+            self._last_epoch_with_tokens = self._epoch
         return document
 
     def state_dict(self) -> State:
@@ -249,6 +263,7 @@ class SourceDocuments:
     def _reset(self, state: State, *, from_start: bool) -> None:
         self._state = state
         self._slice: Slice | None = None
+        self._epoch = int(state["epoch"])
         self._used = 0
         self._ready: deque[StreamedDocument] = deque()
         self._ahead: deque[tuple[Slice, Callable[[], EncodedTexts]]] = deque()
@@ -258,13 +273,21 @@ class SourceDocuments:
     def _next_slice(self) -> None:
         self._encode_ahead()
         part, encoded = self._ahead[0]
-        documents = encoded()
+        try:
+            documents = encoded()
+        except TokenizerMismatch as error:
+            place = self._windows.place(part, error.document)
+            raise TokenizerMismatch(f"{place}: {error}", error.document) from error
         self._require_tokens_in_epoch(part)
         self._ahead.popleft()
-        self._slice, self._used = part, 0
+        self._slice, self._epoch, self._used = part, part.epoch, 0
         rows = zip(part.records, documents.split(), documents.num_cut.tolist(), strict=True)
-        for record, tokens, num_cut in rows:
-            problem = None if isinstance(record, str) else record.problem
+        for number, (record, tokens, num_cut) in enumerate(rows):
+            problem = documents.problems.get(number)
+            if problem is not None:
+                problem = f"a document {problem}"
+            elif not isinstance(record, str):
+                problem = record.problem
             self._ready.append(StreamedDocument(tokens, num_cut, problem))
 
     def _encode_ahead(self) -> None:

@@ -15,13 +15,15 @@ from quire.errors import (
     SourceError,
     missing_dependency,
 )
-from quire.formats.fields import Fields, RecordProblem
+from quire.formats.fields import Fields
 from quire.formats.files import InputFile, find_files
 from quire.formats.format import Span
 from quire.formats.hub import HubShard, num_shards, require_unshuffled
+from quire.formats.record_kinds import RecordProblem
 from quire.formats.tables import require_text
 from quire.stream.options import StreamSource
 from quire.stream.state import read_count, read_fields
+from quire.text.hub import require_hub
 
 MAX_RECORD_BYTES = 1 << 28
 """A longer record is a bad record, so that hostile files cannot fill the memory."""
@@ -244,6 +246,7 @@ def _load_hub(options: StreamSource) -> HubShards:
         from datasets import load_dataset
     except ModuleNotFoundError:
         raise missing_dependency("datasets", "backend hf", "hf") from None
+    require_hub(options.hf_dataset, options.name("hf_dataset"))
     try:
         dataset = load_dataset(
             options.hf_dataset,

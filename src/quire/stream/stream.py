@@ -49,7 +49,7 @@ class Stream:
         self._tokenizer_digest, self._engine = tokenizer_digest, engine
         self._prefetcher = Prefetcher(self._make, options.prefetch) if options.prefetch else None
         self._last: Snapshot | None = None
-        """The moment after the last delivered batch; None: the pipeline is there now."""
+        """The position after the last delivered batch; None: that of the pipeline itself."""
         self._is_torn = False
         self._began, self._first_step, self._first_tokens = time.monotonic(), 0, 0
 
@@ -57,6 +57,11 @@ class Stream:
     def config(self) -> StreamConfig:
         """The config that the stream was opened with, with everything filled in."""
         return require_config(self._config, self.options)
+
+    def __repr__(self) -> str:
+        options = self.options
+        shape = f"[{options.grad_accum}, {options.batch_size}, {options.max_length}]"
+        return f"Stream(batches {shape}, {options.strategy}, seed={options.seed})"
 
     def __iter__(self) -> Stream:
         return self
@@ -121,7 +126,7 @@ class Stream:
         return self.snapshot()()
 
     def snapshot(self) -> Callable[[], State]:
-        """A cheap function that returns the state of this moment, even when the stream moved on."""
+        """A cheap function that returns the current state, even after the stream has moved on."""
         return partial(self._state_of, self._snapshot())
 
     def load_state_dict(self, state: Saved) -> None:

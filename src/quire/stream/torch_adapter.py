@@ -18,6 +18,7 @@ from quire.stream.open import ConfigLike, LoaderDataset
 from quire.stream.state import State
 from quire.stream.stream import Saved
 from quire.stream.workers import ONLY, Worker, WorkerBatches
+from quire.training.sharding import require_whole_share
 from quire.worker_memory import OneUse, SharedNumbers
 
 try:
@@ -31,7 +32,7 @@ ModelInputs: TypeAlias = dict[str, "torch.Tensor | bool | tuple[()]"]
 
 
 class TorchBatches(LoaderDataset, IterableDataset[ModelInputs]):
-    """Microbatches ``[batch_size, max_length]``; ``grad_accum`` of them in a row are one step.
+    """Microbatches ``[batch_size, max_length]``; ``grad_accum`` consecutive ones are one step.
 
     Give it to a `torchdata.stateful_dataloader.StatefulDataLoader` with ``batch_size=None`` and any
     ``num_workers``: the microbatches are the same, in the same order, and the loader's state is
@@ -64,6 +65,7 @@ class TorchBatches(LoaderDataset, IterableDataset[ModelInputs]):
     def __iter__(self) -> Iterator[ModelInputs]:
         if self._missed_a_state():
             return _StateMissed()
+        require_whole_share(self.rank, self.world_size, "a stream")
         if self._next_start is not None and self._one_use.is_over():
             self._next_start = None
         self._batches, self._next_start = self._open(), None
@@ -90,6 +92,14 @@ class TorchBatches(LoaderDataset, IterableDataset[ModelInputs]):
         if get_worker_info() is None:
             self._seen_loads += 1
             self._num_loads.write(self._seen_loads)
+
+    def require_state(self, state: Saved) -> None:
+        """Raise now, not at the first microbatch, unless a pass can start from the state."""
+        batches = self._open()
+        try:
+            batches.load_state_dict(state)
+        finally:
+            batches.close()
 
     def _missed_a_state(self) -> bool:
         """Whether this is a persistent worker whose copy of the dataset has an older state."""

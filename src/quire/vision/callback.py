@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,8 +13,8 @@ from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from quire.errors import InvalidState
-from quire.files import whole_file
 from quire.seals import Seal
+from quire.training.checkpoint import read_state, resumed_path, state_path, write_state
 from quire.vision.adapters import TrainingPacks
 from quire.vision.state import MIGRATIONS, read_count, require_same_terms
 from quire.vision.telemetry import PackingTelemetry, aggregate_metrics
@@ -36,6 +35,8 @@ class PackingCallback(TrainerCallback):
     `history` holds one telemetry per finished epoch. Metrics of single datasets are removed from
     the Trainer's logs, because a pack mixes datasets.
     """
+
+    state_name = STATE_NAME
 
     def __init__(self, packs: TrainingPacks) -> None:
         self._packs = packs
@@ -71,9 +72,7 @@ class PackingCallback(TrainerCallback):
                 f"packs cannot be found again; give {self._packs.packed.lengths_needed}, and train "
                 "from the start"
             )
-        path = _state_path(args, state)
-        if self.resumed_from is not None:
-            path = self.resumed_from / STATE_NAME
+        path = resumed_path(args, state, self)
         if isinstance(model, torch.nn.Module):
             _require_weights(model, path.parent)
         if path.exists():
@@ -85,7 +84,7 @@ class PackingCallback(TrainerCallback):
 
     def _require_same_packs(self, path: Path) -> None:
         """Raise if the packs of the checkpoint's epoch would be different now."""
-        plain = _read_checkpoint(path)
+        plain = read_state(path, _SEAL)
         self._packs.packed.set_epoch(read_count("epoch", plain.get("epoch")))
         require_same_terms(plain.get("terms"), self._terms())
 
@@ -148,13 +147,12 @@ class PackingCallback(TrainerCallback):
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Write next to the weights under which terms the packs of this checkpoint were made."""
+        """Record next to the weights the terms under which this checkpoint's packs were made."""
         if not state.is_world_process_zero:
             return
         epoch, step = self._packs.packed.epoch, state.global_step
         plain = _SEAL.sealed({"epoch": epoch, "global_step": step, "terms": self._terms()})
-        with whole_file(_state_path(args, state)) as path:
-            path.write_text(json.dumps(plain, indent=1), encoding="utf-8")
+        write_state(state_path(args, state, STATE_NAME), plain)
 
     def _terms(self) -> dict[str, Any]:
         """What determines the packs of every epoch, without the order of a single epoch."""
@@ -167,23 +165,6 @@ def _resume_point(args: TrainingArguments, state: TrainerState, num_packs: int) 
     per_step = args.gradient_accumulation_steps
     epoch, steps = divmod(state.global_step, max(1, -(-num_packs // per_step)))
     return epoch, 0 if args.ignore_data_skip else steps * per_step
-
-
-def _state_path(args: TrainingArguments, state: TrainerState) -> Path:
-    return Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / STATE_NAME
-
-
-def _read_checkpoint(path: Path) -> dict[str, Any]:
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InvalidState(
-            f"{path} is damaged: {error}; resume from an earlier checkpoint"
-        ) from error
-    try:
-        return _SEAL.opened(plain)
-    except InvalidState as error:
-        raise InvalidState(f"{path}: {error}") from None
 
 
 class _TokenAccuracy:

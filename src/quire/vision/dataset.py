@@ -106,6 +106,14 @@ class PackedVLDataset(IterableBase):
         if template is not None:
             prepare_template(template, self.options)
 
+    def __repr__(self) -> str:
+        size = f"{len(self.dataset):,} samples" if hasattr(self.dataset, "__len__") else "samples"
+        length, share = self._epoch.rules.max_length, self._epoch.rank
+        return (
+            f"PackedVLDataset({size}, packs of {length:,}, rank {share.index} of {share.count}, "
+            f"epoch {self._epoch.number})"
+        )
+
     @classmethod
     def from_options(
         cls,

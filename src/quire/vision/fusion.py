@@ -92,6 +92,10 @@ class FusionDataset:
         self._sources: Ints = sources[order]
         self._indices: Ints = np.concatenate(drawn)[order]
 
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name}: {quota:,}" for name, quota in self.quotas.items())
+        return f"FusionDataset({parts}, seed={self.seed}, epoch {self.epoch})"
+
     def __len__(self) -> int:
         return len(self._sources)
 

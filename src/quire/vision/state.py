@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from quire.errors import InvalidState
-from quire.seals import Migrations, Seal
+from quire.seals import Migrations, Seal, require_same
 from quire.vision.workers import Share
 
 State: TypeAlias = dict[str, Any]
@@ -42,18 +42,8 @@ def opened(state: object) -> State:
 
 def require_same_terms(saved: object, current: Mapping[str, Any]) -> None:
     """Raise, naming every difference, unless the state was made under the current terms."""
-    if not isinstance(saved, Mapping):
-        raise InvalidState(f"the state's terms are {type(saved).__name__} but must be a dict")
-    differing = [
-        f"{name} is {saved.get(name)!r} in the state and {current.get(name)!r} here"
-        for name in sorted({*saved, *current})
-        if saved.get(name) != current.get(name)
-    ]
-    if differing:
-        raise InvalidState(
-            f"{'; '.join(differing)}: continue with the same dataset, options and ranks, or start "
-            "the epoch over"
-        )
+    remedy = "continue with the same dataset, options and ranks, or start the epoch over"
+    require_same(saved, current, remedy)
 
 
 def require_same_share(state: State, share: Share) -> None:

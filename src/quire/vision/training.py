@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import functools
 import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from transformers import Trainer, TrainingArguments
@@ -22,6 +20,7 @@ from quire.collate import (
 from quire.collate.special_tokens import SpecialTokens
 from quire.collate.vision import VisionModel, resolve_mrope
 from quire.errors import InvalidOption
+from quire.training.checkpoint import record_checkpoint
 from quire.vision.adapters import TrainingPacks
 from quire.vision.callback import PackingCallback
 from quire.vision.dataset import PackedVLDataset
@@ -57,25 +56,8 @@ class VisionTraining:
             callbacks = trainer.callback_handler.callbacks
             callbacks.insert(0, callbacks.pop(callbacks.index(callback)))
             callback.log = trainer.log
-            _record_checkpoint(trainer, callback)
+            record_checkpoint(trainer, callback)
         return trainer
-
-
-def _record_checkpoint(trainer: Trainer, callback: PackingCallback) -> None:
-    """Tell the callback which checkpoint is resumed; a Trainer tells it only the step."""
-    train = trainer.train
-
-    @functools.wraps(train)
-    def recording(
-        resume_from_checkpoint: str | bool | None = None,
-        *others: Any,  # noqa: ANN401
-        **named: Any,  # noqa: ANN401
-    ) -> object:
-        given = resume_from_checkpoint
-        callback.resumed_from = None if isinstance(given, bool | None) else Path(given)
-        return train(given, *others, **named)
-
-    trainer.train = recording  # type: ignore[method-assign, assignment]
 
 
 def configure_training(

@@ -1,0 +1,293 @@
+"""`python -m tests.training.matrix` kills and resumes training in every framework, and counts.
+
+Writes docs/reliability/resume_matrix.json: framework × data × ranks × kill. A cell is exact if the
+run that was killed (SIGKILL) and resumed trained on the batches of the uninterrupted run, in the
+same order, and ended with bitwise equal weights (float32, on CPU, deterministic, with dropout).
+Another number of ranks adds in another order, so there the batches are equal and the weights
+differ by rounding. Lightning is tried if it is installed; it is no dependency of quire.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+import quire
+from tests.training import run
+from tests.training.launching import ROOT, accelerate, environment, torchrun
+
+TARGET = ROOT / "docs" / "reliability" / "resume_matrix.json"
+KILLS = ("step 3", "step 7", "save 4")
+"""In the first epoch, in the second one, and while a checkpoint is written."""
+WORLDS = ("1", "2", "1 to 2", "2 to 1")
+ROUNDING = 1e-6
+LIMIT = "packs belong to a rank, and another number of ranks has others: refused with InvalidState"
+LAUNCHERS = {"torchrun": torchrun, "accelerate launch": accelerate}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    framework: str
+    data: str
+    world: str
+    """How many ranks, or before and after the kill: ``1 to 2``."""
+    kill: str
+    launcher: str = "fork"
+
+    @property
+    def ranks(self) -> tuple[int, int]:
+        before, _, after = self.world.partition(" to ")
+        return int(before), int(after or before)
+
+    @property
+    def is_refused(self) -> bool:
+        return self.data == "vision" and self.ranks[0] != self.ranks[1]
+
+    @property
+    def dropout(self) -> float:
+        """None where ranks change, as each has its own random numbers."""
+        return 0.1 if self.ranks[0] == self.ranks[1] else 0.0
+
+
+def cells(frameworks: list[str], data: list[str], worlds: list[str]) -> Iterator[Cell]:
+    """JAX and Lightning run in one process here; TRL has no trainer for packs of samples."""
+    for framework in frameworks:
+        for kind in data:
+            if kind == "vision" and framework in ("jax", "trl"):
+                continue
+            for world in worlds:
+                if world != "1" and framework in ("jax", "lightning"):
+                    continue
+                for kill in KILLS if " to " not in world else KILLS[:1]:
+                    if framework != "lightning" or kill.startswith("step"):
+                        yield Cell(framework=framework, data=kind, world=world, kill=kill)
+
+
+def launched_cells() -> Iterator[Cell]:
+    """Two ranks started by the launchers that users have."""
+    for framework in ("torch", "transformers", "accelerate"):
+        for launcher in LAUNCHERS:
+            for data in ("packed", "stream"):
+                made = {"framework": framework, "data": data, "world": "2", "kill": KILLS[0]}
+                yield Cell(**made, launcher=launcher)
+
+
+def make_corpus(folder: Path) -> None:
+    """Texts for streams, and packed rows of at most 64 tokens."""
+    (folder / "texts").mkdir(parents=True)
+    random = np.random.default_rng(0)
+    for part in range(3):
+        sizes = random.integers(2, 30, 60).tolist()
+        texts = [f"{part} {number} " + "ab " * size for number, size in enumerate(sizes)]
+        lines = [json.dumps({"text": text}) for text in texts]
+        (folder / "texts" / f"{part}.jsonl").write_text("\n".join(lines))
+    rows = [json.dumps({"text": "word " * (n % 9 + 1)}) for n in range(45)]
+    (folder / "texts-packed.jsonl").write_text("\n".join(rows))
+    quire.pack_corpus([folder / "texts-packed.jsonl"], folder / "packed", "byte", max_length=64)
+
+
+class Matrix:
+    """Runs cells; uninterrupted runs are shared between them."""
+
+    def __init__(self, corpus: Path, work: Path) -> None:
+        self._corpus, self._work = corpus, work
+        self._whole: dict[tuple, Path] = {}
+
+    def attempt(self, cell: Cell, *, forget: bool = False) -> dict:
+        """Kill, resume, compare. With ``forget``, a control, the data starts over."""
+        before, after = cell.ranks
+        job = self._job(cell, self._new_folder())
+        if launch(replace(job, kill=cell.kill), before, cell.launcher):
+            return asdict(cell) | {"exact": False, "why": "it was not killed"}
+        finished = launch(replace(job, resume=True, forget=forget), after, cell.launcher)
+        folder = Path(job.folder)
+        log = "".join(file.read_text() for file in folder.glob("log-*.txt"))
+        if cell.is_refused:
+            refused = not finished and "InvalidState" in log
+            return asdict(cell) | ({"limit": LIMIT} if refused else {"exact": False})
+        if not finished:
+            return asdict(cell) | {"exact": False, "why": log[-1500:]}
+        return asdict(cell) | compared(folder, self._reference(cell), after, before == after)
+
+    def _reference(self, cell: Cell) -> Path:
+        key = (cell.framework, cell.data, cell.ranks[1], cell.dropout)
+        if key not in self._whole:
+            folder = self._new_folder()
+            if not launch(self._job(cell, folder), cell.ranks[1]):
+                raise RuntimeError((folder / "log-0.txt").read_text()[-3000:])
+            self._whole[key] = folder
+        return self._whole[key]
+
+    def _job(self, cell: Cell, folder: Path) -> run.Job:
+        return run.Job(
+            framework=cell.framework,
+            data=cell.data,
+            folder=str(folder),
+            corpus=str(self._corpus),
+            dropout=cell.dropout,
+        )
+
+    def _new_folder(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self._work))
+
+
+def launch(job: run.Job, world: int, launcher: str = "fork") -> bool:
+    """Run all ranks of a job; whether all of them succeeded."""
+    if launcher != "fork":
+        file = Path(job.folder, "job.json")
+        file.write_text(json.dumps(asdict(job)))
+        command = [*LAUNCHERS[launcher](world), "-m", "tests.training.run", str(file)]
+        with Path(job.folder, "log-0.txt").open("a") as log:
+            done = subprocess.run(
+                [sys.executable, *command],
+                stdout=log,
+                stderr=log,
+                env=environment(),
+                cwd=ROOT,
+                timeout=600,
+                check=False,
+            )
+        return done.returncode == 0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = [_fork(job, rank, world, port) for rank in range(world)]
+    codes = []
+    while children:
+        _, status = os.waitpid(children.pop(0), 0)
+        codes.append(os.waitstatus_to_exitcode(status))
+        if codes[-1] and children:  # the others would wait for it
+            time.sleep(0.2)
+            for child in children:
+                os.kill(child, 9)
+    return not any(codes)
+
+
+def _fork(job: run.Job, rank: int, world: int, port: int) -> int:
+    """A rank in a process that has everything imported already, as torchrun would start it."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        log = os.open(f"{job.folder}/log-{rank}.txt", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        if world > 1:
+            names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
+            os.environ |= {name: str(value) for name, value in names.items()}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "LOCAL_WORLD_SIZE": str(world)}
+        run.run(replace(job, rank=rank, world=world))
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(1)
+
+
+def compared(folder: Path, reference: Path, world: int, is_same_world: bool) -> dict:
+    """What of the resumed run is that of the uninterrupted one."""
+    same_batches = all(_continues(folder, reference, rank, is_same_world) for rank in range(world))
+    difference = max(_difference(folder, reference, rank) for rank in range(world))
+    return {
+        "exact": same_batches and difference <= (0.0 if is_same_world else ROUNDING),
+        "same_batches": same_batches,
+        "difference": difference,
+        "resumed_after_microbatches": batches(folder, 0)[-1][0],
+    }
+
+
+def batches(folder: Path, rank: int) -> list[tuple[int, list[str]]]:
+    """The runs of a rank: where each began, and digests of what it trained on."""
+    runs: list[tuple[int, list[str]]] = []
+    for line in (folder / f"batches-{rank}.txt").read_text().splitlines():
+        if line.startswith("begin "):
+            runs.append((int(line[6:]), []))
+        else:
+            runs[-1][1].append(line)
+    return runs
+
+
+def _continues(folder: Path, reference: Path, rank: int, is_same_world: bool) -> bool:
+    """Whether the killed run is the reference's beginning, and the resumed one its end."""
+    _, expected = batches(reference, rank)[0]
+    (_, killed), *_ = runs = batches(folder, rank)
+    trained = runs[-1][1]
+    began_alike = not is_same_world or killed == expected[: len(killed)]
+    return began_alike and 0 < len(trained) < len(expected) and trained == expected[-len(trained) :]
+
+
+def _difference(folder: Path, reference: Path, rank: int) -> float:
+    """The largest difference of a weight; 0 only if all bits are equal."""
+    import torch
+
+    names = f"weights-{rank}.txt", f"weights-{rank}.pt"
+    if (folder / names[0]).read_text() == (reference / names[0]).read_text():
+        return 0.0
+    one, other = (torch.load(path / names[1]) for path in (folder, reference))
+    return float((one - other).abs().max()) or sys.float_info.min
+
+
+def summary(results: list[dict]) -> dict:
+    """Counts, and a table of framework and data: kills by ranks, and how many were inexact."""
+    tried = [result for result in results if "limit" not in result]
+    table: dict[str, dict[str, int]] = {}
+    for one in tried:
+        row = table.setdefault(f"{one['framework']}, {one['data']}", {})
+        ranks = f"{one['world']} rank{'s' * (one['world'] != '1')}"
+        ranks = ranks if one["launcher"] == "fork" else one["launcher"]
+        row[ranks] = row.get(ranks, 0) + 1
+        row["inexact"] = row.get("inexact", 0) + (not one["exact"])
+    names = dict.fromkeys(name for row in table.values() for name in row)
+    ordered = [*(name for name in names if name != "inexact"), "inexact"]
+    return {
+        "command": "python -m tests.training.matrix",
+        "cells": len(tried),
+        "inexact": sum(not result["exact"] for result in tried),
+        "refused": len(results) - len(tried),
+        "kills of training runs": {
+            key: {name: row.get(name, 0) for name in ordered} for key, row in table.items()
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--frameworks", nargs="*", default=list(run.FRAMEWORKS))
+    parser.add_argument("--data", nargs="*", default=["packed", "stream", "vision"])
+    parser.add_argument("--worlds", nargs="*", default=list(WORLDS))
+    parser.add_argument("--out", type=Path, default=TARGET)
+    given = parser.parse_args()
+    absent = [name for name in ("lightning",) if importlib.util.find_spec(name) is None]
+    frameworks = [name for name in given.frameworks if name not in absent]
+    every = [*cells(frameworks, given.data, given.worlds), *launched_cells()]
+    results = []
+    with tempfile.TemporaryDirectory() as temporary:
+        corpus, work = Path(temporary, "corpus"), Path(temporary, "work")
+        work.mkdir()
+        make_corpus(corpus)
+        matrix = Matrix(corpus, work)
+        for cell in every:
+            results.append(matrix.attempt(cell))
+            print(json.dumps(results[-1]), flush=True)
+        control = matrix.attempt(replace(every[0], framework="torch", data="packed"), forget=True)
+    found = summary(results) | {"control_is_inexact": not control["exact"], "absent": absent}
+    given.out.write_text(json.dumps({**found, "results": results}, indent=1) + "\n")
+    print(found)
+    sys.exit(bool(found["inexact"]))
+
+
+if __name__ == "__main__":
+    main()

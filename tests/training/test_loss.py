@@ -1,0 +1,95 @@
+"""The loss of a step has the same gradients however its documents are packed and distributed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from quire.errors import InvalidOption
+from quire.training import PackedLoss
+from quire.training.loss import batch_segments
+from tests.training import layouts, loss_ranks
+from tests.training.launching import environment, torchrun
+
+TOLERANCE = {"rtol": 0, "atol": 1e-10}
+
+
+def step(owner, batches, averaging: str) -> list[torch.Tensor]:
+    loss = PackedLoss(averaging=averaging)
+    total = loss.denominator(batches)
+    owner.zero_grad()
+    parts = []
+    for batch in batches:
+        parts.append(loss(owner(**layouts.inputs(batch)).logits, batch, total))
+        parts[-1].backward()
+    return [sum(part.detach() for part in parts), *layouts.gradients(owner)]
+
+
+def assert_equal(found, expected, tolerance=TOLERANCE) -> None:
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, **tolerance)
+
+
+@pytest.mark.parametrize("averaging", ["token", "document", "sqrt"])
+def test_gradients_are_the_same_in_every_layout_and_with_accumulation(averaging):
+    owner = layouts.model()
+    expected = layouts.alone(owner, averaging)
+    for layout in layouts.LAYOUTS:
+        for accumulation in (1, 4):
+            batches = layouts.microbatches(layout, accumulation)
+            assert_equal(step(owner, batches, averaging), expected)
+
+
+def test_a_mean_of_means_over_microbatches_differs():
+    owner = layouts.model()
+    expected = layouts.alone(owner, "token")[0]
+    means = [owner(**batch).loss for batch in layouts.microbatches("packed", 4)]
+    assert abs(sum(means) / len(means) - expected) > 1e-4
+
+
+def test_document_weights_scale_the_gradients_of_their_documents():
+    owner, loss = layouts.model(), PackedLoss(averaging="document")
+    batch = layouts.microbatches("packed", 8)[0]  # one row of four documents, one without target
+    only_first = [1.0, 0.0, 0.0, 0.0, *[0.0] * (int(batch_segments(batch).max()) - 4)]
+    total = loss.denominator([batch], [only_first])
+    weighted = loss(owner(**layouts.inputs(batch)).logits, batch, total, only_first)
+    first = layouts.padded([layouts.documents()[0][0]])
+    alone = loss(owner(**layouts.inputs(first)).logits, first, loss.denominator([first]))
+    torch.testing.assert_close(weighted, alone, **TOLERANCE)
+
+
+def test_a_batch_without_labels_is_an_error():
+    with pytest.raises(InvalidOption, match="the batch has input_ids but no labels"):
+        PackedLoss().denominator([{"input_ids": torch.zeros(1, 2)}])
+
+
+@pytest.mark.slow
+def test_two_ranks_and_a_trainer_have_the_gradients_of_separate_documents(tmp_path):
+    script = Path(loss_ranks.__file__)
+    command = [*torchrun(2), str(script), str(tmp_path)]
+    subprocess.run([sys.executable, *command], check=True, env=environment(), timeout=600)
+    owner = layouts.model()
+    expected = {name: layouts.alone(owner, name) for name in ("token", "document")}
+    for rank in range(2):
+        found = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
+        for layout in layouts.LAYOUTS:
+            for averaging in ("token", "document"):
+                for accumulation in (1, 4):
+                    assert_equal(found[f"{layout} {averaging} {accumulation}"], expected[averaging])
+        for averaging in ("token", "document"):
+            for average_tokens in (True, False):
+                gradients = found[f"trainer {averaging} {average_tokens}"]
+                assert_equal(gradients, expected[averaging][1:])
+        # transformers' own loss is computed in float32; it is the same only if it averages tokens
+        # across devices, which is its default.
+        close = {"rtol": 1e-3, "atol": 1e-6}
+        assert_equal(found["trainer None True"], expected["token"][1:], close)
+        worst = max(
+            float((one - other).abs().max() / other.abs().max())
+            for one, other in zip(found["trainer None False"], expected["token"][1:], strict=True)
+        )
+        assert worst > 0.01
