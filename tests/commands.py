@@ -1,4 +1,4 @@
-"""The command line in this process: what `quire` with some words prints, and its exit code.
+"""The command line in this process: what `quire` prints for some arguments, and its exit code.
 
 Starting Python costs a second, so real processes are left to the tests that are about them
 (`tests.corpus.command`, `tests.terminal`).
@@ -20,7 +20,7 @@ from quire.cli.app import main
 
 
 def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as from a pipe, with these variables besides those of the environment."""
+    """Run the command as in a pipe, with these variables in addition to the environment's."""
     words = ["quire", *map(str, arguments)]
     out, err = _pipe(), _pipe()
     with (

@@ -68,7 +68,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A folder in memory where there is such: a sync to a busy disk takes longer than the test."""
+    """A folder in memory if possible: a sync to a busy disk takes longer than the test."""
     place = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
         inner = Path(folder) / "test"
@@ -100,7 +100,7 @@ def is_slow(path: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """What is left out need not be imported."""
+    """Files that are left out are not imported."""
     return (config.option.markexpr == "not slow" and is_slow(collection_path)) or None
 
 

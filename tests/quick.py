@@ -1,4 +1,4 @@
-"""Of many cases a few in the quick run."""
+"""Run only some of many cases in the quick suite."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def few(cases: Iterable[Any], one_in: int) -> list[Any]:
-    """All cases; all but one in so many carry the marker `slow`.
+    """All cases; all but every n-th carry the marker `slow`.
 
     A number that shares no factor with the lengths of a product meets every value of each.
     """

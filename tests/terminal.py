@@ -1,4 +1,4 @@
-"""A command as a person sees it: run on a pseudo-terminal."""
+"""A command as a user sees it: run on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 def shown_in_terminal(command: Sequence[object], columns: int = 100) -> str:
-    """All that the command, which must succeed, writes to a terminal so wide."""
+    """Everything that the command, which must succeed, writes to a terminal of this width."""
     leader, follower = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns)}
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Documents and bins for people's own packers."""
+"""`Document` and `Bin` for custom packers."""
 
 from __future__ import annotations
 

@@ -320,7 +320,7 @@ def test_a_registered_strategy_is_used(registered):
 
 @pytest.fixture
 def warned_of():
-    """Calls block_tokenize_fn in a process that warned of nothing; its warning, if there is one."""
+    """Calls block_tokenize_fn in a process without earlier warnings; its warning, if any."""
 
     def call(*texts, **options):
         with warnings.catch_warnings(record=True) as seen:
@@ -338,16 +338,16 @@ def warned_of():
 
 def test_each_reason_causes_one_warning(warned_of):
     said = warned_of("", "10 11 12", overflow=False)
-    assert "dropped empty: 1 documents, 0 tokens, truncated: 0 documents, 1 tokens in" in said
-    assert "for the same reason are not warned of" in said
+    assert "dropped empty: 1 document, 0 tokens, truncated: 0 documents, 1 token in" in said
+    assert "further drops for the same reason cause no warning" in said
     assert warned_of("", "10 11 12", overflow=False) == ""
 
 
 def test_one_reason_does_not_silence_another(warned_of):
-    assert "dropped empty: 1 documents, 0 tokens in" in warned_of("", "10")
-    assert "dropped truncated: 0 documents, 1 tokens in" in warned_of("", "1 2 3", overflow=False)
-    assert "dropped too_long: 1 documents, 3 tokens in" in warned_of("", "1 2 3", "1", max_len=2)
-    assert "dropped row_too_short: 1 documents, 1 tokens in" in warned_of("10", "10 11", min_len=2)
+    assert "dropped empty: 1 document, 0 tokens in" in warned_of("", "10")
+    assert "dropped truncated: 0 documents, 1 token in" in warned_of("", "1 2 3", overflow=False)
+    assert "dropped too_long: 1 document, 3 tokens in" in warned_of("", "1 2 3", "1", max_len=2)
+    assert "dropped row_too_short: 1 document, 1 token in" in warned_of("10", "10 11", min_len=2)
     assert warned_of("", "10 11 12", "10", max_len=2) == ""
 
 

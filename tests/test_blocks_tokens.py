@@ -75,7 +75,7 @@ def test_every_token_is_there_once_or_the_ledger_says_why_not(call):
 
 
 def assert_ledger(rows, in_rows, lengths, marks, options):
-    """What is missing from the rows is what the ledger says, reason by reason."""
+    """Tokens missing from the rows are those that the ledger counts, reason by reason."""
     ledger = rows.ledger
     pieces = [piece for row in in_rows for piece in row]
     prefix, suffix = int(marks.bos is not None), int(marks.eos is not None)
@@ -114,7 +114,7 @@ def assert_ledger(rows, in_rows, lengths, marks, options):
 
 
 def assert_order(rows, in_rows, marks, options):
-    """Greedy keeps the order of documents; with overflow no row but the last has room left."""
+    """Greedy keeps the order of documents; with overflow only the last row has room left."""
     if options["packed"] and options["packing_strategy"] in ("best_fit", "first_fit"):
         return
     pieces = [(piece.document, piece.stop) for row in in_rows for piece in row]

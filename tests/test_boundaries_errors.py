@@ -1,4 +1,4 @@
-"""What is refused as boundaries, each with its whole message; and what lies just inside."""
+"""Invalid boundaries, each with its whole message, and valid ones at the limits."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_every_error_names_the_item_the_two_values_and_the_remedy(call, message)
 
 
 class Broken:
-    """What a tensor on a device does when numpy asks for it."""
+    """A tensor on a device raises this error when numpy reads it."""
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("on a device")

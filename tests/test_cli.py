@@ -1,4 +1,4 @@
-"""The command line as a user meets it: through a terminal, a pipe, and with mistakes."""
+"""The command line as users see it: in a terminal, in a pipe, and with mistakes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
 
-from quire.cli.app import app
+import quire
+from quire.cli.app import COMMANDS, app
+from quire.errors import InvalidOption
 from quire.plan.strategies import BUILT_IN
 from tests.commands import run
 from tests.terminal import shown_in_terminal
@@ -58,7 +61,7 @@ def test_demo_packs_recounts_and_shows_rows_and_finds_them_again(corpus, tmp_pat
     assert f"{str(packed)!r} is complete" in first.stdout
     assert "dropped as bad_record: 1 document" in first.stdout
     assert "whole: 1 shard, 4 rows" in first.stdout
-    assert re.search(r"row \d+: .* tokens, fragments: 2", first.stdout)
+    assert re.search(r"row \d+: .* tokens, 2 fragments", first.stdout)
     assert "'a.txt', token 0" in first.stdout
     assert f"manifest   {packed / 'manifest.json'}" in first.stdout
     assert f"report     {packed}.html" in first.stdout
@@ -104,7 +107,7 @@ def test_a_mistake_is_one_line_without_a_traceback(corpus):
 def test_debug_shows_the_traceback():
     done = run("--debug", "demo", "--max-length", "0")
     assert "Traceback" in done.stderr
-    assert "max_length is 0" in done.stderr
+    assert "max_length is 0" in done.stderr.replace("--max-length", "max_length")
 
 
 def test_the_version_is_that_of_the_package():
@@ -163,3 +166,99 @@ def test_debug_shows_the_traceback_wherever_it_is_given(tmp_path, place):
     assert "Traceback" in done.stderr
     assert "No such option" not in done.stderr
     assert "Traceback" not in run("verify", str(tmp_path), "--json").stderr
+
+
+def test_commands_are_listed_in_the_order_of_use_without_importing_them():
+    """Their modules take most of a second; each says what the list says."""
+    code = (
+        "import sys; from quire.cli.app import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('numpy', 'pyarrow', 'transformers') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    listed = re.findall(r"^  ([a-z-]+)  +[A-Z]", done.stdout, flags=re.MULTILINE)
+    assert [name for name in listed if name in COMMANDS] == [*COMMANDS]
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_the_list_says_of_a_command_is_the_first_line_of_its_help(name):
+    text = " ".join(run(name, "--help").stdout.split())
+    assert COMMANDS[name][1] in text
+
+
+def test_the_common_options_come_first_and_have_the_types_that_people_write():
+    lines = run("pack", "--help").stdout.splitlines()
+    panels = [line.rstrip(":") for line in lines if re.fullmatch(r"[A-Z][a-z ]+:", line)]
+    assert panels == [
+        "Arguments", "Common options", "Input", "Tokens", "Packing", "Output", "Running"
+    ]  # fmt: skip
+    common = lines[lines.index("Common options:") : lines.index("Input:")]
+    assert any("--max-length N" in line for line in common)
+    assert len(common) <= 30
+    assert not [line for line in lines if "<int" in line or "<str" in line]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--max-length", "8", "--align", "9"], "--align 9 is more than the 8 tokens of a row"),
+        (["--max-length", "4", "--stride", "3"], "raise --max-length"),
+        (["--max-length", "8", "--overlong", "fill", "--min-fragment", "9"],
+         "lower --min-fragment"),
+        (["--max-length", "8"], "that is bad record 1 and --max-bad-records is 0"),
+        (["--max-length", "8", "--record-kind", "instruction"], "use --record-kind text"),
+        (["--max-length", "8", "--record-kind", "text", "--messages-column", "m"],
+         "--record-kind text has no --messages-column"),
+        (["--max-length", "8", "--column", "labels"], "only for tokens (--pretokenized)"),
+    ],
+)  # fmt: skip
+def test_errors_of_commands_use_the_words_of_commands(tmp_path, arguments, problem):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "a"}\n{"text": 5}\n')
+    done = run("pack", file, "--out", tmp_path / "out", "--tokenizer", "byte", *arguments)
+    assert done.returncode == 2
+    assert problem in done.stderr
+
+
+def test_the_words_of_commands_end_with_the_command():
+    run("pack", "nowhere", "--out", "out", "--max-length", "0")
+    with pytest.raises(InvalidOption, match=r"^max_length is 0"):
+        quire.pack_dataset([{"text": "a"}], "byte", max_length=0)
+
+
+def test_a_command_says_what_kind_of_records_it_recognized(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"prompt": "a", "completion": "b"}\n')
+    options = ("--out", tmp_path / "out", "--tokenizer", "byte", "--max-length", "8")
+    done = run("pack", file, *options)
+    assert done.stderr.splitlines()[0] == (
+        "recognized from the first records: prompts and completions "
+        "(--record-kind prompt_completion)"
+    )
+
+
+def test_a_shell_is_offered_strategies_tokenizers_and_plans(tmp_path, monkeypatch):
+    from quire.cli.options import (
+        plans_to_complete,
+        strategies_to_complete,
+        tokenizers_to_complete,
+    )
+
+    assert strategies_to_complete("best") == ["best_fit"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "big").mkdir()
+    (tmp_path / "b.txt").write_text("text")
+    assert tokenizers_to_complete("b") == ["byte", "big"]
+    options = ("--out", "out", "--tokenizer", "byte", "--max-length", "8", "--index-only")
+    assert run("pack", "b.txt", *options).returncode == 0
+    context = SimpleNamespace(params={"path": "out"})
+    assert plans_to_complete(context, "exact") == ["exact_fit-8"]
+
+
+def test_options_are_checked_before_a_model_is_loaded(tmp_path):
+    pytest.importorskip("torch")
+    done = run("verify-model", tmp_path, "--attention", "foo")
+    assert "unknown attention 'foo'" in done.stderr

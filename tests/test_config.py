@@ -134,7 +134,7 @@ def test_yaml_that_is_not_plain_is_refused(tmp_path, text, message):
     ids=lambda value: value[:20],
 )
 def test_a_value_that_yaml_itself_cannot_read_is_refused(tmp_path, value):
-    """Fault 51: in a file and in an override alike."""
+    """Fault 51: in a file and in an override."""
     file = tmp_path / "config.yaml"
     file.write_text(f"train: {{seq_len: {value}}}\n")
     with pytest.raises(InvalidOption, match="is not plain YAML"):
@@ -145,7 +145,7 @@ def test_a_value_that_yaml_itself_cannot_read_is_refused(tmp_path, value):
 
 @pytest.mark.parametrize("name", ["mode", "seed", "name", "files"])
 def test_nested_anchors_do_not_give_an_endless_message(tmp_path, name):
-    """Fault 51: ten lines of YAML that would be 9**9 strings when they are written out."""
+    """Fault 51: ten lines of YAML that expand to 9**9 strings."""
     levels = "".join(f", &l{n + 1} [{', '.join([f'*l{n}'] * 9)}]" for n in range(9))
     file = tmp_path / "config.yaml"
     file.write_text(f"train: {{seq_len: 8}}\ndata: {{{name}: [[&l0 [x]{levels}]]}}\n")

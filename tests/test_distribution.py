@@ -1,4 +1,4 @@
-"""The package under its name on an index: built, installed into an empty environment, used."""
+"""The distribution: built, installed into an empty environment, and used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PIP = ["-m", "pip", "--disable-pip-version-check"]
 
 
 def run(*words: object, cwd: Path) -> str:
-    """What a program prints that knows nothing of this checkout."""
+    """The output of a program that does not see this checkout."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         [*map(str, words)], cwd=cwd, env=plain, capture_output=True, text=True, check=False

@@ -21,7 +21,7 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
 def blocks(page: Path) -> str:
-    """All blocks of a page as one script; what a user types in a shell, a shell runs."""
+    """All blocks of a page as one script; bash blocks run in a shell."""
     found = BLOCK.findall(page.read_text(encoding="utf-8"))
     return "\n".join(code if kind == "python" else _shell(code) for kind, code in found)
 

@@ -1,4 +1,4 @@
-"""Explicit document boundaries, from stored starts to what a model is given."""
+"""Explicit document boundaries, from stored starts to a model's input."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def in_index(texts, folder, **options):
 
 
 def in_second_plan(texts, folder, **options):
-    """A plan that is made from the documents of an output with other rows."""
+    """Another plan, made from the documents of an output."""
     terms = ("add_bos", "add_eos", "drop_longer_than", "truncate_to")
     given = {name: options.pop(name) for name in terms if name in options}
     in_corpus(texts, folder, index_only=True, **{**given, "max_length": 64})

@@ -25,6 +25,8 @@ MISUSES = {
     "report": ["nowhere"],
     "stream": ["--config", "nowhere.yaml"],
     "verify": ["nowhere"],
+    "export": ["nowhere", "--to", "megatron", "--out", "nowhere-else"],
+    "bench-model": ["nowhere"],
     "verify-model": ["nowhere"],
 }
 

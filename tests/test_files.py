@@ -17,7 +17,7 @@ from quire.files import leftovers_swept, make_folder, sha256_of, whole_file
 
 
 def test_39_a_new_folder_and_those_above_it_are_synced(tmp_path, monkeypatch):
-    """Fault 39: where the power fails, what is in a folder goes with the folder's name."""
+    """Fault 39: a folder whose name was not synced is lost when the power fails."""
     synced = []
     real = os.open
 
@@ -34,7 +34,7 @@ def test_39_a_new_folder_and_those_above_it_are_synced(tmp_path, monkeypatch):
 
 
 def test_37_a_file_appears_whole_or_not_at_all(tmp_path):
-    """Fault 37: an error inside the block leaves what was there, and nothing beside it."""
+    """Fault 37: an error inside the block leaves the old file and no temporary one."""
     (tmp_path / "a").write_text("old")
     with pytest.raises(ValueError, match="broken"), whole_file(tmp_path / "a") as temporary:
         temporary.write_text("ne")
@@ -44,7 +44,7 @@ def test_37_a_file_appears_whole_or_not_at_all(tmp_path):
 
 
 def test_37_a_file_is_synced_before_it_is_renamed_and_its_folder_after(tmp_path, monkeypatch):
-    """Fault 37: else the name is there after a crash, and the content is not."""
+    """Fault 37: otherwise the name may survive a crash without the content."""
     done = []
     real_sync, real_replace = os.fsync, os.replace
 
@@ -106,7 +106,7 @@ def test_37_only_leftovers_of_dead_writers_of_this_path_are_removed(crowded):
 
 
 def test_44_files_of_running_writers_are_kept(crowded):
-    """Fault 44: whoever is in such a block holds a lock, which others may share."""
+    """Fault 44: a process in such a block holds a lock, which others may share."""
     with leftovers_swept(crowded / "a[1].json"):
         (crowded / LEFT).write_text("half")
         with leftovers_swept(crowded / "a[1].json"):

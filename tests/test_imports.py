@@ -1,4 +1,4 @@
-"""`import quire` is light, and stays so."""
+"""`import quire` imports little."""
 
 from __future__ import annotations
 

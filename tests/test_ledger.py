@@ -118,9 +118,9 @@ def test_the_error_about_an_imbalance_gives_every_count(ledger, message):
 
 REASONS_KNOWN = (
     "bad_record, drop_last, empty, group_too_long, rank_equalize, row_too_short, "
-    "skipped_oversized, too_long, too_short, truncated, unsupervised"
+    "skipped_oversized, too_long, too_short, truncated, unsupervised, unterminated"
 )
-TALLY_KEYS = "dropped, emitted, input, overlap, padding, pending, special"
+TALLY_KEYS = "dropped, emitted, input, overlap, padding, pending, special, trained"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,10 @@ def test_a_running_ledger_continues_from_a_ledger_with_reasons_of_documents_or_t
         documents=Tally(input=2, emitted=1, dropped={"empty": 1}),
         tokens=TokenTally(input=5, emitted=3, dropped={"truncated": 2}, special=1),
     )
-    assert RunningLedger(ledger).ledger() == ledger
+    running = RunningLedger(ledger)
+    assert running.ledger() == ledger
+    state = running.state_dict()
+    assert (state["input"], state["special"], state["padding"]) == ([2, 5], [0, 1], [0, 0])
 
 
 def test_a_running_ledger_counts_nothing_that_is_not_given():
@@ -248,3 +251,10 @@ def test_a_running_ledger_loads_what_it_saved():
     other.load_state_dict(counts.state_dict())
     assert other.state_dict() == counts.state_dict()
     assert "padding" in other.state_dict()
+
+
+def test_trained_tokens_are_a_share_of_the_tokens_in_rows_and_unknown_without_labels():
+    tokens = TokenTally(input=8, emitted=8, overlap=1, special=3, trained=6)
+    assert Ledger(tokens=tokens).trained_lines() == ["trained: 6 of 12 tokens (50.0%)"]
+    assert Ledger(tokens=TokenTally(trained=0)).trained_lines() == ["trained: 0 of 0 tokens (0.0%)"]
+    assert Ledger(tokens=TokenTally(input=8, emitted=8)).trained_lines() == []

@@ -56,7 +56,7 @@ def of_index_only(folder, add_bos):
 
 
 def of_plan(folder, add_bos):
-    """As `quire plan` counts."""
+    """As counted by `quire plan`."""
     options = CorpusOptions(max_length=LENGTH, add_bos=add_bos)
     found = corpus_lengths([jsonl(folder / "a.jsonl", records())], "byte", options)
     plan = plan_documents(found.lengths, found.plan_options(options))

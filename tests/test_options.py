@@ -1,4 +1,4 @@
-"""Values are held to the annotations of option classes, in one place."""
+"""Values are validated against the annotations of option classes, in one place."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_with_overflow_greedy_needs_no_more_rows_than_any_other():
 
 
 def test_best_fit_rows_come_longest_documents_first_until_they_are_shuffled():
-    """The bias that shuffle_output is there for."""
+    """The bias that shuffle_output removes."""
     plain = packed("best_fit", False)
     firsts = [row[0].stop for row in plain.plan]
     assert firsts == sorted(firsts, reverse=True)

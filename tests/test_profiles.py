@@ -1,4 +1,4 @@
-"""How often a property is tried: few times quickly, as it says, or 10,000 times by night."""
+"""How many examples a property gets: a few, its own number, or 10,000 in nightly runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about reliability: every fault has a test, and every test that it names is there."""
+"""The reliability page: every fault has a test, and every test that it names exists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_every_fault_has_a_test_with_its_number():
 
 
 def test_the_rows_are_those_of_the_list_of_faults():
-    """The list is beside the project, not in every clone."""
+    """The list is next to the project, not in every clone."""
     last = max(numbered())
     if FAULTS.exists():
         text = re.sub(r"\s+", " ", FAULTS.read_text())
@@ -28,7 +28,7 @@ def test_the_rows_are_those_of_the_list_of_faults():
 
 
 def test_the_page_names_tests_that_exist():
-    """New tests may be missing there until it is written again; none that is gone may stay."""
+    """New tests may be missing until the page is regenerated; removed ones may not stay."""
     sentences = {
         test.partition("::")[2].removeprefix("test_").replace("_", " ")
         for tests in find_tests(ROOT / "tests").values()

@@ -1,4 +1,4 @@
-"""What the source never does, and that every package it stands on is pinned."""
+"""What the source never does, and that every dependency is pinned."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROBE = "bfloat16.py"
 """The one file that starts a program: this Python, on a fixed text."""
 PINNED_BY_NOBODY = {DISTRIBUTION, "pip", "setuptools", "wheel"}
 PINNED_BY_NOBODY |= {"quire"}  # the name before 0.2, in an environment that was not made anew
-"""This project, and what a new environment comes with."""
+"""This project, and the packages of a new environment."""
 DANGERS = {
     "S301": "import pickle\npickle.loads(b'')\n",
     "S307": "eval('1')\n",
@@ -40,7 +40,7 @@ DANGERS = {
 
 
 def problems(source: str) -> list[str]:
-    """What of a source is banned."""
+    """Banned constructs in a source file."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -105,7 +105,7 @@ def test_the_linter_bans_every_dangerous_call(code, tmp_path):
 
 
 def test_no_file_suppresses_these_rules():
-    """But the one reader of YAML, whose loader is a SafeLoader with fewer powers."""
+    """Except the reader of YAML, whose loader is a restricted SafeLoader."""
     silenced = [
         (file.name, code)
         for file in FILES
@@ -123,7 +123,7 @@ def plain_name(name: str) -> str:
 
 
 def pins() -> dict[str, str]:
-    """Version by package, of constraints.txt."""
+    """Versions by package in constraints.txt."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     said = [line.partition("#")[0].strip() for line in lines]
     pairs = [re.fullmatch(r"([A-Za-z0-9._-]+)==([^\s;]+)(\s*;.*)?", line) for line in said if line]
@@ -132,7 +132,7 @@ def pins() -> dict[str, str]:
 
 
 def installed() -> dict[str, str]:
-    """Version by package, of this environment."""
+    """Versions by package in this environment."""
     return {plain_name(found.metadata["Name"]): found.version for found in metadata.distributions()}
 
 
@@ -142,7 +142,7 @@ def test_every_package_that_is_installed_is_pinned():
 
 
 def test_every_package_has_the_version_that_is_pinned():
-    """But for the part behind a plus sign, which says for which machine it was built."""
+    """Without the part after a plus sign, which names the build."""
     pinned = pins()
     differing = {
         name: (version, pinned[name])

@@ -1,4 +1,4 @@
-"""Seals: what is whole opens, everything else is refused with the reason."""
+"""Seals: intact states open, everything else is refused with the reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.errors import InvalidState
-from quire.seals import Seal, canonical, checksum
+from quire.seals import Seal, canonical, checksum, renamed
 
 SEAL = Seal(format="quire.test", owner="a test")
 values = st.recursive(
@@ -120,6 +120,17 @@ def test_a_version_from_before_the_seal_needs_none_and_keeps_the_checksum_that_i
         seal.opened({"version": 1, "step": 3, "checksum": "0123"})
     with pytest.raises(InvalidState, match="its format is None"):
         seal.opened({"version": 2, "step": 3})
+    with pytest.raises(InvalidState, match=r"its format is 'quire\.other'"):
+        seal.opened({"format": "quire.other", "version": 1, "step": 3})
+
+
+def test_keys_are_renamed_in_their_order():
+    content = {"seed": 0, "capacity": 8, "stride": 1}
+    assert list(renamed({"capacity": "max_length"}, content).items()) == [
+        ("seed", 0),
+        ("max_length", 8),
+        ("stride", 1),
+    ]
 
 
 def test_the_seal_of_a_body_has_a_known_value():

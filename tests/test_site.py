@@ -21,7 +21,23 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     commands = (tmp_path / "site/reference/commands.html").read_text(encoding="utf-8")
-    for name in ("pack", "plan", "inspect", "verify", "verify-model", "report", "stream", "demo"):
+    for name in (
+        "pack",
+        "plan",
+        "inspect",
+        "verify",
+        "verify-model",
+        "bench-model",
+        "report",
+        "export",
+        "replan",
+        "stream",
+        "demo",
+    ):
         assert f"quire {name}</code>" in commands
     planning = (tmp_path / "site/reference/planning.html").read_text(encoding="utf-8")
     assert "The plan that packs documents of these lengths" in planning
+    options = (tmp_path / "site/reference/options.html").read_text(encoding="utf-8")
+    for name in ("packing_mode", "buffer_size", "packing_min_fill_ratio", "vocab_size_multiple"):
+        assert f"<code>{name}</code>" in options
+    assert "<!-- options" not in options

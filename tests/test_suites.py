@@ -1,4 +1,4 @@
-"""How the suites run: a crash loses one result, and what they cost is counted."""
+"""How the suites run: a crash loses one result, and their cost is counted."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         make_plan,
         register_strategy,
     )
+    from quire.step import StepPlan, pack_step
     from quire.text import ByteTokenizer
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ _LAZY = {
     "OnlinePacker": "quire.plan",
     "PackedDataset": "quire.packed",
     "Plan": "quire.plan",
+    "StepPlan": "quire.step",
     "attention_costs": "quire.plan",
     "balance": "quire.plan",
     "block_tokenize_fn": "quire.blocks",
@@ -40,13 +42,14 @@ _LAZY = {
     "make_plan": "quire.plan",
     "pack_corpus": "quire.corpus",
     "pack_dataset": "quire.dataset",
+    "pack_step": "quire.step",
     "register_strategy": "quire.plan",
     "replan": "quire.corpus",
 }
-"""Where each public name is; it is imported when it is first asked for."""
+"""The module of each public name, imported when the name is first used."""
 
 _MODULES = {"errors", "ledger", "plan"}
-"""Modules that `import quire` is enough for; no one of them needs more than numpy."""
+"""Modules that are available after `import quire`; they need nothing besides numpy."""
 
 __all__ = [
     "Bin",
@@ -56,6 +59,7 @@ __all__ = [
     "OnlinePacker",
     "PackedDataset",
     "Plan",
+    "StepPlan",
     "attention_costs",
     "balance",
     "block_tokenize_fn",
@@ -64,6 +68,7 @@ __all__ = [
     "make_plan",
     "pack_corpus",
     "pack_dataset",
+    "pack_step",
     "register_strategy",
     "replan",
 ]

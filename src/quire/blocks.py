@@ -13,6 +13,7 @@ from quire.ledger import Ledger
 from quire.options import Count, EncodeOptions, Positive, Seed, TokenizerEngine, validate
 from quire.options.rules import Pattern
 from quire.plan import Plan, PlanOptions, plan_documents, strategy_names
+from quire.printable import counted
 from quire.text import TokenizerLike, encode_texts
 from quire.text.engine import open_tokenizer
 
@@ -39,7 +40,7 @@ class BlockOptions:
     packed: bool = False
     """Put several documents into a row; otherwise a row is one fragment."""
     packing_strategy: str = "greedy"
-    """A strategy of the planner; ``greedy`` with ``overflow`` fills rows to the brim, in order."""
+    """A strategy of the planner; ``greedy`` with ``overflow`` fills rows completely, in order."""
     shuffle_output: bool = False
     seed: Seed | None = 42
     """Seeds the shuffle; None draws new entropy each time."""
@@ -203,7 +204,7 @@ def _checked_texts(texts: Sequence[str]) -> list[str]:
 
 
 def _warn_of_drops(rows: PackedRows) -> None:
-    """Warn of what this process has not warned of: a reason, or a batch that yields no row."""
+    """Warn once per process and reason for drops, and once for a batch that yields no row."""
     documents, tokens = rows.ledger.documents.dropped, rows.ledger.tokens.dropped
     dropped = {reason for reason in {*documents, *tokens} if documents[reason] or tokens[reason]}
     leaves_nothing = bool(dropped) and not rows.input_ids
@@ -212,12 +213,12 @@ def _warn_of_drops(rows: PackedRows) -> None:
         return
     _warned.update(news)
     what = ", ".join(
-        f"{reason}: {documents[reason]} documents, {tokens[reason]} tokens"
+        f"{reason}: {counted(documents[reason], 'document')}, {counted(tokens[reason], 'token')}"
         for reason in sorted(dropped if _NO_ROW in news else news)
     )
     warnings.warn(
         f"block_tokenize_fn {'returned no row:' if _NO_ROW in news else 'dropped'} {what} in this "
-        "batch; later drops for the same reason are not warned of. quire.blocks.pack_texts "
+        "batch; further drops for the same reason cause no warning. quire.blocks.pack_texts "
         "returns the ledger of every batch",
         stacklevel=3,
     )

@@ -30,6 +30,8 @@ class Documents:
     """Where the columns hold the token that starts every fragment (BOS), if there is one."""
     ends_with_eos: bool = False
     """Whether every document's last token is an EOS that was added to it."""
+    is_paired: bool = False
+    """Whether documents of which the numbers are 2n and 2n + 1 share a row."""
     ledger: Ledger = field(default_factory=Ledger)
     """What was dropped before planning, and is not among these documents."""
 

@@ -63,11 +63,11 @@ class InvalidState(QuireError, ValueError):
 
 
 class SourceError(QuireError):
-    """A source of documents failed, again and again."""
+    """A source of documents failed repeatedly."""
 
 
 class SourceChanged(SourceError):
-    """A source gives other documents than it gave before."""
+    """A source returns different documents than before."""
 
 
 class StorageError(QuireError, OSError):
@@ -86,7 +86,7 @@ class WorkerError(QuireError):
 
 
 class InvalidRecipe(QuireError, ValueError):
-    """A recipe cannot be read, names what it may not name, or one of its targets cannot be built.
+    """A recipe cannot be read, uses a name that is not allowed, or has a target that fails.
 
     The message has two lines: the place and the problem, then the remedy.
     """
@@ -97,7 +97,7 @@ class MissingDependency(QuireError, ImportError):
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InvalidOption:
-    """The error for a name that is in no table, with the nearest known one.
+    """The error for an unknown name, with the nearest known one.
 
     >>> print(unknown_name("strategy", "bestfit", ["best_fit", "greedy"]))
     unknown strategy 'bestfit'; did you mean 'best_fit'? known: best_fit, greedy
@@ -151,7 +151,7 @@ def missing_dependency(package: str, purpose: str, extra: str) -> MissingDepende
 
 
 def install_command(extra: str) -> str:
-    """What to type for the packages of one of quire's extras, or of several.
+    """The command that installs one or several of quire's extras.
 
     >>> print(install_command("hf,torch"))
     pip install 'quire-pack[hf,torch]'

@@ -117,7 +117,7 @@ def loss_weights(
         raise unknown_name("averaging", averaging, AVERAGINGS)
     ids = _require_integers(labels, "labels")
     segments = _require_shape(_require_integers(segment_ids, "segment_ids"), ids, "segment_ids")
-    fragments = _fragment_numbers(segments)
+    fragments = fragment_numbers(segments)
     targets = (ids != ignore_index) & (segments != 0)
     num_targets = np.bincount(fragments.ravel(), targets.ravel())
     weights = AVERAGINGS[averaging](np.maximum(num_targets, 1))
@@ -133,7 +133,7 @@ AVERAGINGS: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType(
 )
 
 
-def _fragment_numbers(segments: Ints) -> Ints:
+def fragment_numbers(segments: Ints) -> Ints:
     """A number for every fragment of the batch, the same at all its positions."""
     if (segments < 0).any():  # it would be mixed up with a fragment of another row
         raise InvalidRow(

@@ -1,7 +1,7 @@
 """The ledger: what came in, what went out, what was dropped and why.
 
 Every path of quire returns a `Ledger`, for which ``input == emitted + dropped + pending`` holds in
-documents and in tokens. Paths that deliver bit by bit count in a `RunningLedger`.
+documents and in tokens. Paths that deliver incrementally count in a `RunningLedger`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ REASONS = frozenset(
         "too_short",
         "truncated",
         "unsupervised",
+        "unterminated",
     }
 )
 
@@ -76,8 +77,8 @@ class Tally:
         return self.input - self.emitted - self.pending - self.num_dropped
 
     def __add__(self, other: Self) -> Self:
-        theirs = other._counts()
-        counts = {name: value + theirs[name] for name, value in self._counts().items()}
+        mine, theirs = self._counts(), other._counts()
+        counts = {name: mine.get(name, 0) + theirs.get(name, 0) for name in {**mine, **theirs}}
         return type(self)(**counts, dropped=Counter(self.dropped) + Counter(other.dropped))
 
     def to_dict(self) -> dict[str, object]:
@@ -91,7 +92,10 @@ class Tally:
         return cls(**items)  # type: ignore[arg-type]
 
     def _counts(self) -> dict[str, int]:
-        return {part.name: getattr(self, part.name) for part in fields(self) if part.type == "int"}
+        given = {part.name: getattr(self, part.name) for part in fields(self)}
+        return {
+            name: value for name, value in given.items() if name != "dropped" and value is not None
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +108,9 @@ class TokenTally(Tally):
     """BOS and EOS that quire added, in emitted rows."""
     padding: int = 0
     """Positions in rows that hold no token."""
+    trained: int | None = None
+    """Tokens in rows that are targets of the loss, by their labels and loss masks; None without
+    any. The first token of a fragment never is one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,6 +144,20 @@ class Ledger:
                     f"{tally.pending} pending); please report this with the options you used"
                 )
         return self
+
+    def trained_lines(self) -> list[str]:
+        """A line about the trained tokens, if there are labels.
+
+        >>> Ledger(tokens=TokenTally(input=8, emitted=8, trained=6)).trained_lines()
+        ['trained: 6 of 8 tokens (75.0%)']
+        """
+        tokens, trained = self.tokens, self.tokens.trained
+        if trained is None:
+            return []
+        total = tokens.emitted + tokens.overlap + tokens.special
+        return [
+            f"trained: {trained:,} of {counted(total, 'token')} ({trained / max(1, total):.1%})"
+        ]
 
     def drop_lines(self) -> list[str]:
         """One line per reason, as printed by every command.

@@ -1,10 +1,10 @@
-"""Text for people: numbers with their nouns, and nothing that can control a terminal."""
+"""Text for people: singular and plural nouns, and control characters escaped."""
 
 from __future__ import annotations
 
 
 def printable(text: str, keep: str = "\n") -> str:
-    """The text with control characters spelled out, except for those to keep.
+    """The text with control characters escaped, except for those to keep.
 
     >>> print(printable("a\x1b[31m"))
     a\\x1b[31m

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 def progress_bar(
     label: str, total: int, *, show: bool | None = None
 ) -> Iterator[Callable[[int], None]]:
-    """A function to call with the number of things done; a bar on stderr if that is a terminal."""
+    """A function that adds finished items to the bar, which is shown if stderr is a terminal."""
     if not (sys.stderr.isatty() if show is None else show):
         yield lambda done: None
         return
@@ -21,7 +21,7 @@ def progress_bar(
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
     console = Console(stderr=True)
-    # On a terminal the bar goes away; in a file, all that is ever written is its last state.
+    # On a terminal the bar disappears at the end; in a file only its last state is written.
     with Progress(*columns, console=console, transient=console.is_terminal) as progress:
         task = progress.add_task(label, total=total)
         yield lambda done: progress.advance(task, done)

@@ -136,3 +136,21 @@ def require_checksum(state: Mapping[str, Any]) -> None:
             f"the state's checksum is {state.get('checksum')!r} but its content has {actual!r}: it "
             "was damaged or changed; use an earlier state"
         )
+
+
+def require_same(saved: object, current: Mapping[str, Any], remedy: str) -> None:
+    """Raise, naming every difference, unless a state was saved under the current terms.
+
+    >>> require_same({"seed": 1}, {"seed": 2}, "restore it")
+    Traceback (most recent call last):
+    quire.errors.InvalidState: seed is 1 in the state and 2 here: restore it
+    """
+    if not isinstance(saved, Mapping):
+        raise InvalidState(f"the state's terms are {type(saved).__name__} but must be a dict")
+    differing = [
+        f"{name} is {saved.get(name)!r} in the state and {current.get(name)!r} here"
+        for name in sorted({*saved, *current})
+        if saved.get(name) != current.get(name)
+    ]
+    if differing:
+        raise InvalidState(f"{'; '.join(differing)}: {remedy}")

@@ -122,7 +122,7 @@ def test_wrong_values_are_usage_errors(arguments, message):
 
 def test_the_help_shows_docstrings_choices_and_defaults():
     text = " ".join(run("pack", "--help")[1].split())
-    assert "How rows are made" in text
+    assert "Output" in text
     assert "The most tokens in a row." in text
     assert "split|drop" in text
     assert "no limit" in text

@@ -1,4 +1,4 @@
-"""A cluster of two nodes that all tests share, corpora with their undisturbed bytes, a limit."""
+"""A cluster of two nodes shared by all tests, corpora with their expected bytes, a time limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.corpus.corpora import hashes
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - only a faster place for the same files
 LIMIT_SECONDS = 240
-"""Of any one test: a wait without end is what these tests are to find."""
+"""Per test: these tests must detect endless waits."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -52,7 +52,7 @@ def compressed(folder: Path) -> Corpus:
 
 
 def tokens(folder: Path) -> Corpus:
-    """Tables of tokens, with a column beside them."""
+    """Tables of tokens, with a parallel column."""
     chance = random.Random(7)
     for part in range(2):
         documents = [[chance.randrange(99)] * chance.randint(1, 200) for _ in range(80)]
@@ -66,7 +66,7 @@ def indexed(folder: Path) -> Corpus:
 
 
 def qwen3(folder: Path) -> Corpus:
-    """A tokenizer that goes to the nodes: the real one of ten megabytes, where it is present."""
+    """A tokenizer that is sent to the nodes: the real one of ten megabytes, if present."""
     real = folder_of("qwen3")
     tokenizer = str(real if real.is_dir() else folder_of("small-qwen3"))
     return replace(lines(folder), tokenizer=tokenizer, options={"partition_size": 12_000})

@@ -1,4 +1,4 @@
-"""A driver of its own, to be killed: `python -m tests.cluster.driver ADDRESS INPUT OUT MARKS`."""
+"""A driver process to be killed: `python -m tests.cluster.driver ADDRESS INPUT OUT MARKS`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(address: str, folder: str, out: str, marks: str) -> None:
 
 
 def kill_a_driver(address: str, folder: Path, out: Path, marks: Path, new_shards: int) -> bool:
-    """Start a driver, kill it when so many shards are new; whether it was killed before its end."""
+    """Start a driver and kill it after this many new shards; whether it was still running."""
     driver = start_driver(address, folder, out, marks)
     was_running = wait_for_shards(driver, out, new_shards)
     driver.kill()
@@ -38,7 +38,7 @@ def start_driver(address: str, folder: Path, out: Path, marks: Path) -> subproce
 
 
 def wait_for_shards(driver: subprocess.Popen[str], out: Path, count: int) -> bool:
-    """Whether the driver still runs when so many shards are new."""
+    """Whether the driver still runs after this many new shards."""
     enough = _num_shards(out) + count
     deadline = time.monotonic() + LIMIT_SECONDS
     while driver.poll() is None and _num_shards(out) < enough:

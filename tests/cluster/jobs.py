@@ -1,4 +1,4 @@
-"""Jobs that fail on purpose, run by Ray in the place of the real one."""
+"""Jobs that fail on purpose, run by Ray instead of the real one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quire.corpus.partitions import Partition
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Return when it is so; raise when it takes too long."""
+    """Return when the condition holds; raise if that takes too long."""
     deadline = time.monotonic() + 30
     while not is_so():
         if time.monotonic() > deadline:
@@ -40,8 +40,8 @@ class FaultyJob(PartitionJob):
         return True
 
 
-class DiesBehindItsCommit(FaultyJob):
-    """Kills its process when all is committed and nothing told, once on each of two nodes."""
+class DiesAfterItsCommit(FaultyJob):
+    """Kills its process after the last commit and before its report, once on each of two nodes."""
 
     def __call__(self, partition: Partition, report: Report) -> None:
         import ray
@@ -54,7 +54,7 @@ class DiesBehindItsCommit(FaultyJob):
 
 
 class TellsItsProcess(FaultyJob):
-    """Leaves its process and node where a killer can find them, and takes its time."""
+    """Records its process and node for a killer, and runs slowly."""
 
     def __call__(self, partition: Partition, report: Report) -> None:
         import ray
@@ -70,7 +70,7 @@ class TellsItsProcess(FaultyJob):
 
 
 class WaitsToBeHeard(FaultyJob):
-    """Goes on only when the driver has heard its first word."""
+    """Continues only after the driver has received its first report."""
 
     def __call__(self, partition: Partition, report: Report) -> None:
         def say(progress: Any) -> None:
@@ -81,7 +81,7 @@ class WaitsToBeHeard(FaultyJob):
 
 
 class FailsOnSome(FaultyJob):
-    """Raises on partitions 2 and 5, until there is a mark that says mended."""
+    """Raises on partitions 2 and 5, until a mark says that it is repaired."""
 
     def __call__(self, partition: Partition, report: Report) -> None:
         (self.marks / f"{partition.number}-{time.monotonic_ns()}").touch()
@@ -99,7 +99,7 @@ class FailsAlways(FaultyJob):
 
 
 class DiesAlways(FaultyJob):
-    """Takes its worker along on partition 1."""
+    """Kills its worker on partition 1."""
 
     def __call__(self, partition: Partition, report: Report) -> None:
         if partition.number == 1:

@@ -14,7 +14,7 @@ from typing import Any
 
 @contextmanager
 def killing_workers(marks: Path, every: float, most: int, seed: float = 0) -> Iterator[list[int]]:
-    """SIGKILL, now and then, to a process that has left its number; gives those that were."""
+    """Kill a process that has recorded its id, now and then; yields the killed ones."""
     marks.mkdir(exist_ok=True)
     over, killed = threading.Event(), []
     thread = threading.Thread(
@@ -47,7 +47,7 @@ def _kill(
 
 
 def is_busy(marks: Path, node: Any) -> bool:
-    """Whether a job on that node has left its mark and not taken it away."""
+    """Whether a job on that node has left a mark and not removed it."""
     for mark in marks.glob("*.pid"):
         try:
             if mark.read_text() == node.node_id:

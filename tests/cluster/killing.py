@@ -1,4 +1,4 @@
-"""Kill workers, nodes and drivers of a Ray cluster, again and again; bytes must stay the same.
+"""Kill workers, nodes and drivers of a Ray cluster repeatedly; the bytes must stay the same.
 
 `python -m tests.cluster.killing --kills 100 --json FILE` does it as often as you like; the tests do
 it a little.
@@ -27,7 +27,7 @@ from tests.cluster.driver import (
     start_driver,
     wait_for_shards,
 )
-from tests.cluster.jobs import DiesBehindItsCommit, FaultyEngine, TellsItsProcess
+from tests.cluster.jobs import DiesAfterItsCommit, FaultyEngine, TellsItsProcess
 from tests.cluster.killer import is_busy, killing_workers
 from tests.cluster.nodes import NODE, kill_node, several_nodes, start_nodes
 from tests.corpus.corpora import hashes
@@ -44,15 +44,15 @@ class KillLoop:
         self._expected = hashes(folder / "undisturbed")
         self.kills: Counter[str] = Counter()
         self.outputs: Counter[str] = Counter()
-        """By what died, those that came out whole."""
+        """Correct outputs, by what died."""
         self.longest_silence = 0.0
-        """Seconds between two words that a driver heard, the largest of all."""
+        """The longest time in seconds between two messages to a driver."""
 
     def run(self, kills: int) -> Iterator[str]:
-        """Kill at least so often; yields what happened behind every output."""
+        """Kill at least this often; yields what happened after every output."""
         kinds = {
             "worker": self._workers,
-            "worker behind its commit": self._behind_commits,
+            "worker after its commit": self._after_commits,
             "node": self._node,
             "driver": self._driver,
             "head node": self._head_node,
@@ -75,8 +75,8 @@ class KillLoop:
             self._pack(out, TellsItsProcess, marks)
         return len(killed)
 
-    def _behind_commits(self, out: Path, marks: Path) -> int:
-        self._pack(out, DiesBehindItsCommit, marks)
+    def _after_commits(self, out: Path, marks: Path) -> int:
+        self._pack(out, DiesAfterItsCommit, marks)
         return len(list(marks.iterdir()))
 
     def _node(self, out: Path, marks: Path) -> int:
@@ -112,7 +112,7 @@ class KillLoop:
         return kills
 
     def _head_node(self, out: Path, marks: Path) -> int:
-        """A cluster of its own loses its head; Ray ends the driver; the other cluster goes on."""
+        """A separate cluster loses its head node; its driver ends; the other cluster continues."""
         doomed = start_nodes(2)
         try:
             driver = start_driver(doomed.address, self._corpus.folder, out, marks)

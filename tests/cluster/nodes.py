@@ -15,7 +15,7 @@ SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
 
 @contextmanager
 def several_nodes(count: int) -> Iterator[Any]:
-    """A cluster of so many nodes, one CPU each, to which this process is connected."""
+    """A cluster of this many nodes, one CPU each, to which this process is connected."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     before = dict(os.environ)
     os.environ.update(SETTINGS, PYTHONPATH=paths)  # workers find the tests' own jobs there
@@ -44,5 +44,5 @@ def start_nodes(count: int) -> Any:
 
 
 def kill_node(cluster: Any, node: Any) -> None:
-    """SIGKILL to the node's raylet; its workers end when they miss it."""
+    """SIGKILL to the node's raylet; its workers end when they notice."""
     cluster.remove_node(node, allow_graceful=False)

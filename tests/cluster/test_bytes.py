@@ -1,4 +1,4 @@
-"""The bytes are the local engine's, and the driver hears of the work while it is done."""
+"""The bytes are the local engine's, and the driver receives progress while the work is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fault 47: whatever dies in a Ray cluster, the bytes are those of the local engine."""
+"""Fault 47: deaths in a Ray cluster do not change the bytes of the output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from quire.corpus.engines.ray import RayEngine, scheduler
 from quire.errors import WorkerError
 from quire.verify.output import verify_output
 from tests.cluster.driver import kill_a_driver
-from tests.cluster.jobs import DiesAlways, DiesBehindItsCommit, FaultyEngine, TellsItsProcess
+from tests.cluster.jobs import DiesAfterItsCommit, DiesAlways, FaultyEngine, TellsItsProcess
 from tests.cluster.killer import is_busy, killing_workers
 from tests.cluster.nodes import NODE, kill_node
 from tests.corpus.corpora import hashes
@@ -17,7 +17,7 @@ from tests.corpus.corpora import hashes
 def test_fault_47_a_worker_dies_between_rename_and_return_on_each_of_two_nodes(
     cluster, corpus, undisturbed, tmp_path
 ):
-    engine = FaultyEngine(fault=DiesBehindItsCommit, marks=tmp_path / "marks", engine=RayEngine())
+    engine = FaultyEngine(fault=DiesAfterItsCommit, marks=tmp_path / "marks", engine=RayEngine())
     corpus.pack(tmp_path / "out", engine=engine)
     assert len(list((tmp_path / "marks").iterdir())) == 2, "one death on each of two nodes"
     assert hashes(tmp_path / "out") == undisturbed

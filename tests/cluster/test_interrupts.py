@@ -1,4 +1,4 @@
-"""The installed command on a cluster: interrupted, it says so, and goes on to the same bytes."""
+"""The installed command on a cluster: interrupted, it says so, and resumes to the same bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.corpus.corpora import hashes
 def test_fault_41_an_interrupted_command_ends_with_its_code_and_is_resumed(
     cluster, corpora, tmp_path, number, code
 ):
-    """Ray has a SIGTERM of its own, which must not take the place of ours."""
+    """Ray installs its own SIGTERM handler, which must not replace ours."""
     corpus, undisturbed = corpora("lines")
     out = tmp_path / "out"
     words = ["pack", corpus.folder, "--out", out, "--tokenizer", "byte", "--max-length", 128]
@@ -46,7 +46,7 @@ def slowly(display, step):
     time.sleep(0.05)
 PackProgress.advance = slowly
 """
-"""The driver takes its time, so that there is some to interrupt it in."""
+"""The driver runs slowly, so that there is time to interrupt it."""
 
 
 def _start(words: list[object], before: str = "") -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""How tasks are handed out and listened to, with a Ray that does as it is told."""
+"""How tasks are assigned and monitored, with a scripted stand-in for Ray."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RaySystemError(RayError):
 
 
 class FakeRay:
-    """One process that plays a cluster: a task says what its script says for that partition."""
+    """A cluster simulated in one process: a task sends the messages of its script."""
 
     exceptions = SimpleNamespace(
         RayError=RayError, RayTaskError=RayTaskError, RaySystemError=RaySystemError

@@ -1,4 +1,4 @@
-"""Tasks that write to an S3-compatible store: the bytes of a local output, whatever dies."""
+"""Tasks that write to an S3-compatible store: the bytes of a local output, also after deaths."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from quire.corpus.engines.ray import RayEngine
-from tests.cluster.jobs import DiesBehindItsCommit, FaultyEngine
+from tests.cluster.jobs import DiesAfterItsCommit, FaultyEngine
 from tests.storage.server import Store
 
 
@@ -36,7 +36,7 @@ def test_fault_47_workers_die_after_their_commits_to_a_store(
     # The nodes' environment knows nothing of the store: all is in the URI, which tasks are told.
     at = f"region=us-east-1&scheme=http&endpoint_override=127.0.0.1:{store.port}"
     out = f"s3://testing:testing@bucket/packed?{at}"
-    engine = FaultyEngine(fault=DiesBehindItsCommit, marks=tmp_path / "marks", engine=RayEngine())
+    engine = FaultyEngine(fault=DiesAfterItsCommit, marks=tmp_path / "marks", engine=RayEngine())
     corpus.pack(out, engine=engine)
     assert len(list((tmp_path / "marks").iterdir())) == 2
     assert _digests(bucket) == undisturbed

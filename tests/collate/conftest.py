@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 @pytest.fixture
 def tokenizer() -> SimpleNamespace:
-    """PAD 0, BOS 1, EOS 2: all that a collator asks."""
+    """PAD 0, BOS 1, EOS 2: all that a collator needs."""
     return SimpleNamespace(pad_token_id=0, bos_token_id=1, eos_token_id=2)
 
 

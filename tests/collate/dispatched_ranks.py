@@ -74,7 +74,7 @@ def streaming_map(folder: Path) -> dict:
 
 
 def stream(folder: Path) -> dict:
-    """`TorchBatches` under ``accelerator.prepare`` in a loop of one's own."""
+    """`TorchBatches` under ``accelerator.prepare`` in a custom loop."""
     accelerator, owner = Accelerator(cpu=True), model()
     given = DataLoader(TorchBatches(stream_config(folder)), batch_size=None)
     prepared, loader = accelerator.prepare(owner, given)

@@ -21,7 +21,7 @@ TOLERANCE = {"rtol": 0, "atol": 1e-10}
 
 
 def documents_of_rows() -> list[list[dict[str, np.ndarray]]]:
-    """Random documents; some tokens are not learnt, and one document has no target at all."""
+    """Random documents; some tokens are not trained, and one document has no target at all."""
     rng = np.random.default_rng(0)
     rows = []
     for lengths in LENGTHS:
@@ -52,7 +52,7 @@ def weighted_sum(model, batch, averaging: str) -> tuple[torch.Tensor, float]:
 
 
 def loss_and_gradients(model, batches, averaging: str) -> list[torch.Tensor]:
-    """What one optimiser step over these micro-batches sees."""
+    """The loss and gradients of one optimizer step over these microbatches."""
     sums = [weighted_sum(model, batch, averaging) for batch in batches]
     total = sum(weight for _, weight in sums)
     model.zero_grad()
@@ -63,7 +63,7 @@ def loss_and_gradients(model, batches, averaging: str) -> list[torch.Tensor]:
 
 
 def alone(model, averaging: str) -> list[torch.Tensor]:
-    """The reference, in the plainest way: documents one by one, averages taken by hand."""
+    """The reference: documents one by one, averages by hand."""
     sizes, means = [], []
     for row in documents_of_rows():
         for document in row:

@@ -54,7 +54,7 @@ def packed(**options) -> Dataset:
 
 
 def trainer_of(model, rows, folder, **options) -> Trainer:
-    """A Trainer with a collator of ours; what is not named here has the Trainer's default."""
+    """A Trainer with one of our collators; everything else has the Trainer's default."""
     args = TrainingArguments(folder, per_device_train_batch_size=3, max_steps=2, **QUIET, **options)
     collator = DataCollatorForCausalLM(quire.ByteTokenizer())
     return Trainer(model=model, args=args, train_dataset=rows, data_collator=collator)
@@ -65,7 +65,7 @@ def first_batch(trainer) -> dict:
 
 
 def starts_of(batch) -> set[tuple[int, int]]:
-    """Where the batch's positions restart in front of a document (BOS), by row."""
+    """Where the batch's positions restart at a document (BOS), by row."""
     bos = batch["input_ids"] == 1
     assert ((batch["position_ids"] == 0) == bos)[batch["labels"].ne(-100) | bos].all()
     return {tuple(place) for place in bos.nonzero().tolist()}

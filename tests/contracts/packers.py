@@ -1,4 +1,4 @@
-"""Every packer of quire behind one call, for the rules that hold for all of them.
+"""Every packer of quire with one interface, for the rules that hold for all of them.
 
 A packer takes documents of unique tokens and gives rows in one normal form. To put a new packer
 under contract, add one line to `PACKERS`; built-in strategies are in it already.
@@ -40,7 +40,7 @@ class Numbers:
 
 
 def _number(word: str) -> int:
-    """Any other word has some id: a tokenizer's fingerprint is made from a fixed text."""
+    """Any other word has an id too: fingerprints encode a fixed text."""
     return int(word) if word.isdecimal() else len(word)
 
 
@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Packed:
-    """What a packer made of the documents; a packer may have no ledger."""
+    """The result of a packer; a packer may have no ledger."""
 
     rows: list[Row]
     ledger: quire.Ledger | None
@@ -67,7 +67,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class Packer:
-    """How a packer is called, and which of the shared rules have a variant for it."""
+    """How a packer is called, and which variants of the shared rules apply to it."""
 
     pack: Callable[[Documents, int, Path, int], Packed]
     """Documents, the row length, an empty folder, and the seed."""
@@ -246,7 +246,7 @@ class _InOrder:
 
 
 def _flat_row(pack: list[dict[str, Any]]) -> Row:
-    """The pack as both padding-free collators lay it out, which must agree."""
+    """The layout of the pack by both padding-free collators, which must agree."""
     text = PaddingFreeCollator(return_tensors="np")(pack)
     image = VisionPaddingFreeCollator(return_tensors="np")([pack])
     for name in ("input_ids", "labels", "cu_seq_lens_q"):

@@ -1,4 +1,4 @@
-"""The rules of a plan, checked the slow and obvious way, with none of the planner's own code."""
+"""The rules of a plan, checked in the slow and obvious way, without the planner's code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents put together again from packed rows alone, with none of quire's own code."""
+"""Documents rebuilt from packed rows only, without any of quire's code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def fragments(rows: list[dict[str, Any]], column: str = "input_ids") -> list[tuple[int, int, list]]:
-    """(document, offset, values) of every fragment, as the rows tell it."""
+    """(document, offset, values) of every fragment, according to the rows."""
     found = []
     for row in rows:
         assert row[column], "a row with no token has no existence"
@@ -25,7 +25,7 @@ def fragments(rows: list[dict[str, Any]], column: str = "input_ids") -> list[tup
 def documents(
     rows: list[dict[str, Any]], column: str = "input_ids", prefix: int = 0
 ) -> dict[int, dict[int, Any]]:
-    """Of every document, which value stands at which offset; what is repeated must be equal."""
+    """The value at each offset of every document; repeated values must be equal."""
     whole: dict[int, dict[int, Any]] = defaultdict(dict)
     for document, offset, values in fragments(rows, column):
         for place, value in enumerate(values[prefix:], start=offset):

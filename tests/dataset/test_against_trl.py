@@ -29,7 +29,7 @@ from trl.data_utils import _pack_bfd, _pack_wrapped
 import quire
 
 NUM_DATASETS = few([100, 1000], one_in=2)
-"""Per strategy of trl."""
+"""By strategy of trl."""
 SAME = {
     "bfd": {"strategy": "best_fit", "overlong": "truncate"},
     "bfd_split": {"strategy": "best_fit", "overlong": "split"},
@@ -45,7 +45,7 @@ disable_progress_bars()
 
 
 def random_table(rng: np.random.Generator, max_length: int) -> pa.Table:
-    """Documents of all lengths up to some multiple of the max_length, none of them alike."""
+    """Documents of all lengths up to some multiple of ``max_length``, all different."""
     longest = max(1, int(max_length * rng.choice([0.3, 0.6, 1, 1, 2.5])))
     lengths = rng.integers(rng.integers(0, 2), longest + 1, rng.integers(1, 40))
     total = int(lengths.sum())
@@ -65,7 +65,7 @@ def tokens_of(table: pa.Table, column: str = "input_ids") -> list[int]:
 
 
 def documents_of(table: pa.Table, starts: str) -> Counter:
-    """All fragments; trl tells their lengths, quire where they start."""
+    """All fragments; trl returns their lengths, quire their starts."""
     found: Counter = Counter()
     for row in table.to_pylist():
         places = row[starts]

@@ -1,4 +1,4 @@
-"""What a user can get wrong: an error that names the row and the remedy, or a counted drop."""
+"""User errors: an error that names the row and the remedy, or a counted drop."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_rows_that_are_packed_already_are_rejected():
 
 @pytest.mark.parametrize("columns", [None, []])
 def test_rows_packed_by_other_tools_are_rejected(columns):
-    """As trl's packing leaves them."""
+    """As trl's packing returns them."""
     row = {"input_ids": [5, 6, 7, 8], "seq_lengths": [2, 2]}
     with pytest.raises(InvalidOption, match="packed already: it has 'seq_lengths'"):
         pack([row], columns=columns)
@@ -209,10 +209,10 @@ def test_a_column_of_numbers_is_not_text():
 
 
 def test_empty_documents_are_counted_and_cause_a_warning():
-    with pytest.warns(UserWarning, match="dropped empty: 1 documents, 0 tokens; return_ledger"):
+    with pytest.warns(UserWarning, match="dropped empty: 1 document, 0 tokens; return_ledger"):
         assert len(pack([{"text": ""}, {"text": "a"}], "byte")) == 1
     for empty, tokenizer in ([{"text": ""}], "byte"), ([{"input_ids": []}], None):
-        with pytest.warns(UserWarning, match="empty: 1 documents, 0 tokens and nothing is left"):
+        with pytest.warns(UserWarning, match="empty: 1 document, 0 tokens and nothing is left"):
             rows, ledger = pack(empty, tokenizer, return_ledger=True)
         assert len(rows) == 0 and rows.column_names == ["input_ids", "document_starts"]
         assert ledger.check().documents.dropped == {"empty": 1}

@@ -232,14 +232,14 @@ SPACE_BEFORE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
-LINES_BEHIND = (
+LINES_AFTER = (
     "{% for m in messages %}### {{ m.role }}\n{{ m.content }}{{ '\n\n' }}{% endfor %}"
     "{% if add_generation_prompt %}### assistant\n{% endif %}"
 )
 
 
 def ids_of(tokens: list[str]) -> list[int]:
-    """The ids of tokens, as the vocabulary spells them: Ġ is a space, Ċ the end of a line."""
+    """The ids of tokens, as the vocabulary writes them: Ġ is a space, Ċ the end of a line."""
     return load("small-qwen3").convert_tokens_to_ids(tokens)
 
 
@@ -255,14 +255,14 @@ def test_an_answer_whose_first_token_includes_the_space_of_the_prompt_is_trained
 
 
 def test_an_answer_whose_last_token_includes_the_lines_after_it_is_trained_to_its_end():
-    (row,) = pack([talk_of("not", "Hello there.")], with_template(LINES_BEHIND))
+    (row,) = pack([talk_of("not", "Hello there.")], with_template(LINES_AFTER))
     question = ["##", "#", "Ġuser", "Ċ", "not", "ĊĊ", "##", "#", "Ġa", "ss", "ist", "ant", "Ċ"]
     answer = ["H", "el", "lo", "Ġthere", ".ĊĊ"]
     assert row["input_ids"] == ids_of(question + answer)
     assert row["labels"] == [-100] * len(question) + ids_of(answer)
 
 
-@pytest.mark.parametrize("template", [SPACE_BEFORE, LINES_BEHIND])
+@pytest.mark.parametrize("template", [SPACE_BEFORE, LINES_AFTER])
 def test_tokens_that_straddle_an_edge_are_trained_as_in_the_mask_of_transformers(template):
     marked = with_template(
         template.replace("{{ m.content }}", "{% if m.role == 'assistant' %}{% generation %}"
@@ -275,7 +275,7 @@ def test_tokens_that_straddle_an_edge_are_trained_as_in_the_mask_of_transformers
 
 
 def test_all_tokens_of_a_character_at_the_edge_are_trained():
-    tokenizer = with_template(LINES_BEHIND)
+    tokenizer = with_template(LINES_AFTER)
     (row,) = pack([talk_of("hi", "\N{CUNEIFORM SIGN A}")], tokenizer)
     assert said(row, tokenizer) == "\N{CUNEIFORM SIGN A}"
     assert sum(label != -100 for label in row["labels"]) > 1
@@ -291,7 +291,7 @@ def test_blank_tokens_inside_an_answer_are_trained_if_their_offsets_are_trimmed(
 
 def test_an_empty_answer_without_an_end_of_turn_trains_no_token():
     talk = talk_of("hi", "", "So?", "No")
-    tokenizer = with_template(LINES_BEHIND)
+    tokenizer = with_template(LINES_AFTER)
     assert said(pack([talk], tokenizer)[0], tokenizer) == "No"
 
 
@@ -318,7 +318,7 @@ def test_turns_that_cannot_be_found_are_an_error_or_a_counted_drop(template):
     tokenizer = with_template(template)
     with pytest.raises(InvalidDocument, match=r"record 0 .* message 2, .*generation.*fix the data"):
         pack([TALK], tokenizer)
-    with pytest.warns(UserWarning, match="bad_record: 1 documents.*nothing is left"):
+    with pytest.warns(UserWarning, match="bad_record: 1 document, .*nothing is left"):
         assert pack([TALK], tokenizer, max_bad_records=1) == []
     assert len(pack([TALK], tokenizer, assistant_only=False)) == 1
 
@@ -337,9 +337,9 @@ def test_the_error_of_a_template_that_rejects_a_conversation_names_the_record():
 @pytest.mark.parametrize(
     ("messages", "problem"),
     [
-        (None, "has no messages"),
+        (None, "has null under 'messages', where a list"),
         ([], "has no messages"),
-        ("Hi?", "has str where"),
+        ("Hi?", "has str under 'messages', where a list"),
         ([{"content": "Hi?"}], "message 0 without a role"),
         (["Hi?"], "message 0 without a role"),
         ([{"role": None, "content": "Hi?"}], "message 0 without a role"),
@@ -349,7 +349,7 @@ def test_an_invalid_conversation_is_a_bad_record_under_its_own_number(messages, 
     tokenizer = with_template(PLAIN)
     with pytest.raises(InvalidDocument, match=f"record 1 .*{problem}|record 1 {problem}"):
         pack([TALK, messages], tokenizer)
-    with pytest.warns(UserWarning, match="bad_record: 1 documents"):
+    with pytest.warns(UserWarning, match="bad_record: 1 document, "):
         rows = pack([messages, TALK], tokenizer, max_bad_records=1, keep_sources=True)
     assert rows[0]["document_ids"] == [1]
 
@@ -378,7 +378,7 @@ def test_conversations_of_a_sliced_table():
 
 def test_long_conversations_are_dropped_and_counted():
     tokenizer = with_template(PLAIN)
-    with pytest.warns(UserWarning, match="too_long: 1 documents"):
+    with pytest.warns(UserWarning, match="too_long: 1 document, "):
         rows = pack([TALK * 4, TALK], tokenizer, drop_longer_than=60)
     assert len(rows) == 1
 

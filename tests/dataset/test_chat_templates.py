@@ -71,7 +71,7 @@ ONE_EOS = PROMPT + "{% else %}{{ eos_token }}{% endif %}"
 
 @cache
 def taught(name: str, *marks: str):
-    """A tokenizer of Qwen3's, taught the marks of other models."""
+    """Qwen3's tokenizer with the marks of other models added."""
     tokenizer = copy.deepcopy(load(name))
     tokenizer.add_special_tokens({"additional_special_tokens": [*marks]})
     return tokenizer
@@ -177,12 +177,12 @@ SHAPES = {
         (ALPACA, "<|endoftext|>"),
         ["Hello there.\n\n", "No.\n\nBye"],  # ".\n\n" is one token
     ),
-    "Alpaca, with EOS behind each answer": (
+    "Alpaca, with EOS after each answer": (
         (ALPACA.replace("{{ '\n\n' }}", "{{ eos_token if m.role == 'assistant' }}{{ '\n\n' }}"),
          "<|endoftext|>"),
         ["Hello there.<|endoftext|>", "No.\n\nBye<|endoftext|>"],
     ),
-    "EOS far behind each answer": (
+    "EOS far after each answer": (
         (EACH + "{{ m.role }}:\n{{ m.content }}{{ '\n' * 9 }}{{ eos_token }}{% endfor %}"
          + PROMPT + "assistant:\n{% endif %}", "</s>"),
         ["Hello there." + "\n" * 9 + "</s>", "No.\n\nBye" + "\n" * 9 + "</s>"],
@@ -191,7 +191,7 @@ SHAPES = {
         (ALPACA + ONE_EOS, "<|endoftext|>"),
         ["Hello there.\n\n", "No.\n\nBye\n\n<|endoftext|>"],
     ),
-    "EOS between turns alone": (
+    "EOS only between turns": (
         (EACH + "{{ m.role }}:\n{{ m.content }}{{ eos_token if not loop.last }}{% endfor %}"
          + PROMPT + "{{ eos_token }}assistant:\n{% endif %}", "</s>"),
         ["Hello there.</s>", "No.\n\nBye"],

@@ -1,4 +1,4 @@
-"""The tools of a conversation reach the chat template, or it is said that they cannot."""
+"""The tools of a conversation reach the chat template, or an error says that they cannot."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEAF = (
 
 
 def deaf():
-    """A tokenizer whose template has no word for tools."""
+    """A tokenizer whose template does not support tools."""
     tokenizer = copy.copy(load("small-qwen3"))
     tokenizer.chat_template = DEAF
     return tokenizer

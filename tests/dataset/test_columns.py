@@ -22,7 +22,7 @@ def pack(records, **options):
 
 
 def record(document: int, length: int) -> dict:
-    """Every column is a function of the token, so that a slip of one place shows."""
+    """Every column is a function of the token, so that an offset of one position is detected."""
     ids = [document * 100 + place for place in range(length)]
     return {
         "input_ids": ids,
@@ -121,7 +121,7 @@ def test_every_value_stays_with_its_token_and_every_token_is_counted(lengths, op
 
 
 class Letters:
-    """A tokenizer whose tokens tell where they stand: text 'd:n' is n tokens of document d."""
+    """A tokenizer whose tokens encode their position: text 'd:n' is n tokens of document d."""
 
     def __init__(self, bos, eos):
         self.bos_token_id, self.eos_token_id = bos, eos
@@ -428,7 +428,7 @@ def of_datasets():
 @pytest.mark.parametrize("few", [8, 1])
 @pytest.mark.parametrize("name", of_datasets())
 def test_an_indexed_dataset_is_packed_like_its_rows_written_out(name, few, monkeypatch):
-    """`datasets` keeps an order beside the table: rows are gathered by it, not sliced singly."""
+    """`datasets` stores an order next to the table: rows are gathered by it, not sliced singly."""
     monkeypatch.setattr("quire.dataset.records._FEW", few)
     dataset = of_datasets()[name]
     written = dataset.with_format("arrow")[:] if len(dataset) else ORDERED[:0]

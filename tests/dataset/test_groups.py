@@ -1,4 +1,4 @@
-"""Records of one group stand in one row: values of a column in every form."""
+"""Records of one group share a row, for columns of every type."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_row_that_is_too_short_drops_whole_groups():
 
 def test_texts_with_bos_and_empty_ones_are_grouped():
     records = [{"text": t, "pair": p} for t, p in (("ab", 1), ("", 1), ("c", 2), ("d", 1))]
-    with pytest.warns(UserWarning, match="empty: 1 documents"):
+    with pytest.warns(UserWarning, match="empty: 1 document, "):
         rows = quire.pack_dataset(
             records, "byte", max_length=7, group_column="pair", strategy="greedy", keep_sources=True
         )

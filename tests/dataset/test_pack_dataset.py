@@ -1,4 +1,4 @@
-"""Whole datasets in every form that they come in: literal rows first."""
+"""Whole datasets in every supported form: literal rows first."""
 
 from __future__ import annotations
 

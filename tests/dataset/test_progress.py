@@ -1,4 +1,4 @@
-"""The bar: there for who watches a terminal or asks, and silent otherwise."""
+"""The progress bar appears on a terminal or on request, and not otherwise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ print(len(rows))
 
 
 def stderr_on_a_terminal(progress: bool | None) -> bytes:
-    """What a process writes to a standard error that is a terminal."""
+    """What a process writes to stderr if that is a terminal."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-c", SCRIPT.format(progress=progress)]
     with subprocess.Popen(

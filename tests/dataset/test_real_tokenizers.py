@@ -89,7 +89,7 @@ def test_documents_of_a_packed_dataset_are_isolated_in_a_model(tokenizer):
 
 @pytest.mark.parametrize("name", parameters("qwen3"))
 def test_documents_of_the_same_rows_without_boundaries_are_found_to_mix(name):
-    """The negative control: the proof above would notice."""
+    """The negative control: the proof above would detect it."""
     tokenizer = load(name)
     rows = quire.pack_dataset(Dataset.from_dict({"text": TEXTS[:3]}), tokenizer, max_length=32)
     batch = DataCollatorForCausalLM(tokenizer)([rows[n] for n in range(len(rows))])

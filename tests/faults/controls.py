@@ -1,4 +1,4 @@
-"""Every fault's test, seen failing with the protection removed that it is about.
+"""See every fault's test fail when the protection that it tests is removed.
 
 `python -m tests.faults.controls --json FILE` copies the package to a scratch folder, takes one
 protection out of the copy at a time, and runs the one test that must notice. A test that passes all
@@ -30,18 +30,18 @@ from tests.faults.protections import PROTECTIONS, Protection
 
 _SECONDS = 400
 _NOT_RUN = re.compile(r"(SyntaxError|NameError|ImportError|ModuleNotFoundError)\b")
-"""What breaks any test, whatever it is about."""
+"""An error that breaks any test, so it proves nothing."""
 
 
 @dataclass
 class Controls:
-    """What became of the protections that were removed."""
+    """The results for all removed protections."""
 
     noticed: list[Protection] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, object]:
-        """Counts, as JSON has them."""
+        """The counts, for JSON."""
         lines = {protection.fault for protection in self.noticed}
         return {
             "command": command_line("tests.faults.controls"),
@@ -55,12 +55,12 @@ class Controls:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of one test without its protection."""
+    """The result of one test without its protection."""
 
     complaint: str = ""
-    """Why it is no control, if so."""
+    """Why it is not a control, if it is not one."""
     reason: str = ""
-    """What the test said as it failed."""
+    """The output of the failing test."""
 
 
 def _outcome(code: int, said: str) -> Outcome:
@@ -75,7 +75,7 @@ def _outcome(code: int, said: str) -> Outcome:
 
 
 class Copy:
-    """The package at a place of its own, where it may be broken."""
+    """A copy of the package that may be broken."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "src"
@@ -88,14 +88,14 @@ class Copy:
         assert Path(found.strip()).is_relative_to(self._folder), f"tests would use {found}"
 
     def failing(self, tests: Collection[str]) -> set[str]:
-        """Those tests that fail as things stand."""
+        """The tests that fail without any change."""
         done = self._pytest(*(f"tests/{t}" for t in sorted(tests)), seconds=_SECONDS * len(tests))
         if done.returncode not in (0, 1):
             raise RuntimeError(done.stdout[-3000:])
         return set(re.findall(r"^(?:FAILED|ERROR) tests/([^[\s]+)", done.stdout, re.MULTILINE))
 
     def without(self, protection: Protection) -> Outcome:
-        """What its test says without the protection."""
+        """The output of its test without the protection."""
         with self.changed(protection):
             try:
                 done = self._pytest("-x", f"tests/{protection.test}")
@@ -105,7 +105,7 @@ class Copy:
 
     @contextmanager
     def changed(self, protection: Protection) -> Iterator[None]:
-        """The protection is not there in the block."""
+        """Remove the protection for the block."""
         file = self._folder / "quire" / protection.file
         whole = file.read_text(encoding="utf-8")
         file.write_text(protection.removed(whole), encoding="utf-8")
@@ -132,7 +132,7 @@ class Copy:
 
 
 def control(protections: Collection[Protection], copy: Copy) -> Controls:
-    """Remove each, and see its test fail, which must pass as things stand."""
+    """Remove each protection and run its test, which must fail then and pass before."""
     found = Controls()
     failing = copy.failing({protection.test for protection in protections})
     for protection in protections:

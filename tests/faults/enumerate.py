@@ -1,6 +1,6 @@
-"""Every file operation of every work, disturbed in every way; then run again and compared.
+"""Every fault at every file operation of every task; then the task runs again and is compared.
 
-`python -m tests.faults.enumerate --json FILE` does all of it; the tests do every n-th point. Each
+`python -m tests.faults.enumerate --json FILE` tries all of them; the tests try every n-th. Each
 point is a process of its own, forked from this one so that it starts at once; some runs are those
 of the installed command.
 """
@@ -21,7 +21,7 @@ from tests.faults.works import all_works
 
 
 def count_all(folder: Path, only: str = "", every: int = 1) -> Counts:
-    """The counts over all works, or over those whose names hold a word."""
+    """The counts over all tasks, or over those whose name contains a word."""
     counts = Counts()
     for number, work in enumerate(all_works(folder)):
         if only in work.name:
@@ -31,7 +31,7 @@ def count_all(folder: Path, only: str = "", every: int = 1) -> Counts:
 
 
 def count_commands(folder: Path, count: int) -> dict[str, object]:
-    """How often the installed command was disturbed, and came out as undisturbed."""
+    """How often the installed command had a fault, and how often the result was byte-equal."""
     folder.mkdir()
     command = DisturbedCommand(folder)
     for _ in command.run(count):

@@ -1,4 +1,4 @@
-"""Processes forked from this one, which never come back into its code."""
+"""Processes forked from this one, which never return to its code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 def start(act: Callable[[], object]) -> int:
-    """The number of a process, the leader of a group of its own, that does this and ends."""
+    """The id of a process that runs this function and exits; it leads its own process group."""
     process = os.fork()
     if process:
         return process
@@ -26,7 +26,7 @@ def start(act: Callable[[], object]) -> int:
 
 
 def is_killed(process: int, after: float) -> bool:
-    """Kill it and its group after so many seconds; whether that was before its end."""
+    """Kill it and its group after this many seconds; whether it was still running."""
     time.sleep(after)
     for kill in (os.kill, os.killpg):  # the group is there once the process has come to make it
         try:

@@ -1,4 +1,4 @@
-"""The installed command, and the environment in which one of its file operations goes wrong."""
+"""The installed command, and the environment that makes one of its file operations fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SITE = "from tests.faults.layer import install_from_environment\ninstall_from_e
 
 
 def environment(folder: Path, fault: Fault | None) -> dict[str, str]:
-    """The variables of a process, and of those that it starts, for a run with this fault or none.
+    """Environment variables of a process and its children, for a run with this fault or none.
 
     Python imports `sitecustomize` from the folder when it starts.
     """

@@ -1,6 +1,6 @@
-"""Kill the installed command again and again; every file must be that of an undisturbed run.
+"""Kill the installed command repeatedly; every file must equal that of an undisturbed run.
 
-`python -m tests.faults.killing --kills 300` does it hundreds of times; the tests do it a little.
+`python -m tests.faults.killing --kills 300` repeats it hundreds of times; the tests do few.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LAST_OPERATION = 100
 
 
 class KillLoop:
-    """Chains of kills: each goes on until a run gets through, then its files are compared."""
+    """Chains of kills: each continues until a run completes, then its files are compared."""
 
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self._folder, self._choose = folder, random.Random(seed)
@@ -37,12 +37,12 @@ class KillLoop:
         self._corpus = jsonl(folder / "corpus.jsonl", records)
         self._expected = {form: self._undisturbed(form) for form in FORMS}
         self.kills: Counter[str] = Counter()
-        """By kind: at an operation of the output's, or at a moment."""
+        """By kind: at a file operation of the output, or at a random moment."""
         self.chains: Counter[str] = Counter()
-        """By form of output, those that came out whole."""
+        """Correct outputs, by form of output."""
 
     def run(self, kills: int) -> Iterator[int]:
-        """Kill at least so often; yields the count behind every chain."""
+        """Kill at least this often; yields the count after every chain."""
         for number, form in enumerate(_for_ever(FORMS)):
             out = self._folder / f"out-{number}"
             packed, planned = self._expected[form]
@@ -56,7 +56,7 @@ class KillLoop:
                 return
 
     def counts(self) -> dict[str, object]:
-        """What was done so far; an output that is not as undisturbed raises, and is not counted."""
+        """The counts so far; an output that differs raises an error and is not counted."""
         return {
             "engine": "local",
             "kills": dict(self.kills),
@@ -74,7 +74,7 @@ class KillLoop:
         assert hashes(out) == expected, set(hashes(out).items()) ^ set(expected.items())
 
     def _is_killed(self, out: Path, arguments: list[str]) -> bool:
-        """Run the command and kill it, unless it is faster."""
+        """Run the command and kill it, unless it ends first."""
         kind = self._choose.choice(["operation", "moment"])
         if kind == "operation":
             done = self._run(arguments, self._dying(out, self._choose.randint(1, LAST_OPERATION)))
@@ -110,7 +110,7 @@ class KillLoop:
         )
 
     def _dying(self, out: Path, operation: int) -> Fault:
-        """Death at the given operation on the output."""
+        """A kill at the given operation on the output."""
         journal = self._folder / "journal"
         shutil.rmtree(journal, ignore_errors=True)
         journal.mkdir()
@@ -154,7 +154,7 @@ def main() -> None:
         for kills in loop.run(arguments.kills):
             print(f"{kills} kills, {loop.chains.total()} outputs as undisturbed", flush=True)
             found = {"command": command_line("tests.faults.killing"), **loop.counts()}
-            if arguments.json:  # behind every output, so that a loop that is stopped tells as well
+            if arguments.json:  # after every output, so that an interrupted loop reports too
                 arguments.json.write_text(json.dumps(found, indent=1) + "\n")
 
 

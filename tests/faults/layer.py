@@ -1,4 +1,4 @@
-"""File operations below one folder, numbered and kept in a journal; one of them goes wrong.
+"""File operations below one folder, numbered and recorded in a journal; one of them fails.
 
 `install` puts it between a process and its files: whatever goes through Python's `open` and `os` is
 seen, in this process and, by its environment and `sitecustomize`, in those that it starts. That
@@ -22,15 +22,15 @@ from functools import partial
 from pathlib import Path
 
 SETTINGS = "QUIRE_TESTS_FAULT"
-"""The variable of the environment that tells a new process of its fault."""
+"""The environment variable that tells a new process which fault to inject."""
 
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO}
 DEATHS = ("kill", "torn", "unsynced", "unsynced-data", "unsynced-last")
 KINDS = (*DEATHS, *ERRORS, "short")
 STRUCK = "struck"
-"""A file in the journal's folder that tells that the fault has happened."""
+"""A file in the journal's folder that marks that the fault has happened."""
 OF_WRITES = ("torn", "short")
-"""Faults that only a write can have."""
+"""Faults that only apply to writes."""
 
 _NAMES = ["fsync", "listdir", "mkdir", "open", "remove", "rename", "replace", "rmdir", "scandir"]
 _real = {name: getattr(os, name) for name in [*_NAMES, "unlink", "write"]}
@@ -39,29 +39,29 @@ _real_open = io.open
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens at which operation, counted from 1; 0 is none of them."""
+    """Which fault happens at which operation, counted from 1; 0 means none."""
 
     disk: str
     """The folder whose operations are counted."""
     journal: str
-    """A folder elsewhere, for what was done."""
+    """A folder elsewhere, for the journal."""
     at: int = 0
     kind: str = "kill"
     whole_group: bool = False
-    """Whether all processes of the group die together, as they do when the power fails."""
+    """Whether all processes of the group die together, as in a power failure."""
 
     def environment(self) -> dict[str, str]:
         return {SETTINGS: json.dumps(asdict(self))}
 
 
 def install_from_environment() -> None:
-    """What `sitecustomize` calls in every process."""
+    """Called by `sitecustomize` in every process."""
     if SETTINGS in os.environ:
         install(Fault(**json.loads(os.environ[SETTINGS])))
 
 
 def install(fault: Fault) -> None:
-    """Put the layer under this process; it stays until the process ends."""
+    """Install the layer in this process until it ends."""
     layer = _Layer(fault)
     for name in ("mkdir", "rmdir", "unlink", "remove"):
         setattr(os, name, layer.of_one_path(name, name.replace("remove", "unlink")))
@@ -131,7 +131,7 @@ class _Layer:
         )
 
     def does(self, operation: str, path, act: Callable, *, torn=None, short=None, **about):
-        """Do it, unless it is the one that goes wrong, and keep it in the journal."""
+        """Perform the operation, or its fault, and record it in the journal."""
         if not self._is_ours(path):
             return act()
         name = _absolute(path)
@@ -148,7 +148,7 @@ class _Layer:
             return done
 
     def _is_struck(self, number: int, operation: str) -> bool:
-        """Whether it is this one's turn: that of the first write from there on, if it needs one."""
+        """Whether this operation fails: the chosen one, or the next write if one is needed."""
         if not self._fault.at or number < self._fault.at:
             return False
         if self._fault.kind in OF_WRITES and operation != "write":
@@ -180,7 +180,7 @@ class _Layer:
 
     @contextmanager
     def _numbered(self) -> Iterator[int]:
-        """The number of this operation among those of all processes, one at a time."""
+        """The number of this operation among those of all processes."""
         with self._lock:
             count = _real["open"](
                 self._folder / "count", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644

@@ -1,4 +1,4 @@
-"""One point: a process that is disturbed at one operation, its second run, and the comparison."""
+"""One point: a process with a fault at one operation, its second run, and the comparison."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.faults.trees import tree
 from tests.faults.works import Work
 
 TYPED = 7
-"""The exit code of a process that ended with an error of quire's own."""
+"""The exit code of a process that ended with one of quire's errors."""
 CLEANING = ("unlink", "list", "rmdir")
-"""Where these fail, what should be taken away may stay until the next run."""
+"""If these fail, what should be removed may stay until the next run."""
 
 
 @dataclass
 class Counts:
-    """What was tried, and what came out as in an undisturbed run."""
+    """The faults tried, and the results that equal an undisturbed run."""
 
     operations: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     tried: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -48,7 +48,7 @@ class Counts:
 
 
 class Enumeration:
-    """All points of one work."""
+    """All points of one task."""
 
     def __init__(self, work: Work, folder: Path, counts: Counts) -> None:
         self._work, self._folder, self._counts = work, folder, counts
@@ -103,7 +103,7 @@ class Enumeration:
         if kind in ERRORS and self.kinds[at - 1] not in CLEANING:
             new = tree(self._disk).keys() - self._before.keys()
             left = [name for name in new if name.endswith(".tmp")]
-            assert not left, f"left behind the error: {left}"
+            assert not left, f"left after the error: {left}"
         again = _forked(lambda: _run_and_prove(self._work, self._disk), self._folder / "said")
         assert again == 0, f"the second run ended with {again}: {self._said()}"
         differing = {name for name, _ in tree(self._disk).items() ^ self._after.items()}
@@ -116,7 +116,7 @@ class Enumeration:
         return (-signal.SIGKILL,) if kind in DEATHS else (TYPED, 0)
 
     def _require_whole_or_absent(self) -> None:
-        """Whatever has its own name stands as it was before, or as it will be in the end."""
+        """Every file under its final name has its old content or its final content."""
         for name, digest in tree(self._disk).items():
             if digest and not name.endswith(".tmp") and "/.quire/" not in name:
                 known = (self._before.get(name), self._after.get(name))
@@ -153,7 +153,7 @@ def _finish(act: Callable[[], object]) -> None:
 
 
 def _forked(act: Callable[[], object], said: Path) -> int:
-    """How a process that does this ends: 0, the code of typed errors, or minus a signal."""
+    """The exit status of a process that runs this: 0, that of typed errors, or minus a signal."""
     said.write_text("")
     process = os.fork()
     if process:

@@ -1,4 +1,4 @@
-"""What a disk holds when the power fails: what was synced, and nothing else is promised."""
+"""What a disk holds after a power failure: only what was synced is guaranteed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class File:
 
 @dataclass
 class Folder:
-    """A folder's entries now, and as they were last synced."""
+    """A folder's current entries, and those last synced."""
 
     now: dict[str, Node] = field(default_factory=dict)
     synced: dict[str, Node] = field(default_factory=dict)
@@ -29,7 +29,7 @@ Node: TypeAlias = File | Folder
 
 
 def entries(disk: Path) -> Folder:
-    """The disk as it stands, all of it synced."""
+    """The current disk, with everything synced."""
     there = {
         path.name: entries(path) if path.is_dir() else File(path.read_bytes())
         for path in disk.iterdir()
@@ -38,7 +38,7 @@ def entries(disk: Path) -> Folder:
 
 
 def lose_power(disk: Path, before: Folder, journal: Path, *, kind: str) -> None:
-    """Put the disk into the state that a power failure may leave behind the journal's operations.
+    """Put the disk into a state that a power failure after the journal's operations may leave.
 
     Content that was not synced is gone. Names (new, changed or removed entries of folders) that
     were not synced are gone, too (``unsynced``); or they survive, and zeros are what their files
@@ -56,7 +56,7 @@ def lose_power(disk: Path, before: Folder, journal: Path, *, kind: str) -> None:
 
 
 def operations(journal: Path) -> Iterator[dict]:
-    """What was done, in order; the content that was synced with it."""
+    """The operations in order, with the content that was synced."""
     if not (journal / "journal.jsonl").exists():
         return
     for line in (journal / "journal.jsonl").read_text().splitlines():
@@ -67,11 +67,11 @@ def operations(journal: Path) -> Iterator[dict]:
 
 
 Change: TypeAlias = list[tuple[Folder, str, Node | None]]
-"""What stood under the names that an operation changed; None: nothing did."""
+"""The previous content of the names that an operation changed; None if there was none."""
 
 
 def replayed(root: Folder, disk: Path, journal: Iterator[dict]) -> tuple[Folder, list[Change]]:
-    """The same folder behind these operations, and those changes of names that were not synced."""
+    """The folder after these operations, and the changes of names that were not synced."""
     unsynced: list[Change] = []
     for done in journal:
         if "failed" in done:
@@ -129,7 +129,7 @@ def _sync(node: Node, done: dict) -> None:
 
 
 def _sizes(folder: Folder, at: Path) -> Iterator[tuple[int, int]]:
-    """How large each file is that stands there now, by its node."""
+    """The current size of each file, by inode."""
     for name, node in folder.now.items():
         if isinstance(node, Folder):
             yield from _sizes(node, at / name)

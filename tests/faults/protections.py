@@ -1,26 +1,26 @@
-"""What protects against each fault, the text of it, and the test that must fail without it."""
+"""The source text that protects against each fault, and the test that must fail without it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 _NEVER = "except ZeroDivisionError"
-"""In the place of an ``except`` that would catch something."""
+"""Replaces an ``except`` that would catch something."""
 
 
 @dataclass(frozen=True)
 class Protection:
-    """A piece of a source file that the behaviour of a fault hangs on."""
+    """A piece of source code on which the behaviour at a fault depends."""
 
     fault: int
     file: str
-    """Below the package."""
+    """The file, relative to the package."""
     text: str
-    """As it stands there, once."""
+    """The text, which occurs once in the file."""
     without: str
-    """What stands in its place when it is removed."""
+    """What replaces it when it is removed."""
     test: str
-    """Below the tests: ``path::name``."""
+    """The test, relative to ``tests``: ``path::name``."""
 
     def removed(self, source: str) -> str:
         """The source without the protection."""
@@ -64,7 +64,7 @@ _OF_INPUT = (
         f"{_INPUT}05_half_a_surrogate_pair_is_quarantined",
     ),
     Protection(
-        6, "formats/fields.py", "value = record[key]", "value = kind(record[key])",
+        6, "formats/record_kinds.py", "value = record[key]", "value = kind(record[key])",
         f"{_INPUT}06_a_null_text_is_quarantined_and_never_becomes_the_word_none",
     ),
     Protection(
@@ -330,7 +330,7 @@ _OF_PROCESSES = (
         "stream/test_retries.py::test_network_failures_never_shorten_an_epoch",
     ),
     Protection(
-        49, "stream/reader.py", "if again.digest != self._since_mark.digest:", "if False:",
+        49, "stream/reader.py", "if again.value != self._since_mark.value:", "if False:",
         "stream/test_retries.py::"
         "test_a_source_that_changes_when_read_again_is_an_error",
     ),

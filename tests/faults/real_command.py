@@ -1,4 +1,4 @@
-"""The installed `quire pack` with two workers, disturbed at an operation of any of them."""
+"""The installed `quire pack` with two workers, and a fault at an operation of any of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.faults.trees import tree
 
 
 class DisturbedCommand:
-    """Runs of the command that are disturbed once, resumed, and compared."""
+    """Runs of the command with one fault each, resumed and compared."""
 
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self._folder, self._choose = folder, random.Random(seed)
@@ -30,11 +30,11 @@ class DisturbedCommand:
         self._after = tree(self._disk)
         self.num_operations = len(list(operations(self._journal)))
         self.tried: Counter[str] = Counter()
-        """By kind, those that came out as undisturbed."""
+        """Byte-equal results, by kind."""
         self.failures: list[str] = []
 
     def run(self, count: int, kinds: Sequence[str] = KINDS) -> Iterator[str]:
-        """Disturb it so often, spread over its operations, each time in another way."""
+        """Inject this many faults, spread over its operations, each of another kind."""
         for number in range(count):
             at = 1 + (2 * number + 1) * self.num_operations // (2 * count)
             kind = kinds[number % len(kinds)]
@@ -65,7 +65,7 @@ class DisturbedCommand:
         assert verify_output(self._disk / "out").ok
 
     def _require_ending(self, done: subprocess.CompletedProcess[str], fault: Fault) -> None:
-        """A worker's death alone is made good; so is an operation that two runs do differently."""
+        """The death of one worker is repaired; so is an operation that two runs do differently."""
         expected = {0}
         if fault.kind in DEATHS:
             expected |= {-signal.SIGKILL}

@@ -1,7 +1,7 @@
-"""Pack and stream for some minutes, killed at random, with ranks that change and sources that fail.
+"""Pack and stream for some minutes with random kills, changing ranks and failing sources.
 
 `python -m tests.faults.soak --minutes 30 --json FILE`. Each round is a new corpus and a new stream;
-what comes out is compared with what went in, by other code than quire's. One stream lives through
+outputs are compared with inputs by code that is independent of quire. One stream lives through
 all rounds, so that memory which grows is seen.
 """
 
@@ -31,7 +31,7 @@ from tests.stream.inputs import LENGTHS, ListSource, Numbers, config, shards_of,
 
 
 class LongStream:
-    """A stream without an end, and this process's memory as it goes on."""
+    """An endless stream, and this process's memory while it runs."""
 
     def __init__(self) -> None:
         source = ListSource(shards_of(unique_documents(LENGTHS * 20), 3))
@@ -49,7 +49,7 @@ class LongStream:
         self.memory.append(_resident())
 
     def slope(self) -> float:
-        """Bytes that are taken for every million tokens, behind the first third."""
+        """Growth in bytes per million tokens, after the first third."""
         skip = len(self.tokens) // 3
         if len(self.tokens) - skip < 3:
             return 0.0
@@ -62,7 +62,7 @@ def _resident() -> int:
 
 
 def soak(minutes: float, seed: int, folder: Path) -> dict[str, object]:
-    """What was done in that time, in numbers."""
+    """The counts of everything done in that time."""
     end = time.monotonic() + minutes * 60
     counts: Counter[str] = Counter()
     failures: list[str] = []

@@ -1,4 +1,4 @@
-"""One corpus, packed while it is killed again and again; read back by ranks that come and go."""
+"""One corpus, packed with repeated kills and read back by a changing number of ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GLOBAL_BATCH = 12
 
 
 class SoakedPack:
-    """The work of one round."""
+    """One round."""
 
     def __init__(self, folder: Path, choose: random.Random, counts: Counter[str]) -> None:
         self._choose, self._counts = choose, counts
@@ -30,7 +30,7 @@ class SoakedPack:
         self._corpus, self._out = jsonl(folder / "corpus.jsonl", records), folder / "out"
 
     def run(self) -> None:
-        """Raise unless all that was written can be read back, once."""
+        """Raise unless everything that was written can be read back exactly once."""
         for _ in range(self._choose.randint(2, 6)):
             if self._killed():
                 self._counts["kills of pack"] += 1
@@ -44,7 +44,7 @@ class SoakedPack:
         return {**sizes, "max_bad_records": 5, "resume": True}
 
     def _killed(self) -> bool:
-        """Start it, in a fork or as the installed command, and kill it, unless it is faster."""
+        """Start it, in a fork or as the installed command, and kill it unless it ends first."""
         if QUIRE.exists() and self._choose.random() < 0.3:
             return is_killed(start(self._become_the_command), self._choose.uniform(0, 3.0))
         process = start(lambda: pack(self._corpus, self._out, **self._terms()))
@@ -58,7 +58,7 @@ class SoakedPack:
         os.execv(words[0], words)  # noqa: S606 - no shell is wanted
 
     def _read_back(self) -> None:
-        """By pyarrow alone: every byte of every text, in order, and its end."""
+        """Using only pyarrow: every byte of every text, in order, and its end."""
         found = contents(self._out)
         expected = {
             number: [byte + OFFSET for byte in text.encode()] + [EOS]
@@ -70,7 +70,7 @@ class SoakedPack:
         self._counts["tokens packed"] += sum(map(len, expected.values()))
 
     def _read_in_worlds(self) -> None:
-        """An epoch whose ranks change; every row comes once, but for those that fill no step."""
+        """An epoch with changing ranks; every row comes once, except those that fill no step."""
         dataset = PackedDataset(self._out)
         state, seen = None, Counter()
         steps = len(dataset) // GLOBAL_BATCH

@@ -1,4 +1,4 @@
-"""One epoch of a stream whose processes are killed, whose ranks change and whose source fails."""
+"""One epoch of a stream with killed processes, changing ranks and a failing source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARDS = 5
 
 
 class _Noted(dict):
-    """Failures to come, by place; each that came is a byte in a file, which outlives a kill."""
+    """Planned failures, by position; each one that happened is a byte in a file."""
 
     def __init__(self, failures: dict[tuple[int, int], int], file: Path) -> None:
         super().__init__(failures)
@@ -32,7 +32,7 @@ class _Noted(dict):
 
 
 class SoakedStream:
-    """The work of one round: batches are written to a log, which must be that of one quiet run."""
+    """One round: batches are written to a log, which must equal that of an undisturbed run."""
 
     def __init__(self, folder: Path, choose: random.Random, counts: Counter[str]) -> None:
         self._folder, self._choose, self._counts = folder, choose, counts
@@ -49,7 +49,7 @@ class SoakedStream:
         }
 
     def run(self) -> None:
-        """Raise unless the same batches came, and every token once."""
+        """Raise unless the batches are the same and every token occurs once."""
         expected = self._quiet()
         log = self._folder / "log.jsonl"
         for file in (log, self._folder / "failures"):
@@ -62,7 +62,7 @@ class SoakedStream:
         self._counts["failures of sources"] += (self._folder / "failures").stat().st_size
 
     def _quiet(self) -> list[str]:
-        """What one rank gives without any disturbance, checked against the documents."""
+        """The batches of one rank without any disturbance, checked against the documents."""
         digests, tokens = [], []
         with self._open(0, 1) as stream:
             for batch in stream:
@@ -99,7 +99,7 @@ class SoakedStream:
         return _Noted(failures, self._folder / "failures")
 
     def _leg(self, log: Path) -> None:
-        """All ranks of a world, in a process that is killed, unless it comes to the end."""
+        """All ranks of a world, in a process that is killed unless it ends first."""
         world = self._choose.choice([1, 2, 3, 4, 6, 12])
         seed = self._choose.getrandbits(32)
         process = start(lambda: self._deliver(log, world, random.Random(seed)))
@@ -147,7 +147,7 @@ class SoakedStream:
 
 
 def _lines(log: Path) -> list[tuple[int, str]]:
-    """Whole lines: a kill may leave half of one, which the next process writes behind."""
+    """The complete lines: a kill may leave half of one, which the next process extends."""
     found = []
     for line in log.read_text(encoding="utf-8").splitlines():
         try:
@@ -168,6 +168,6 @@ def _digest(batches: list[dict[str, np.ndarray]]) -> str:
 
 
 def _tails(batch) -> np.ndarray:
-    """The last label of every row, where it is one."""
+    """The last label of every row, if it is a target."""
     last = batch.labels[..., -1].reshape(-1)
     return last[last >= 0]

@@ -1,4 +1,4 @@
-"""The list of protections fits the sources, and the command notices a test that cannot fail."""
+"""The list of protections matches the sources, and the command detects a test that cannot fail."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_removed_protection_is_detected_and_the_copy_is_restored(copy):
     ],
 )
 def test_a_test_that_does_not_detect_a_removal_is_reported(copy, without, complaint):
-    """Negative controls: a change that does no harm, and ones that harm everything."""
+    """Negative controls: a harmless change, and changes that break everything."""
     assert complaint in copy.without(dataclasses.replace(QUICK, without=without)).complaint
 
 

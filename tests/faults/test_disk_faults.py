@@ -1,4 +1,4 @@
-"""Every file operation can fail, be cut short, or be the last one before a kill or a power cut."""
+"""Every file operation can fail, be incomplete, or be the last before a kill or power failure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.faults.trees import tree
 
 
 def enumerated(folder: Path, *arguments: object, before: str = "") -> dict:
-    """What the command counts, in a process of its own that runs some code first."""
+    """The command's counts, from a separate process that runs some code first."""
     code = f"{before}\nfrom tests.faults.enumerate import main\nmain()"
     file = folder / "counts.json"
     words = ["--commands", "0", "--json", str(file), *map(str, arguments)]
@@ -79,7 +79,7 @@ UNTYPED = "import quire.stream.state\nquire.stream.state.OutputError = OSError"
     ],
 )
 def test_a_missing_protection_is_found(tmp_path, broken, kind, said):
-    """Negative controls: without it, saving a state is not safe, and the points show it."""
+    """Negative controls: without it, saving a state is not safe, and the points detect that."""
     found = enumerated(tmp_path, "--only", "state", before=broken)
     assert any(f": {kind} at" in failure and said in failure for failure in found["failures"])
 
@@ -119,7 +119,7 @@ CALLS = {
 
 
 def test_no_file_operation_bypasses_the_fault_layer(tmp_path):
-    """The kernel's own list of calls is that of the layer's journal, kind by kind."""
+    """The kernel's list of calls equals that of the layer's journal, kind by kind."""
     trace, disks = tmp_path / "trace", tmp_path / "disks"
     disks.mkdir()
     if shutil.which("strace") is None or not _can_trace(tmp_path):
@@ -140,7 +140,7 @@ def _can_trace(folder: Path) -> bool:
 
 
 def _of_the_kernel(trace: str, disks: str) -> Counter[str]:
-    """Calls below the folder, behind the one that makes `begin`."""
+    """Calls below the folder, after the one that creates `begin`."""
     lines = [line for line in trace.splitlines() if disks in line and "resumed>" not in line]
     begin = next(n for n, line in enumerate(lines) if "mkdir" in line and "/begin" in line)
     found: Counter[str] = Counter()

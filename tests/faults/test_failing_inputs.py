@@ -1,4 +1,4 @@
-"""A disk that fails while an input is read: an error that says so, and a run that can go on."""
+"""A disk that fails while an input is read: an error that says so; the run can be resumed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Failing(io.FileIO):
 
 @pytest.mark.parametrize("kind", ["jsonl", "txt"])
 def test_39_an_input_that_fails_is_an_error_and_the_run_can_be_resumed(tmp_path, monkeypatch, kind):
-    """Fault 39, of the disk that is read."""
+    """Fault 39, on the disk that is read."""
     inputs = [jsonl(tmp_path / "a.jsonl", texts(50)), tmp_path / f"b.{kind}"]
     jsonl(inputs[1], texts(50, seed=1))
     pack(inputs, tmp_path / "undisturbed", partition_size=400)

@@ -1,4 +1,4 @@
-"""Images without end, and tokenizers that come with code of their own."""
+"""Endless images, and tokenizers that contain code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bomb(number: int) -> dict:
 
 
 def test_54_a_huge_grid_of_patches_is_an_error_and_quarantined_within_a_budget():
-    """Fault 54: what a grid says is compared with the pixels that are there, never made."""
+    """Fault 54: a grid is compared with the pixels that exist; none are created from it."""
     items = [sample(0, 3), bomb(1), sample(2, 3)]
     options = {"packing_length": 20, "packing_drop_last": False, "packing_max_patches": 100}
     with pytest.raises(
@@ -41,7 +41,7 @@ def test_54_a_huge_grid_of_patches_is_an_error_and_quarantined_within_a_budget()
 @pytest.mark.parametrize("side", [1 << 20, 1 << 32])
 @pytest.mark.parametrize("pixels", [0, 4])
 def test_54_a_huge_grid_of_patches_is_refused_by_the_collator_in_little_memory(side, pixels):
-    """Fault 54: in a process that may not have their memory, also where 64 bits count 0 of them."""
+    """Fault 54: in a process with limited memory, also if their number overflows 64 bits to 0."""
     script = f"""
         import resource
         import numpy as np
@@ -67,7 +67,7 @@ def test_54_a_huge_grid_of_patches_is_refused_by_the_collator_in_little_memory(s
 
 @pytest.fixture
 def with_code(tmp_path: Path) -> Path:
-    """A tokenizer's folder whose config asks for code beside it, which leaves a mark when run."""
+    """A tokenizer's folder whose config asks for code in it, which leaves a mark if it runs."""
     from tokenizers import Tokenizer, models
 
     folder = tmp_path / "tokenizer"
@@ -84,7 +84,7 @@ def with_code(tmp_path: Path) -> Path:
 def test_55_a_tokenizer_that_needs_its_own_code_is_refused_and_nothing_is_run(
     tmp_path, with_code, messages
 ):
-    """Fault 55: as text and as conversations, which another loader serves."""
+    """Fault 55: for text and for conversations, which have another loader."""
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]
     path = jsonl(tmp_path / "a.jsonl", [{"messages": turns} if messages else "a"])
     options = {"messages_column": "messages"} if messages else {}
@@ -94,7 +94,7 @@ def test_55_a_tokenizer_that_needs_its_own_code_is_refused_and_nothing_is_run(
 
 
 def test_a_folder_that_is_not_a_tokenizer_is_a_typed_error_also_for_conversations(tmp_path):
-    """Beside fault 55: what transformers makes of it is its own business."""
+    """Related to fault 55: what transformers does with it is not quire's concern."""
     (tmp_path / "tokenizer").mkdir()
     (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
     path = jsonl(tmp_path / "a.jsonl", [{"messages": []}])

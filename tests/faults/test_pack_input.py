@@ -1,4 +1,4 @@
-"""What can be wrong with an input, by its number in the list of faults, and what must happen."""
+"""Faults of inputs, by their number in the list of faults, and what must happen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ids(text: str) -> list[int]:
 
 
 def quarantined(tmp_path, data: bytes, **options) -> list[dict]:
-    """What is listed as bad when such records are allowed; without leave they are an error."""
+    """What is listed as bad when such records are allowed; otherwise they are an error."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(data)
     with pytest.raises(InvalidDocument, match=r"a\.jsonl: record \d+ .*max_bad_records"):
@@ -42,7 +42,7 @@ def quarantined(tmp_path, data: bytes, **options) -> list[dict]:
 
 
 def only_bad(tmp_path, line: bytes, **options) -> dict:
-    """The listing of a line between two good ones, which are packed."""
+    """The entry listed for a line between two good ones, which are packed."""
     (bad,) = quarantined(tmp_path, GOOD + line + GOOD, **options)
     assert contents(tmp_path / "out") == {0: ids("fine"), 2: ids("fine")}
     assert (bad["file"], bad["record"], bad["byte_offset"]) == ("a.jsonl", 1, len(GOOD))
@@ -256,10 +256,10 @@ def test_20_a_truncated_arrow_or_gz_file_is_an_error(tmp_path):
 
 def test_21_sliced_chunked_and_null_bearing_tables_are_packed_correctly(tmp_path):
     lists = pa.array([[1], [5, 6], None, [7], [], [8, 9, 10]])
-    behind_null = pa.ListArray.from_arrays(
+    after_null = pa.ListArray.from_arrays(
         pa.array([0, 2, 4, 5]), pa.array([5, 6, 98, 99, 7]), mask=pa.array([False, True, False])
     )
-    chunks = pa.chunked_array([lists[1:5], behind_null, lists[5:]])
+    chunks = pa.chunked_array([lists[1:5], after_null, lists[5:]])
     table = pa.table({"input_ids": chunks})
     with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
         writer.write_table(table)

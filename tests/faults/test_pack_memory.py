@@ -1,4 +1,4 @@
-"""Memory is bounded by what is packed together, not by the corpus; measured in processes apart."""
+"""Memory is bounded by what is packed together, not by the corpus; in separate processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ print(high_water() - before)
 
 
 def peak(path: Path, out: Path, **options: object) -> int:
-    """Bytes that packing took at most, beside what Python and its packages take."""
+    """The peak memory of packing in bytes, beyond what Python and its packages take."""
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, path, out, json.dumps({"max_length": 2048, **options})],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Killed, full, read-only, shared: what was committed stays, and the rest comes out the same."""
+"""Killed, disk full, read-only, shared: committed work stays, and the rest has the same bytes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def arguments(corpus: Path, out: Path, *more: object) -> list[object]:
 
 
 def test_37_the_installed_command_killed_at_any_point_and_resumed_gives_the_same_bytes(tmp_path):
-    """Packing and planning again; hundreds of times: python -m tests.faults.killing --kills 300."""
+    """Packing and replanning; for hundreds of kills: python -m tests.faults.killing --kills 300."""
     if not QUIRE.exists():
         pytest.skip("the quire command is not installed beside this Python")
     loop = KillLoop(tmp_path)
@@ -89,7 +89,7 @@ def test_38_a_shard_with_other_bytes_than_were_committed_is_packed_again(
 
 
 def test_38_a_compressed_file_is_continued_after_its_committed_pieces(tmp_path, corpus):
-    """One reader cuts it while it reads; what is committed is read again, but not encoded."""
+    """One reader divides it while reading; committed parts are read again but not encoded."""
     packed = tmp_path / "corpus.jsonl.gz"
     packed.write_bytes(gzip.compress(corpus.read_bytes()))
     pack(packed, tmp_path / "undisturbed", partition_size=SIZE, max_bad_records=1)
@@ -126,7 +126,7 @@ def _stop_after(corpus: Path, out: Path, commits: int) -> None:
 
 
 class _Failing:
-    """A file that fails, or takes less than it is given, after some bytes."""
+    """A file that fails, or writes less than it is given, after some bytes."""
 
     def __init__(self, file, room: int, code: int) -> None:
         self._file, self._room, self._code = file, room, code
@@ -318,7 +318,7 @@ def test_42_a_partition_that_kills_every_worker_is_an_error_not_a_hang(tmp_path)
 
 
 class OnceDeadlyTokenizer(DeadlyTokenizer):
-    """Ends the first process that comes to a certain text, in the middle of a partition."""
+    """Ends the first process that reaches a certain text, in the middle of a partition."""
 
     def __init__(self, deadly: str, mark: Path) -> None:
         super().__init__(deadly)
@@ -354,7 +354,7 @@ def test_43_a_failing_tokenizer_is_shown_with_its_traceback_and_record(tmp_path,
 
 
 def test_39_a_worker_that_cannot_lock_says_that_the_output_fails(tmp_path, corpus):
-    """Fault 39: not that workers died."""
+    """Fault 39: the error is not that workers died."""
     unlockable = """
 import os
 from multiprocessing import parent_process
@@ -499,7 +499,7 @@ def test_46_the_order_of_the_directory_does_not_matter(tmp_path, monkeypatch):
     ("change", "field"),
     [
         ({"max_length": 32}, r"options\.max_length is 16 there and 32 here"),
-        ({"strategy": "wrapped"}, r"options\.strategy is 'best_fit' there and 'wrapped' here"),
+        ({"strategy": "wrapped"}, r"options\.strategy is 'exact_fit' there and 'wrapped' here"),
         ({"partition_size": 500}, r"options\.partition_size is 400 there and 500 here"),
         ({"tokenizer": DeadlyTokenizer("")}, r"tokenizer\.kind is 'byte' there"),
     ],

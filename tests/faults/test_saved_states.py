@@ -1,4 +1,4 @@
-"""A state that is saved while something goes wrong: the old one or the new one, and no rubbish."""
+"""A fault while a state is saved leaves the old state or the new one, and no other files."""
 
 from __future__ import annotations
 

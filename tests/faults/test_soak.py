@@ -1,4 +1,4 @@
-"""A round of the soak, and that it would notice what goes wrong."""
+"""A round of the soak, and controls that it detects faults."""
 
 from __future__ import annotations
 

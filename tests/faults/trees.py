@@ -1,4 +1,4 @@
-"""What stands in a folder."""
+"""The contents of a folder."""
 
 from __future__ import annotations
 

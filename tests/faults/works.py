@@ -1,4 +1,4 @@
-"""What is disturbed: packing, planning again, opening rows, saving a state; each is run again."""
+"""The tasks that get faults: packing, replanning, opening rows, saving a state; each runs again."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ PARTITION = 6000
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Something that writes to a disk, and that is done again when it was disturbed."""
+    """A task that writes to a disk, and is repeated after a fault."""
 
     name: str
     prepare: Callable[[Path], object]
-    """What stands there before."""
+    """The files that exist before."""
     run: Callable[[Path], object]
     prove: Callable[[Path], object]
-    """Raise unless the result is whole, by its own account."""
+    """Raise unless the result is complete, according to its own check."""
     is_cache: bool = False
-    """Whether losing it costs time alone."""
+    """Whether losing it costs only time."""
 
 
 def all_works(folder: Path) -> list[Work]:
-    """Works over one small corpus with a bad record, which stands in the folder."""
+    """Tasks on one small corpus with a bad record, which is in the folder."""
     corpus = jsonl(folder / "corpus.jsonl", [*texts(22), {"text": None}, *_noise(12)])
 
     def rows(disk: Path) -> None:
@@ -70,7 +70,7 @@ _STATE = "state.json"
 
 
 def killed(act: Callable[[], object], disk: Path, *, after: str) -> None:
-    """Do it in a process that dies when it has put a file with this name into its place."""
+    """Run it in a process that dies after it has renamed a file to this name."""
     process = os.fork()
     if not process:
         real = os.replace
@@ -88,7 +88,7 @@ def killed(act: Callable[[], object], disk: Path, *, after: str) -> None:
 
 
 def _noise(count: int) -> list[str]:
-    """Texts that hardly shrink, so that a shard takes several writes."""
+    """Texts that hardly compress, so that a shard takes several writes."""
     choose = random.Random(0)
     return [choose.randbytes(choose.randint(100, 2000)).hex() for _ in range(count)]
 

@@ -1,4 +1,4 @@
-"""`python -m tests.guard` records the digests of today, and names those that changed."""
+"""`python -m tests.guard` records the current digests, and names those that changed."""
 
 from __future__ import annotations
 

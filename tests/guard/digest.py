@@ -1,4 +1,4 @@
-"""One digest for whatever a case returns."""
+"""One digest of the result of a case."""
 
 from __future__ import annotations
 

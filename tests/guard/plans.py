@@ -38,8 +38,8 @@ OPTIONS: dict[str, dict[str, object]] = {
     "drop": {"overlong": "drop"},
     "fill": {"overlong": "fill", "min_fragment": 4},
 }
-STRATEGIES = ("greedy", "wrapped", "best_fit", "first_fit", "tight")
-"""``wrapped`` fills to the brim, so it takes no alignment, no cap and no other policy."""
+STRATEGIES = ("greedy", "wrapped", "best_fit", "exact_fit", "first_fit", "tight")
+"""``wrapped`` fills rows completely, so it takes no alignment, no cap and no other policy."""
 
 
 def cases() -> Iterator[tuple[str, Case]]:
@@ -51,7 +51,7 @@ def cases() -> Iterator[tuple[str, Case]]:
                 continue
             yield f"plan/{strategy}/{name}", partial(_plan, "web", strategy, options)
     for kind in ("chat", "hard"):
-        for strategy in ("best_fit", "first_fit", "tight"):
+        for strategy in ("best_fit", "exact_fit", "first_fit", "tight"):
             yield f"plan/{kind}/{strategy}", partial(_plan, kind, strategy, {})
     for name, options in {
         "plain": {},

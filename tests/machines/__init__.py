@@ -1,1 +1,1 @@
-"""Everything that can be left and taken up again, at every point, against what nobody disturbed."""
+"""Everything that can be saved and resumed, at every point, compared with uninterrupted runs."""

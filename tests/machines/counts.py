@@ -1,4 +1,4 @@
-"""How the commands that count begin and end: options in, totals printed and written as JSON."""
+"""Shared by the counting commands: their options, and totals printed and written as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 def read_options(
     description: str | None, counted: str, default: int, arguments: list[str] | None
 ) -> argparse.Namespace:
-    """How many of what is counted, the seed, and where the counts go."""
+    """How many points to count, the seed, and the file for the counts."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(f"--{counted}", type=int, default=default)
     parser.add_argument("--seed", type=int, default=0)

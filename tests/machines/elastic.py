@@ -2,7 +2,7 @@
 
 A pair is two sizes of a world, at one step of one run: the ranks of the first take the batches up
 to that step and save, those of the second load and go on. It is exact if what all ranks get, put
-side by side, is what a world of one gets, before the step and behind it.
+side by side, is what a world of one gets, before the step and after it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from tests.machines.counts import read_options, tell
 from tests.machines.resumable import packed_dataset
 from tests.stream.inputs import ListSource, Numbers, config, shards_of, unique_documents
 
-STEPS_BEHIND = 3
+STEPS_AFTER = 3
 
 
 class World(Protocol):
     """All ranks of one size of the world."""
 
     def step(self) -> list[Any]:
-        """What all ranks get, side by side."""
+        """The batches of all ranks, side by side."""
 
     def save(self) -> str:
-        """The states of all ranks, serialised."""
+        """The states of all ranks, serialized."""
 
     def load(self, text: str) -> None:
-        """Go on behind the states of a world of any size."""
+        """Continue from the states of a world of any size."""
 
 
 class Streams:
@@ -64,7 +64,7 @@ class Streams:
 
 
 class Loaders:
-    """The ranks of a loader; with balance, the rows of a step are dealt otherwise."""
+    """The ranks of a loader; with balance, the rows of a step are distributed differently."""
 
     sizes = (1, 2, 3, 4, 6, 8, 12, 24)
 
@@ -125,18 +125,18 @@ KINDS = {"stream": (_make_stream, Streams.sizes), "loader": (_make_loader, Loade
 
 
 def is_exact(make: Any, before: int, after: int, step: int) -> bool:
-    """Whether the worlds, one after the other, get what a world of one gets."""
+    """Whether the worlds, one after the other, get the batches of a single rank."""
     alone, first = make(1), make(before)
     for _ in range(step):
         if first.step() != alone.step():
             return False
     second = make(after)
     second.load(first.save())
-    return all(second.step() == alone.step() for _ in range(STEPS_BEHIND))
+    return all(second.step() == alone.step() for _ in range(STEPS_AFTER))
 
 
 def count_pairs(kind: str, pairs: int, seed: int = 0) -> Counter[str]:
-    """Pairs that were tried, and those that were inexact; every pair of sizes in turn."""
+    """The number of pairs tried and of inexact ones; every pair of sizes in turn."""
     choose_make, sizes = KINDS[kind]
     every = [(before, after) for before in sizes for after in sizes if before != after]
     counts: Counter[str] = Counter(tried=0, inexact=0)

@@ -1,4 +1,4 @@
-"""Every kind of thing that can be taken up again, in one form: the next item, a state as text."""
+"""Everything that can be resumed, in one form: the next item, and a state as text."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ END = "end"
 
 
 class Resumable(Protocol):
-    """One that is under way."""
+    """A running one."""
 
     def next(self) -> object:
         """The next item, or END."""
 
     def state(self) -> str:
-        """The state behind the last item, serialised."""
+        """The state after the last item, serialized."""
 
     def restore(self, text: str) -> None:
-        """Go on behind a state."""
+        """Continue from a state."""
 
 
 Make = Callable[[], Resumable]
-"""The same one anew, at its beginning."""
+"""A new one, at its start."""
 
 
 @dataclass
 class Streamed:
-    """A stream, or what deals its batches in pieces."""
+    """A stream, or the iterator of its batches in pieces."""
 
     source: Any
 
@@ -61,7 +61,7 @@ class Streamed:
 
 
 def streams(choose: Random) -> Make:
-    """Streams of every packer, shuffled or not, ending or not, of one or several lanes."""
+    """Streams of every packer, shuffled or not, ending or not, with one or several streams."""
     num_streams = choose.choice((1, 1, 2, 4))
     # Empty documents only where they leave no stream without a token, which is an error.
     least = 0 if num_streams == 1 else 1
@@ -114,7 +114,7 @@ class Packs:
 
 
 def packs(choose: Random) -> Make:
-    """Packs of known lengths, of samples by number, and of samples in order alone."""
+    """Packs of known lengths, of samples by number, and of samples only in order."""
     items = samples([choose.randrange(1, 100) for _ in range(choose.randrange(20, 60))])
     kind = KINDS[choose.choice(list(KINDS))]
     options = {
@@ -153,7 +153,7 @@ class Loaded:
 
 @cache
 def packed_dataset() -> PackedDataset:
-    """Rows on disk; the folder goes when the process does."""
+    """Rows on disk; the folder is removed when the process ends."""
     folder = tempfile.TemporaryDirectory(prefix="quire-")
     out = Path(folder.name) / "out"
     pack(jsonl(Path(folder.name) / "a.jsonl", texts(150)), out, partition_size=2000)
@@ -177,7 +177,7 @@ def loaders(choose: Random) -> Make:
 
 
 class Rows:
-    """An online packer and the documents that come to it; an item is what one call gives."""
+    """An online packer and its documents; an item is the result of one call."""
 
     def __init__(self, packer: OnlinePacker[Any], lengths: list[int]) -> None:
         self._packer, self._lengths, self._done = packer, lengths, 0
@@ -218,4 +218,4 @@ KINDS_OF_RESUMABLES: dict[str, tuple[Callable[[Random], Make], int]] = {
     "loader": (loaders, 20),
     "online packer": (packers, 40),
 }
-"""How each is made by choice, and its share of the points in percent."""
+"""How each is made at random, and its share of the points in percent."""

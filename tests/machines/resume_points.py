@@ -1,7 +1,7 @@
 """``python -m tests.machines.resume_points --points 100000 --json counts.json``.
 
-A resume point is a state behind some item, through its serialised bytes, in a new object. It is
-exact if the next item *and the state behind that* are those of the undisturbed run: what decides
+A resume point is a state after some item, loaded from its serialized bytes into a new object. It is
+exact if the next item *and the state after that* are those of the undisturbed run: what decides
 all further items is then the same. Every tenth point is also followed to the end.
 """
 
@@ -19,7 +19,7 @@ MAX_ITEMS = 60
 
 
 def undisturbed(make: Make) -> tuple[list[object], list[str]]:
-    """The items of a run, and the states before the first and behind each."""
+    """The items of a run, and the states before the first and after each."""
     run = make()
     items: list[object] = []
     states = [run.state()]
@@ -32,7 +32,7 @@ def undisturbed(make: Make) -> tuple[list[object], list[str]]:
 
 
 def is_exact(make: Make, items: list[object], states: list[str], point: int) -> bool:
-    """Whether a new one goes on behind a state as the undisturbed one did."""
+    """Whether a new one continues from a state as the undisturbed one did."""
     run = make()
     run.restore(states[point])
     if run.next() != items[point] or run.state() != states[point + 1]:
@@ -43,7 +43,7 @@ def is_exact(make: Make, items: list[object], states: list[str], point: int) -> 
 
 
 def count_points(kind: str, points: int, seed: int = 0) -> Counter[str]:
-    """Points that were tried and those that were inexact, over as many runs as it takes."""
+    """The number of points tried and of inexact ones, over as many runs as needed."""
     choose_make, _ = KINDS_OF_RESUMABLES[kind]
     counts: Counter[str] = Counter(tried=0, inexact=0, runs=0)
     while counts["tried"] < points:

@@ -1,4 +1,4 @@
-"""The counts of resume points and elastic pairs: none inexact, and what is inexact is counted."""
+"""The counts of resume points and elastic pairs: none is inexact, and controls are."""
 
 from __future__ import annotations
 

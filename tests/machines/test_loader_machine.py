@@ -1,4 +1,4 @@
-"""A machine that takes, saves, loads and rescales a loader, against the order of a world of one."""
+"""A machine that takes, saves, loads and rescales a loader, checked against a single rank."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LoaderMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.saved is not None)
     @rule(world=st.none() | st.sampled_from([1, 2, 3, 4, 6, 8]))
     def load(self, world):
-        """In this world, or, where the processes are gone, in one of another size."""
+        """In this world or, if its processes are gone, in one of another size."""
         if world is not None:
             self.open(world)
         text, self.step = self.saved

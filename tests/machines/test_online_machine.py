@@ -1,4 +1,4 @@
-"""A machine that feeds, saves, loads and flushes an online packer, against rules in plain words."""
+"""A machine that feeds, saves, loads and flushes an online packer, checked against plain rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quire.plan import OnlinePacker
 
 
 class OnlineMachine(RuleBasedStateMachine):
-    """The oracle keeps the documents that wait in a queue, and looks at every row that leaves."""
+    """The oracle keeps waiting documents in a queue, and checks every row."""
 
     @initialize(
         max_length=st.sampled_from([4, 7, 16, 33]),
@@ -29,7 +29,7 @@ class OnlineMachine(RuleBasedStateMachine):
         self.packer = OnlinePacker(max_length, **self.options)
         self.waiting = deque()
         self.calls = []
-        """Everything that was asked of the packer, and what it gave."""
+        """Every call of the packer, and its result."""
         self.num_added = 0
         self.saved = None
 
@@ -87,7 +87,7 @@ class OnlineMachine(RuleBasedStateMachine):
         assert not (full and len(self.waiting) >= self.options["buffer_size"])
 
     def teardown(self):
-        """One that was never saved nor loaded gives the same rows for the same calls."""
+        """A packer that was never saved or loaded returns the same rows for the same calls."""
         if not hasattr(self, "packer"):
             return
         other = OnlinePacker(self.max_length, **self.options)

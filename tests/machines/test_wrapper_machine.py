@@ -1,4 +1,4 @@
-"""A machine that takes, saves and loads packs and begins epochs, against a packer of loops."""
+"""A machine that takes, saves and loads packs and begins epochs, checked against plain loops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CAPACITY = 80
 
 
 class WrapperMachine(RuleBasedStateMachine):
-    """The oracle knows all packs of an epoch, which the samples alone decide."""
+    """The oracle knows all packs of an epoch, which depend only on the samples."""
 
     @initialize(
         lengths=st.lists(st.integers(1, 110), min_size=1, max_size=50),
@@ -35,7 +35,7 @@ class WrapperMachine(RuleBasedStateMachine):
         self.expected, self.dropped = naive_packs(lengths, CAPACITY, buffer, ratio, drop_last)
         self.saved = []
         self.states = {}
-        """The state at every place where one was saved."""
+        """The state at every position where one was saved."""
         self.start_anew()
 
     def start_anew(self):

@@ -110,6 +110,58 @@ def test_a_long_name_does_not_widen_a_phones_page(browser, tmp_path):
     assert overflow <= 0, "nothing sticks out on the right"
 
 
+def test_one_source_has_no_chart_and_the_wheel_scrolls_the_page(browser, tmp_path):
+    page = small_page(tmp_path, "a.jsonl", ["some words " * 5] * 40)
+    opened(browser, page, 1280, "light")
+    assert browser.execute_script("return document.body.dataset.charts") == "7"
+    wheeled = """const chart = document.querySelector('#chart-rows canvas');
+      const { left, top } = chart.getBoundingClientRect();
+      const wheel = new WheelEvent('wheel', { deltaY: 90, ctrlKey: arguments[0], bubbles: true,
+        cancelable: true, clientX: left + 300, clientY: top + 60 });
+      chart.dispatchEvent(wheel);
+      return wheel.defaultPrevented"""
+    assert browser.execute_script(wheeled, False) is False
+    assert browser.execute_script(wheeled, True) is True
+
+
+def test_counts_of_one_are_visible_on_a_log_scale(browser, page):
+    opened(browser, page, 1280, "light")
+    heights = browser.execute_script(
+        """const chart = echarts.getInstanceByDom(document.getElementById('chart-fill'));
+           const counts = chart.getOption().series[0].data;
+           const place = (n) => chart.convertToPixel({ yAxisIndex: 0 }, n);
+           return [counts.includes(1), place(0.5) - place(1)]"""
+    )
+    assert heights[0], "the corpus has a bar of one row"
+    assert heights[1] > 5
+
+
+def test_a_phone_gets_a_list_of_bars_instead_of_a_flow(browser, page):
+    kind = """return echarts.getInstanceByDom(document.getElementById('chart-ledger'))
+      .getOption().series[0].type"""
+    opened(browser, page, 1280, "light")
+    assert browser.execute_script(kind) == "sankey"
+    opened(browser, page, 390, "light")
+    assert browser.execute_script(kind) == "bar"
+
+
+def test_labels_have_a_chart_and_a_share_per_source(browser, tmp_path):
+    for name, trained in (("a.jsonl", 3), ("b.jsonl", 1)):
+        row = {"input_ids": [9] * 5, "labels": [-100] * (5 - trained) + [9] * trained}
+        (tmp_path / name).write_text(f"{json.dumps(row)}\n" * 8)
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    quire.pack_corpus(files, tmp_path / "packed", max_length=16)
+    write_report(tmp_path / "packed", tmp_path / "report.html")
+    opened(browser, (tmp_path / "report.html").as_uri(), 1280, "light")
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return document.body.dataset.charts") == "8", "not the balance"
+    cells = browser.execute_script(
+        "return [...document.querySelectorAll('#sources td')].map(cell => cell.textContent)"
+    )
+    assert cells[4:6] == ["24", "60.00 %"]
+    assert cells[10:12] == ["8", "20.00 %"]
+
+
 @pytest.mark.filterwarnings("ignore:.*no row")
 def test_a_dataset_without_rows_shows_only_that(browser, tmp_path):
     page = small_page(tmp_path, "a.jsonl", ["longer than a row " * 9], overlong="drop")

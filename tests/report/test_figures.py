@@ -1,4 +1,4 @@
-"""Every figure of a report, counted again from the parquet files by a plain loop."""
+"""Every figure of a report, recounted from the parquet files by a plain loop."""
 
 from __future__ import annotations
 
@@ -205,6 +205,6 @@ def test_an_index_only_output_has_the_figures_of_its_rows(tmp_path):
     ):
         assert plain[name] == indexed[name], name
     quire.replan(tmp_path / "out-True", max_length=64)
-    other = write_report(tmp_path / "out-True", tmp_path / "r.html", plan="best_fit-64")
+    other = write_report(tmp_path / "out-True", tmp_path / "r.html", plan="exact_fit-64")
     assert other["headline"]["max_length"] == 64
     assert other["headline"]["rows"] > plain["headline"]["rows"]

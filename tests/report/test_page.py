@@ -1,4 +1,4 @@
-"""The page itself: whole, silent, and deaf to what documents and file names say."""
+"""The page itself: complete, without requests, and unaffected by hostile texts and file names."""
 
 from __future__ import annotations
 
@@ -156,9 +156,35 @@ def test_the_command_prints_where_the_page_is(packed, tmp_path):
 
 
 def test_no_function_of_the_script_hides_a_name_of_the_whole_script():
-    """A second `const` with the name of a helper breaks every use of the helper beside it."""
+    """A second `const` with the name of a helper breaks every use of the helper."""
     script = (Path(quire.report.__file__).parent / "charts.js").read_text()
     names = re.findall(r"^(?:const|let|function) (\w+)", script, re.MULTILINE)
     inner = re.findall(r"^ +(?:const|let|var) (\w+)", script, re.MULTILINE)
     assert "counted" in names
     assert set(names) & set(inner) == set()
+
+
+def test_the_command_prints_all_figures_as_json(packed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run("report", packed, "--json")
+    assert done.returncode == 0, done.stderr
+    written = write_report(packed, tmp_path / "page.html")
+    assert json.loads(done.stdout) == json.loads(json.dumps(written))
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+@pytest.mark.parametrize("index_only", [False, True])
+def test_trained_tokens_are_counted_by_fragment_and_source(tmp_path, index_only):
+    rows = [
+        {"input_ids": [7] * n, "labels": [-100] * (n - k) + [7] * k} for n, k in ((4, 4), (5, 0))
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:1]))
+    more = [*rows, {"input_ids": [7] * 3, "labels": [-100, -100, 7]}]
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in more[1:]))
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    quire.pack_corpus(files, tmp_path / "out", max_length=8, index_only=index_only)
+    figures = write_report(tmp_path / "out", tmp_path / "page.html")
+    assert figures["trained"]["tokens"] == figures["ledger"]["tokens"]["trained"] == 4
+    assert [source["trained"] for source in figures["sources"]] == [3, 1]
+    counts = figures["trained"]["shares"]["counts"]
+    assert (counts[6], counts[15], sum(counts)) == (1, 1, 2)

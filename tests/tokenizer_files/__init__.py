@@ -1,4 +1,4 @@
-"""Tokenizers for tests: small ones in this folder, real ones where they are beside the project.
+"""Tokenizers for tests: small ones in this folder, and real ones if present.
 
 ``small-qwen3`` and ``small-gpt2`` have the pipeline, special tokens and chat template behaviour of
 their namesakes and a vocabulary of 1,782 and 757 tokens; `train` made them. ``qwen3`` and ``gpt2``

@@ -1,4 +1,4 @@
-"""`quire inspect`: rows of every kind, as a person sees them."""
+"""`quire inspect`: rows of every kind, as users see them."""
 
 from __future__ import annotations
 
@@ -109,6 +109,40 @@ def test_tokens_and_positions_on_request(tmp_path):
         "9",
         "   positions 0",
     ]
+
+
+def test_labels_mark_trained_tokens_and_name_the_source_of_every_fragment(tmp_path):
+    (tmp_path / "chats.jsonl").write_text(
+        json.dumps({"input_ids": [*range(100, 110)], "labels": [-100] * 8 + [108, 109]}) + "\n"
+    )
+    quire.pack_corpus([tmp_path / "chats.jsonl"], tmp_path / "out", max_length=6)
+    out = run(tmp_path / "out", "--labels", "--tokenizer", "byte").stdout
+    assert "Tokens: 4, Trained: 2, Documents: 1" in out
+    assert "4 tokens · 2 trained · chats.jsonl, record 0, from token 6 (continued)" in out
+    assert "\ngh⟦ij⟧\n" in out
+
+
+def test_json_holds_fragments_labels_and_sources(packed):
+    found = json.loads(run(packed, "--json", "-n", 99).stdout)
+    assert (found["kind"], found["num_rows"]) == ("packed dataset", len(found["rows"]))
+    fragments = [one for row in found["rows"] for one in row["fragments"]]
+    alpha = next(one for one in fragments if one["text"] == "alpha")
+    assert alpha["tokens"] == 7  # with BOS and EOS
+    assert alpha["trained"] == 6
+    where = {name: alpha[name] for name in ("file", "record", "offset", "continued")}
+    assert where == {"file": "a.jsonl", "record": 0, "offset": 0, "continued": False}
+    assert sum(one["continued"] for one in fragments) > 0
+    for row in found["rows"]:
+        learnt = sum(label != -100 for label in row["labels"])
+        assert row["trained"] == learnt == sum(one["trained"] for one in row["fragments"])
+
+
+def test_rows_of_trl_are_shown_by_their_lengths(tmp_path):
+    file = tmp_path / "trl.jsonl"
+    file.write_text(json.dumps({"input_ids": [1, 2, 3], "seq_lengths": [2, 1]}) + "\n")
+    assert "Tokens: 3, Documents: 2" in run(file).stdout
+    file.write_text(json.dumps({"input_ids": [1, 2, 3], "position_ids": [0, 1, 0]}) + "\n")
+    assert "Tokens: 3, Documents: 2" in run(file).stdout
 
 
 def test_long_documents_are_cut_unless_full_is_given(packed):
@@ -303,8 +337,8 @@ def test_an_index_only_output_is_shown_by_plan(tmp_path):
     )
     quire.replan(tmp_path / "out", max_length=5)
     assert "Tokens: 10, Documents: 2" in run(tmp_path / "out").stdout
-    assert "Tokens: 5, Documents: 1" in run(tmp_path / "out", "--plan", "best_fit-5").stdout
-    assert "best_fit-5" in run(tmp_path / "out", "--plan", "best_fit-6").stderr
+    assert "Tokens: 5, Documents: 1" in run(tmp_path / "out", "--plan", "exact_fit-5").stdout
+    assert "exact_fit-5" in run(tmp_path / "out", "--plan", "exact_fit-6").stderr
 
 
 @pytest.mark.parametrize("token", [-5, 999_999])

@@ -8,25 +8,39 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
+from typer.main import get_command as get_command_of
 
 import quire
-from quire.cli.console import say
-from quire.cli.demo import demo
-from quire.cli.inspect_rows import inspect
-from quire.cli.pack import pack, replan
-from quire.cli.plan import plan
-from quire.cli.report import report
-from quire.cli.stream import stream
-from quire.cli.verify import verify
-from quire.cli.verify_model import verify_model
+from quire.cli.console import say, saying_what_is_logged
+from quire.cli.help_pages import HelpPage
 from quire.errors import QuireError
+from quire.options.names import command_words
 from quire.printable import printable
 
+COMMANDS = {
+    "demo": ("demo", "Plan and pack the sources of the Python standard library."),
+    "plan": ("plan", "Compare strategies and row lengths before packing."),
+    "pack": ("pack", "Pack a corpus into rows: parquet shards and a manifest."),
+    "replan": ("pack", "Add another plan to a corpus packed with --index-only."),
+    "verify": ("verify", "Check a packed dataset against its manifest and inputs."),
+    "inspect": ("inspect_rows", "Show packed rows, every document in its own color."),
+    "report": ("report", "Write an HTML page about a packed dataset."),
+    "export": ("export", "Write packed rows as another trainer reads them."),
+    "stream": ("stream", "Stream packed batches; show throughput and utilization."),
+    "verify-model": ("verify_model", "Prove that a model keeps packed documents apart."),
+    "bench-model": ("bench_model", "Measure tokens per second, padded and packed."),
+}
+"""The module of each command and what it does, in the order in which they are used.
+
+A module is imported when its command is named, so that --help and --version answer at once.
+"""
 _EXIT_CODES = (
     "Exit codes: 0 success; 1 only from verify, verify-model and demo: the output is damaged, or "
     "isolation is not proven; 2 any error; 130 or 143 interrupted; 141 the output pipe was closed."
@@ -44,20 +58,34 @@ class _Commands(TyperGroup):
         with _endings():
             return super().invoke(ctx)
 
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer's own
+        """All names, in the order of use."""
+        del ctx
+        return [*COMMANDS]
 
-class _Command(TyperCommand):
-    """A command whose ``--help`` lists its options by group."""
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer's own
+        """A command, imported now; None if there is none of this name."""
+        del ctx
+        return _command(cmd_name) if cmd_name in COMMANDS else None
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
-            group = getattr(parameter, "rich_help_panel", None) or kind
-            if record := parameter.get_help_record(ctx):
-                groups.setdefault(group, []).append(record)
-        for group, records in groups.items():
-            with formatter.section(group):
-                formatter.write_dl(records)
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own
+        """Write the list of commands without importing them."""
+        del ctx
+        with formatter.section("Commands, in the order of use"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@cache
+def _command(name: str) -> Any:  # noqa: ANN401 - typer's own
+    module = import_module(f"quire.cli.{COMMANDS[name][0]}")
+    function = getattr(module, name.replace("-", "_"))
+    one = typer.Typer(**_LOOKS)
+    # verify itself says what to write instead of a second argument.
+    settings = {**_SETTINGS, "allow_extra_args": name == "verify"}
+    one.command(name, cls=HelpPage, context_settings=settings)(function)
+    found = get_command_of(one)
+    found.name = name
+    return found
 
 
 @contextmanager
@@ -65,6 +93,7 @@ def _endings() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        say("stopped; nothing was left half written: run the same command again", to_stderr=True)
         sys.exit(130)
     except (BrokenPipeError, SystemExit) as ending:
         if getattr(ending, "code", 1) != 1:  # rich exits with 1 when the output pipe is closed
@@ -76,14 +105,22 @@ def _endings() -> Iterator[None]:
         raise QuireError(f"a file ends too early: {error}") from error
 
 
+_SETTINGS: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+}
+_LOOKS: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,  # its tables cut the names of long options in 80 columns
+}
 app = typer.Typer(
     cls=_Commands,
     help="Pack variable-length documents into fixed-length training sequences.",
     epilog=_EXIT_CODES,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # its tables cut the names of long options in 80 columns
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=_SETTINGS,
+    **{**_LOOKS, "add_completion": True},
 )
 
 
@@ -103,12 +140,6 @@ def _main(
     del debug  # `main` finds it anywhere in the arguments, before anything is parsed
 
 
-for _command in (demo, inspect, pack, plan, replan, report, stream, verify, verify_model):
-    # verify itself says what to write instead of a second argument.
-    _settings = {"allow_extra_args": _command is verify}
-    app.command(cls=_Command, context_settings=_settings)(_command)
-
-
 def main() -> None:
     """Run the command line.
 
@@ -121,7 +152,8 @@ def main() -> None:
             output.reconfigure(errors="backslashreplace")
     debug = "--debug" in sys.argv
     try:
-        app(args=[word for word in sys.argv[1:] if word != "--debug"])
+        with command_words(), saying_what_is_logged():
+            app(args=[word for word in sys.argv[1:] if word != "--debug"])
     except QuireError as error:
         if debug:
             traceback.print_exc()

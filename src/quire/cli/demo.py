@@ -23,6 +23,7 @@ from quire.cli.console import say
 from quire.errors import InvalidOption, MissingDependency
 from quire.files import whole_file
 from quire.plan import Plan, make_plan, strategy_names
+from quire.printable import counted
 
 _ROWS_SHOWN, _DOCUMENTS_SHOWN, _TEXT_SHOWN = 3, 4, 48
 _PATIENCE = 2.0
@@ -175,7 +176,8 @@ class _Demo:
         for number in shown:
             row = {name: values.tolist() for name, values in rows[number].items()}
             starts = row["document_starts"]
-            say(f"row {number}: {len(row['input_ids']):,} tokens, fragments: {len(starts)}")
+            tokens, fragments = len(row["input_ids"]), len(starts)
+            say(f"row {number}: {counted(tokens, 'token')}, {counted(fragments, 'fragment')}")
             sources = zip(starts, row["document_ids"], row["document_offsets"], strict=True)
             for start, document, offset in list(sources)[:_DOCUMENTS_SHOWN]:
                 text = decode(row["input_ids"][start : start + 2 * _TEXT_SHOWN])[:_TEXT_SHOWN]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quire.cli.console import say
-from quire.cli.options import CacheDir, PlanName
+from quire.cli.console import has_colors, say
+from quire.cli.options import AsJson, CacheDir, PlanName
 from quire.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -37,17 +37,27 @@ def inspect(
         list[str] | None, typer.Option(help="name=value for a recipe; may be repeated.")
     ] = None,
     tokenized: Annotated[bool, typer.Option("--tokenized", help="Show token ids.")] = False,
+    labels: Annotated[
+        bool,
+        typer.Option(
+            "--labels",
+            help="Highlight trained tokens, and show where each fragment comes from.",
+        ),
+    ] = False,
     positions: Annotated[bool, typer.Option("--positions", help="Show position ids.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Show documents in full.")] = False,
+    as_json: AsJson = False,
     histogram: Annotated[
         bool, typer.Option("--histogram", help="Show histograms of the lengths instead.")
     ] = False,
 ) -> None:
     """Show packed rows, every document in its own color.
 
-    --histogram counts all rows, or the first --examples of a stream or a jsonl file.
+    --labels highlights the tokens that the model is trained on (in ⟦brackets⟧ where there are no
+    colors) and names the record and the token that each fragment starts at. --histogram counts all
+    rows, or the first --examples of a stream or a jsonl file.
 
-    Example: quire inspect packed -n 3
+    Example: quire inspect packed -n 3 --labels
     """
     from quire.storage import as_path
     from quire.view import DisplayOptions, open_rows
@@ -62,7 +72,16 @@ def inspect(
     if histogram:
         _histogram(rows, examples if rows.num_rows is None else None)
         return
-    options = DisplayOptions(tokenized=tokenized, positions=positions, most=None if full else 400)
+    if as_json:
+        _write_json(rows, start, examples)
+        return
+    options = DisplayOptions(
+        tokenized=tokenized,
+        positions=positions,
+        labels=labels,
+        marks=not has_colors(),
+        most=None if full else 400,
+    )
     _show(rows, start, examples, options)
 
 
@@ -100,6 +119,15 @@ def _show(rows: Rows, start: int, examples: int, options: DisplayOptions) -> Non
             "collator find boundaries from tokens (packed_sequences=True)",
             "yellow",
         )
+
+
+def _write_json(rows: Rows, start: int, examples: int) -> None:
+    import json
+
+    from quire.view.plain import plain_row
+
+    shown = [plain_row(row, rows.decode) for row in rows.views(start, examples)]
+    typer.echo(json.dumps({"kind": rows.kind, "num_rows": rows.num_rows, "rows": shown}))
 
 
 def _histogram(rows: Rows, most: int | None) -> None:

@@ -11,28 +11,90 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import MISSING, Field, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
 from quire.options import Integer, Number, parse_size
 
+_PANEL_OF_GROUP = {
+    **dict.fromkeys(("TextOptions", "SourceOptions", "SourceFields", "StreamSource"), "Input"),
+    "EncodeOptions": "Tokens",
+    **dict.fromkeys(("RowOptions", "PackOptions", "StreamOptions"), "Packing"),
+    "PipelineFields": "Running",
+}
+"""The panel of ``--help`` for the options that a class declares; others are about the output."""
+_LONGEST_CHOICES = 50
+"""Characters of choices that ``--help`` shows in place of a type."""
 Inputs = Annotated[
     list[str],
     typer.Argument(
+        metavar="INPUTS...",
         help="Files, globs or folders of jsonl or ndjson (.gz, .zst), parquet, arrow, txt (one "
         "document per file), or a dataset written by save_to_disk; paths, or URIs such as "
-        "s3://bucket/folder."
+        "s3://bucket/folder.",
     ),
 ]
+
+
+def tokenizers_to_complete(incomplete: str) -> list[str]:
+    """What a shell offers for a tokenizer: 'byte', tokenizer files, and folders."""
+    found = sorted(Path(incomplete or ".").parent.glob(f"{Path(incomplete).name}*"))
+    files = [str(path) for path in found if path.is_dir() or path.name == "tokenizer.json"]
+    return [name for name in ("byte", *files) if name.startswith(incomplete)]
+
+
+def strategies_to_complete(incomplete: str) -> list[str]:
+    """What a shell offers for a strategy."""
+    from quire.plan.strategies import strategy_names
+
+    return [name for name in strategy_names() if name.startswith(incomplete)]
+
+
+def plans_to_complete(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What a shell offers for a plan: those of the output that is named before."""
+    from quire.errors import QuireError
+    from quire.packed.manifest import read_manifest
+    from quire.storage import as_path
+
+    try:
+        plans = [plan["name"] for plan in read_manifest(as_path(ctx.params["path"]))["plans"]]
+    except (KeyError, OSError, QuireError):
+        return []
+    return [name for name in plans if name.startswith(incomplete)]
+
+
 TokenizerName = Annotated[
-    str | None, typer.Option(help="'byte', a tokenizer.json, or a folder that has one.")
+    str | None,
+    typer.Option(
+        help="'byte', a tokenizer.json, a folder that has one, or a name on the Hugging Face hub.",
+        autocompletion=tokenizers_to_complete,
+    ),
+]
+CorpusFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="The format of a tokenized corpus that --index-only reads in place, with its options: "
+        "olmo:dtype=uint32,eos=100257.",
+        show_default="recognized from content",
+    ),
 ]
 MaxBadRecords = Annotated[
-    int, typer.Option(min=0, help="Bad records to leave out and list before it is an error.")
+    int,
+    typer.Option(
+        min=0,
+        help="Bad records to leave out and list before it is an error.",
+        rich_help_panel="Input",
+    ),
 ]
 PackedPath = Annotated[str, typer.Argument(help="A folder written by quire pack, or its URI.")]
-PlanName = Annotated[str | None, typer.Option(help="Which plan of an index-only output to show.")]
+PlanName = Annotated[
+    str | None,
+    typer.Option(
+        help="Which plan of an index-only output to show.", autocompletion=plans_to_complete
+    ),
+]
 CacheDir = Annotated[
     Path | None,
     typer.Option(
@@ -110,6 +172,8 @@ def _parameter(
     if default is None and not is_required:
         annotation |= None
         option["show_default"] = default_text or False
+    if field.name == "strategy" and annotation in (str, str | None):
+        option["autocompletion"] = strategies_to_complete
     info = typer.Option(
         *option.pop("names", ()),
         help=help_text,
@@ -139,6 +203,9 @@ def _typed(hint: Any, name: str) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 
     """The type that the command line parses, and other arguments of its Typer option."""
     if get_origin(hint) is tuple:
         return list[str], {"names": [_flag(name.removesuffix("s"))]}
+    if get_origin(hint) is Literal:  # a long list of choices would not fit into a line
+        is_long = len("|".join(map(str, get_args(hint)))) > _LONGEST_CHOICES
+        return hint, {"metavar": name.rpartition("_")[2].upper()} if is_long else {}
     if get_origin(hint) is not Annotated:
         return hint, {}
     rule = hint.__metadata__[0]
@@ -173,10 +240,10 @@ def _help(kind: type, name: str) -> tuple[str, str | None]:
 
 
 def _panel(kind: type, name: str) -> str:
-    """The heading of an option in ``--help``: what the class that first declares it is about."""
+    """The heading of an option in ``--help``: by the class that first declares it."""
     bases = reversed(kind.__mro__)
     owner = next(base for base in bases if name in vars(base).get("__annotations__", {}))
-    return (owner.__doc__ or "").partition("\n")[0].partition(":")[0].rstrip(".")
+    return _PANEL_OF_GROUP.get(owner.__name__, "Output")
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli.console import say, warnings_as_lines
-from quire.cli.options import AsJson, Inputs, MaxBadRecords, TokenizerName, options_of
+from quire.cli.options import AsJson, CorpusFormat, Inputs, MaxBadRecords, TokenizerName, options_of
 from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidOption
 from quire.options import PackOptions, parse_size
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from quire.corpus import PackResult
     from quire.corpus.engines import Engine
 
-_ENGINE = "How it is run"
+_ENGINE = "Running"
 
 
 @options_of(CorpusOptions)
 def pack(
+    context: typer.Context,
     inputs: Inputs,
     *,
     out: Annotated[str, typer.Option(help="The folder to write, or its URI.")],
@@ -37,6 +38,7 @@ def pack(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an output; start one if there is none.")
     ] = False,
+    format: CorpusFormat = None,  # noqa: A002
     max_bad_records: MaxBadRecords = 0,
     as_json: AsJson = False,
     options: dict[str, Any],
@@ -80,10 +82,14 @@ def pack(
     Exit code 0: the output is complete. 2: an error. 130, 143: interrupted; --resume continues.
 
     Example: quire pack corpus/ --out packed --tokenizer byte --max-length 4096
+
+    Example: quire pack megatron/corpus.idx --out plans --index-only --max-length 4096
     """
     from quire.cli.progress import PackProgress
     from quire.corpus import pack_corpus
 
+    if _is_default(context, "strategy"):
+        del options["strategy"]  # a resumed output may have been begun with another default
     chosen = engine_of(engine, workers, ray_address, task_cpus, task_memory)
     # Rows of an index are planned only at the end.
     shown_length = None if options["index_only"] else options["max_length"]
@@ -94,12 +100,18 @@ def pack(
             tokenizer,
             engine=chosen,
             resume=resume,
+            format=format,
             max_bad_records=max_bad_records,
             on_start=display.start,
             on_progress=display.advance,
             **options,
         )
     print_result(result, as_json)
+
+
+def _is_default(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is None or source.name == "DEFAULT"
 
 
 @options_of(PackOptions, only_given=True, unset="as the corpus was packed")
@@ -215,5 +227,5 @@ def print_result(result: PackResult, as_json: bool) -> None:
         f"  {counted(ledger.documents.emitted, 'document')} in {counted(result.num_rows, 'row')}, "
         f"{counted(len(result.manifest['shards']), 'shard')}, {result.utilization:.3%} full"
     )
-    for line in ledger.drop_lines():
+    for line in [*ledger.trained_lines(), *ledger.drop_lines()]:
         say(f"  {line}")

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from quire.cli.console import warnings_as_lines
-from quire.cli.options import AsJson, Inputs, MaxBadRecords, TokenizerName, options_of
+from quire.cli.options import AsJson, CorpusFormat, Inputs, MaxBadRecords, TokenizerName, options_of
 from quire.cli.plan_tables import print_estimate, print_json, print_table
 from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidOption, MissingDependency
@@ -53,6 +53,7 @@ def plan(
         ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows in a training step.")] = 64,
+    format: CorpusFormat = None,  # noqa: A002
     max_bad_records: MaxBadRecords = 0,
     cache: Annotated[bool, typer.Option(help="Keep the lengths for the next call.")] = True,
     as_json: AsJson = False,
@@ -88,8 +89,8 @@ def plan(
     were one partition.
 
     With --estimate, a few megabytes are packed and thrown away, and a table shows partitions,
-    memory, rows and hours for each number of workers: for these inputs, or for a corpus of so many
-    documents or tokens like these.
+    memory, rows and hours for each number of workers: for these inputs, or for a similar corpus
+    with the given number of documents or tokens.
 
     Example: quire plan corpus/ --tokenizer byte --max-length 2048,4096,8192
 
@@ -103,22 +104,23 @@ def plan(
         {**options, "max_length": lengths_asked[0], "partition_size": partition_size},
     )
     if estimate:
-        print_estimate(
-            inputs,
-            tokenizer,
-            _single(corpus_options, lengths_asked, strategy, overlong),
-            workers=_numbers("--workers", workers),
-            documents=documents,
-            tokens=tokens,
-            max_bad_records=max_bad_records,
-            as_json=as_json,
-        )
+        with warnings_as_lines():
+            print_estimate(
+                inputs,
+                tokenizer,
+                _single(corpus_options, lengths_asked, strategy, overlong),
+                workers=_numbers("--workers", workers),
+                documents=documents,
+                tokens=tokens,
+                max_bad_records=max_bad_records,
+                as_json=as_json,
+            )
         return
     if documents is not None or tokens is not None:
         raise InvalidOption("--documents and --tokens are for estimates; add --estimate")
     cache_dir = _cache_dir() if cache else None
     with warnings_as_lines():
-        corpus = _counted(inputs, tokenizer, corpus_options, cache_dir, max_bad_records)
+        corpus = _counted(inputs, tokenizer, corpus_options, cache_dir, max_bad_records, format)
     found, notes = _candidates(
         corpus, corpus_options, lengths_asked, strategy, overlong or ["split"], batch_size
     )
@@ -156,7 +158,7 @@ def _single(
     strategies: Sequence[str] | None,
     policies: Sequence[str] | None,
 ) -> CorpusOptions:
-    """The options of the one way of packing that is asked for."""
+    """The options of the single way of packing to estimate."""
     from dataclasses import replace
 
     for name, values in (
@@ -187,6 +189,7 @@ def _counted(
     options: CorpusOptions,
     cache_dir: Path | None,
     budget: int,
+    form: str | None,
 ) -> CorpusLengths:
     from quire.cli.progress import PackProgress
     from quire.corpus.lengths import corpus_lengths
@@ -197,6 +200,7 @@ def _counted(
             tokenizer,
             options,
             cache_dir=cache_dir,
+            format=form,
             max_bad_records=budget,
             on_start=display.start_bytes,
             on_progress=display.advance,

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from quire.cli.console import say
+from quire.printable import counted
 
 if TYPE_CHECKING:
     from quire.corpus.estimate import Estimate, Sample
@@ -50,7 +51,7 @@ def print_table(
     reasons: Sequence[str],
     batch_size: int,
 ) -> None:
-    """Show the table, and below it what to take and why."""
+    """Show the table, and below it the recommended options with the reasons."""
     import numpy as np
 
     lengths = corpus.lengths
@@ -74,8 +75,9 @@ def print_table(
         markup=True,
     )
     ledger = corpus.ledger + chosen.ledger
-    packs = f"{ledger.documents.emitted:,} documents in {chosen.rows:,} rows"
-    for line in [packs, *ledger.drop_lines(), *reasons]:
+    packs = f"{counted(ledger.documents.emitted, 'document')} in {counted(chosen.rows, 'row')}"
+    padding = [] if chosen.padding is None else chosen.padding.lines()
+    for line in [packs, *padding, *ledger.drop_lines(), *reasons]:
         say(f"  {line}")
 
 

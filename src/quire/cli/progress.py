@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from quire.cli.console import say
+from quire.printable import counted
 
 if TYPE_CHECKING:
     from quire.corpus.job import Progress as Step
@@ -46,7 +47,7 @@ class PackProgress:
         self.start_bytes(start.num_bytes)
 
     def start_bytes(self, num_bytes: int) -> None:
-        """Start the display of so many bytes."""
+        """Start the display, with this total number of bytes."""
         self._total = max(1, num_bytes)
         self._started = self._spoken = time.monotonic()  # a cluster may take long to start
 
@@ -76,11 +77,12 @@ class PackProgress:
 
     def _figures(self) -> str:
         seconds = max(1e-3, time.monotonic() - self._started)
-        parts = [f"{self._documents:,} documents", f"{self._tokens / seconds:,.0f} tokens/s"]
+        rate = f"{self._tokens / seconds:,.0f} tokens/s"
+        parts = [counted(self._documents, "document"), rate]
         if self._rows and self._max_length:
             parts.append(f"{self._content / (self._rows * self._max_length):.2%} full")
         if self._bad:
-            parts.append(f"{self._bad:,} bad records")
+            parts.append(counted(self._bad, "bad record"))
         return ", ".join(parts)
 
     def _time_left(self) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from quire.cli.console import say
-from quire.cli.options import CacheDir, PackedPath, PlanName
+from quire.cli.options import AsJson, CacheDir, PackedPath, PlanName
 from quire.printable import counted
 
 
@@ -28,18 +29,19 @@ def report(
     samples: Annotated[int, typer.Option(min=0, max=100, help="Rows to show as text.")] = 3,
     ranks: Annotated[int, typer.Option(min=1, help="Ranks to balance the cost across.")] = 8,
     rows_per_rank: Annotated[int, typer.Option(min=1, help="Rows per rank and step.")] = 1,
+    as_json: AsJson = False,
 ) -> None:
     """Write an HTML page about a packed dataset.
 
-    It shows the ledger, how full rows are, lengths, attention cost, sources and rows. The page
-    loads nothing from a network. It contains the text of a few documents; --samples 0 leaves them
-    out.
+    It shows the ledger, how full rows are, lengths, trained tokens, attention cost, sources and
+    rows. The page loads nothing from a network. It contains the text of a few documents;
+    --samples 0 leaves them out. With --json, all figures are printed and no page is written.
 
     Example: quire report packed -o report.html
     """
     from quire.packed.manifest import read_manifest
     from quire.progress import progress_bar
-    from quire.report import ReportOptions, write_report
+    from quire.report import ReportOptions, report_figures, write_report
     from quire.storage import as_path
 
     options = ReportOptions(
@@ -50,6 +52,11 @@ def report(
         cache_dir=cache_dir,
     )
     total = int(read_manifest(as_path(path))["rows"])
+    if as_json:
+        typer.echo(
+            json.dumps(report_figures(path, tokenizer=tokenizer, options=options, plan=plan))
+        )
+        return
     with progress_bar("rows", total) as advance:
         figures = write_report(
             path, out, tokenizer=tokenizer, options=options, plan=plan, on_shard=advance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,6 +15,9 @@ from quire.errors import missing_dependency
 from quire.printable import counted
 
 if TYPE_CHECKING:
+    import torch
+
+    from quire.kernels import KernelReport
     from quire.verify.isolation.report import IsolationReport
 
 MOST_ROWS = 12
@@ -37,10 +40,18 @@ def verify_model(
         bool | None,
         typer.Option(help="Pass use_cache; by default as the collator does."),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="auto (as stored), float32, bfloat16, …")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="auto (as stored), float32, bf16, …")] = "auto",
     attn_implementation: Annotated[
         str | None, typer.Option(help="eager, sdpa, flex_attention, flash_attention_2, …")
     ] = None,
+    kernels: Annotated[
+        bool,
+        typer.Option(
+            "--kernels",
+            help="Try every attention kernel of the device: isolation, loss, recompiles, speed.",
+        ),
+    ] = False,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the batch.")] = 2,
     documents: Annotated[int, typer.Option(min=2, help="Documents in each row.")] = 4,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random tokens.")] = 0,
@@ -53,7 +64,11 @@ def verify_model(
     The model is one of transformers, checked in training mode for the call that you make. Its
     weights must be trained or random: no leak can be seen in a model whose head is all zeros.
 
-    Example: quire verify-model ./my-model --with-attention-mask
+    With --kernels it tries every attention kernel that runs on the device, and names the others; 0
+    then means that all that ran keep documents apart, with the loss and gradients of separate
+    documents.
+
+    Example: quire verify-model ./my-model --device cuda --dtype bf16 --kernels
     """
     try:
         from quire.verify.isolation.causal_lm import CallOptions, check_call, load_causal_lm
@@ -67,12 +82,42 @@ def verify_model(
         documents_per_row=documents,
         seed=seed,
     )
-    report = check_call(load_causal_lm(path, dtype, attn_implementation), options)
+    model = load_causal_lm(path, dtype, attn_implementation, device)
+    if kernels:
+        _try_kernels(model, device, as_json=as_json)
+    report = check_call(model, options)
     if as_json:
         typer.echo(report.to_json())
     else:
         print_report(report, Console())
     raise typer.Exit(0 if report.isolated else 1)
+
+
+def _try_kernels(model: torch.nn.Module, device: str, *, as_json: bool) -> NoReturn:
+    from quire.kernels import check_kernels
+
+    report = check_kernels(model, device=device)
+    if as_json:
+        typer.echo(report.to_json())
+    else:
+        print_kernels(report, Console())
+    raise typer.Exit(0 if report.passed else 1)
+
+
+def print_kernels(report: KernelReport, console: Console) -> None:
+    """Write what every kernel did."""
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    console.print(Text(f"{report.model}, {report.dtype}, {report.device}; {versions}"))
+    styles = {"passed": "bold green", "failed": "bold red", "skipped": "yellow"}
+    for result in report.results:
+        figures = "; ".join(f"{name} {_short(value)}" for name, value in result.figures.items())
+        text = "; ".join(part for part in (result.reason, figures) if part)
+        outcome = (result.outcome, styles[result.outcome])
+        console.print(Text.assemble(outcome, f" {result.name}: {text}"))
+
+
+def _short(value: float | str) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def print_report(report: IsolationReport, console: Console) -> None:

@@ -99,7 +99,7 @@ def read_rows(
         )
     tokens = [_read_tokens(feature, row) for row, feature in enumerate(features)]
     _refuse_negative_ids(tokens)
-    starts = [_read_starts(feature, row) for row, feature in enumerate(features)]
+    starts = [starts_of_row(feature, row) for row, feature in enumerate(features)]
     masks = {name: _read_everywhere(features, tokens, name) for name in LOSS_MASKS}
     given = {name: mask for name, mask in masks.items() if mask is not None}
     return Rows(
@@ -201,7 +201,7 @@ def _read_tokens(feature: Feature, row: int) -> Ints:
             sorted(map(str, feature)) if isinstance(feature, Mapping) else type(feature).__name__
         )
         raise InvalidRow(f"row {row} has no input_ids, only {found}; a row is a dict with them")
-    tokens = _read_column(feature, "input_ids", row)
+    tokens = read_column(feature, "input_ids", row)
     if len(tokens) == 0:
         raise InvalidRow(f"row {row} has no tokens; leave empty rows out")
     _refuse_padding(feature, row, len(tokens))
@@ -222,7 +222,7 @@ def _refuse_padding(feature: Feature, row: int, num_tokens: int) -> None:
     """Padding is known only from lengths, so a row must not contain any."""
     if feature.get("attention_mask") is None:
         return
-    mask = _read_column(feature, "attention_mask", row)
+    mask = read_column(feature, "attention_mask", row)
     _require_as_long("attention_mask", len(mask), num_tokens, row)
     num_padding = int(np.count_nonzero(mask == 0))
     if num_padding:
@@ -244,7 +244,7 @@ def _read_everywhere(
             f"row {present.index(False)} has no {name}, but row {present.index(True)} has; "
             "give them to all rows of a batch or to none"
         )
-    column = [_read_column(feature, name, row) for row, feature in enumerate(features)]
+    column = [read_column(feature, name, row) for row, feature in enumerate(features)]
     for row, (values, ids) in enumerate(zip(column, tokens, strict=True)):
         _require_as_long(name, len(values), len(ids), row)
     return column
@@ -257,7 +257,7 @@ def _require_as_long(name: str, length: int, num_tokens: int, row: int) -> None:
         )
 
 
-def _read_starts(feature: Feature, row: int) -> npt.ArrayLike | None:
+def starts_of_row(feature: Feature, row: int) -> npt.ArrayLike | None:
     """The row's starts, or those that other packers express as lengths or positions.
 
     Ignoring these would mix documents that their packer kept apart.
@@ -267,7 +267,7 @@ def _read_starts(feature: Feature, row: int) -> npt.ArrayLike | None:
         return starts
     if feature.get("seq_lengths") is None:
         return _starts_from_positions(feature, row)
-    lengths = _read_column(feature, "seq_lengths", row)
+    lengths = read_column(feature, "seq_lengths", row)
     if lengths.sum() != len(feature["input_ids"]):
         raise InvalidRow(
             f"row {row}: seq_lengths sum to {lengths.sum()}, but the row has "
@@ -282,7 +282,7 @@ def _read_starts(feature: Feature, row: int) -> npt.ArrayLike | None:
 def _starts_from_positions(feature: Feature, row: int) -> npt.ArrayLike | None:
     if feature.get("position_ids") is None:
         return None
-    positions, num_tokens = _read_column(feature, "position_ids", row), len(feature["input_ids"])
+    positions, num_tokens = read_column(feature, "position_ids", row), len(feature["input_ids"])
     _require_as_long("position_ids", len(positions), num_tokens, row)
     try:
         return starts_from_position_ids(positions, num_tokens)
@@ -290,7 +290,8 @@ def _starts_from_positions(feature: Feature, row: int) -> npt.ArrayLike | None:
         raise InvalidRow(f"row {row}: {error}; give document_starts instead") from error
 
 
-def _read_column(feature: Feature, name: str, row: int) -> Ints:
+def read_column(feature: Feature, name: str, row: int) -> Ints:
+    """The integers of a per-token or per-fragment column of a row."""
     values = feature[name]
     try:
         # A third faster than numpy on lists, and as strict: it accepts only integers.

@@ -79,8 +79,9 @@ def _block_intervals(first: Ints, block_size: int) -> tuple[Interval, Interval]:
     """Half-open intervals of key blocks per block of queries: those touched, those full.
 
     A key block is full for the queries a..b when it ends at or before a, and starts at or after
-    the first key of b, which sees the fewest old keys. A last block of queries that the row does
-    not fill has none, as in torch's own construction: its missing queries see nothing.
+    the first key of b, which sees the fewest old keys. If the row ends inside the last block of
+    queries, that block has no full key blocks, because the missing queries see nothing; torch's
+    own construction does the same.
     """
     length = first.shape[1]
     opening = np.arange(0, length, block_size)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
 
 from quire.errors import InvalidOption, unknown_name
+from quire.options.names import option, setting
 from quire.options.rules import (
     ChatDate,
     Length,
@@ -26,8 +27,20 @@ from quire.options.rules import (
 
 TokenizerEngine: TypeAlias = Literal["auto", "fast", "tokenizers", "transformers"]
 Overlong: TypeAlias = Literal["split", "truncate", "truncate_left", "drop", "error", "fill"]
+RecordKindName: TypeAlias = Literal[
+    "text",
+    "messages",
+    "sharegpt",
+    "prompt_completion",
+    "instruction",
+    "preference",
+    "tokens",
+]
+"""What a record may hold; `quire.formats.record_kinds` reads them."""
+MESSAGES_IN = {"messages": "messages", "sharegpt": "conversations"}
+"""The column of conversations, by the kind of records."""
 TOOLS = "tools"
-"""The column in which conversations bring their tools, as transformers and TRL have it."""
+"""The column that holds the tools of conversations, as in transformers and TRL."""
 TOKENS = "input_ids"
 """The column of the tokens."""
 
@@ -38,7 +51,7 @@ Result = TypeVar("Result")
 
 
 class Options:
-    """The base of option groups: values are held to their annotations when an object is made."""
+    """The base of option groups; values are checked against their annotations on creation."""
 
     def __post_init__(self) -> None:
         validate(self)
@@ -56,12 +69,17 @@ class TextOptions(Options):
 class SourceOptions(TextOptions):
     """What a document is: a text, a conversation, or tokens."""
 
+    record_kind: RecordKindName | None = None
+    """What a record holds: text, messages, sharegpt (conversations of from and value),
+    prompt_completion, instruction (with input and output), preference (chosen and rejected) or
+    tokens. None: recognized from the first records."""
     messages_column: str | None = None
-    """The column that holds a conversation, for the tokenizer's chat template."""
+    """The column that holds a conversation, for the tokenizer's chat template. None: messages, or
+    conversations for ShareGPT."""
     tools_column: str | None = TOOLS
     """The column that holds the tools of a conversation; '' or None leaves them out."""
     assistant_only: bool = True
-    """Train only on what the assistant says in conversations."""
+    """Train only on what the assistant says, on the completion or on the output."""
     chat_date: ChatDate | None = None
     """The date, such as 2026-11-18, for chat templates that ask for one. None: the day of the
     first run."""
@@ -74,19 +92,53 @@ class SourceOptions(TextOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.messages_column is None:
-            self.require_unset("conversations (messages_column)", "chat_date", "tools_column")
-        elif self.pretokenized:
+        if self.messages_column is not None and self.pretokenized:
             raise InvalidOption(
-                "a record holds tokens or messages; leave out pretokenized or messages_column"
+                f"a record holds tokens or messages; leave out {option('pretokenized')} or "
+                f"{option('messages_column')}"
             )
+        object.__setattr__(self, "record_kind", self._named_kind())
+        kind = self.record_kind
+        if kind == "tokens":
+            object.__setattr__(self, "pretokenized", True)
+        if kind in MESSAGES_IN and self.messages_column is None:
+            object.__setattr__(self, "messages_column", MESSAGES_IN[kind])
+        if kind in ("text", "tokens"):
+            self.require_unset(
+                f"conversations ({option('messages_column')})", "chat_date", "tools_column"
+            )
+
+    def _named_kind(self) -> RecordKindName | None:
+        """The kind that the options name or imply; None: it is to be recognized."""
+        kind = self.record_kind
+        if self.pretokenized and kind not in (None, "tokens"):
+            raise InvalidOption(
+                f"{setting('record_kind', kind)} is not tokens; leave out {option('pretokenized')} "
+                f"or {option('record_kind')}"
+            )
+        if self.messages_column is not None and kind not in (None, *MESSAGES_IN):
+            raise InvalidOption(
+                f"{setting('record_kind', kind)} has no {option('messages_column')}; leave out one "
+                "of the two"
+            )
+        if self.pretokenized:
+            return "tokens"
+        names_text = self.text_column != TextOptions.text_column and self.messages_column is None
+        return "text" if kind is None and names_text else kind
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether records hold questions and answers, so that documents have labels."""
+        return self.messages_column is not None or self.record_kind not in (None, "text", "tokens")
 
     def require_unset(self, kind: str, *names: str) -> None:
         """Raise if one of these options, which are only for one kind of input, was given."""
         for name in names:
             value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
             if value is not None and value != default:
-                raise InvalidOption(f"{name}={value!r} is only for {kind}; leave {name} out")
+                raise InvalidOption(
+                    f"{setting(name, value)} is only for {kind}; leave {option(name)} out"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +175,9 @@ class RowOptions(Options):
 class PackOptions(RowOptions):
     """How documents become rows."""
 
-    strategy: str = "best_fit"
-    """The packing strategy: best_fit, first_fit, greedy, wrapped, tight, or a registered one."""
+    strategy: str = "exact_fit"
+    """The packing strategy: exact_fit, best_fit, first_fit, greedy, wrapped, tight, or a registered
+    one."""
     overlong: Overlong = "split"
     """What happens to a document that is longer than a row; ``fill`` also cuts to close gaps."""
     stride: Length = 0
@@ -144,13 +197,14 @@ class PackOptions(RowOptions):
         super().__post_init__()
         if self.min_length > self.max_length:
             raise InvalidOption(
-                f"min_length={self.min_length} would drop every row because a row holds at most "
-                f"{self.max_length} tokens; lower min_length or raise max_length"
+                f"{setting('min_length', self.min_length)} would drop every row because a row "
+                f"holds at most {self.max_length} tokens; lower {option('min_length')} or raise "
+                f"{option('max_length')}"
             )
         if self.align > self.max_length:
             raise InvalidOption(
-                f"align={self.align} is more than the {self.max_length} tokens of a row; lower "
-                "align or raise max_length"
+                f"{setting('align', self.align)} is more than the {self.max_length} tokens of a "
+                f"row; lower {option('align')} or raise {option('max_length')}"
             )
 
 
@@ -166,12 +220,17 @@ def make_options(kind: Callable[..., Group], named: Mapping[str, Any]) -> Group:
     Traceback (most recent call last):
     quire.errors.InvalidOption: max_length is missing; it has no default
     """
-    known = inspect.signature(kind).parameters
+    known = _parameters(kind)
     require_known(named, known)
     for name, parameter in known.items():
         if parameter.default is parameter.empty and name not in named:
-            raise InvalidOption(f"{name} is missing; it has no default")
+            raise InvalidOption(f"{option(name)} is missing; it has no default")
     return kind(**named)
+
+
+@functools.cache
+def _parameters(kind: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(kind).parameters
 
 
 def require_known(named: Iterable[str], known: Collection[str]) -> None:
@@ -210,7 +269,7 @@ def takes_options(
     ... def rows(lengths, options):
     ...     return options.max_length, options.strategy
     >>> rows([3, 5], max_length=8)
-    (8, 'best_fit')
+    (8, 'exact_fit')
     """
     own = [*inspect.signature(kind).parameters.values()]
     positional = [one.name for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]

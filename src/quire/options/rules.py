@@ -36,9 +36,12 @@ from typing import (
 )
 
 from quire.errors import MOST_DIGITS, InvalidOption, shown
+from quire.options.names import option
 
 LARGEST = (1 << 63) - 1
 """The largest number that the arrays of a plan can hold."""
+
+_TOO_LONG = 10**MOST_DIGITS
 
 Rule: TypeAlias = Callable[[str, object], object]
 """Called with the name and the value of an option; returns the plain value, or raises."""
@@ -137,7 +140,7 @@ PositiveLength = Annotated[int, Integer(1, LARGEST)]
 
 
 def validate(options: Any) -> None:  # noqa: ANN401 - any dataclass
-    """Hold the fields of a dataclass to their annotations, and make their values plain.
+    """Check the fields of a dataclass against their annotations, and make their values plain.
 
     Rules are known for ``bool``, ``int``, ``float``, ``str``, ``Literal``, ``tuple[..., ...]``,
     ``Annotated[..., rule]`` and any of them ``| None``. Other fields are not checked.
@@ -145,7 +148,7 @@ def validate(options: Any) -> None:  # noqa: ANN401 - any dataclass
     kind: type = type(options)
     for name, rule in _rules(kind).items():
         value = getattr(options, name)
-        plain = rule(name, value)
+        plain = rule(option(name), value)
         if plain is not value:
             object.__setattr__(options, name, plain)
 
@@ -270,7 +273,7 @@ def _as_integer(value: object) -> int | None:
 
 def require_short(name: str, number: int) -> int:
     """The number, unless it is so long that Python can neither print it nor read it from JSON."""
-    if abs(number) >= 10**MOST_DIGITS:
+    if abs(number) >= _TOO_LONG:
         raise InvalidOption(
             f"{name} is {shown(number)} but must have at most {MOST_DIGITS}; choose a smaller one"
         )

@@ -17,6 +17,8 @@ function element(name, text, className) {
   return node;
 }
 
+const isShare = (cell) => /^[\d.]+ %$/.test(cell);
+
 function fillTable(id, heads, rows) {
   const table = byId(id);
   const head = table.appendChild(element("thead")).appendChild(element("tr"));
@@ -25,10 +27,10 @@ function fillTable(id, heads, rows) {
   for (const row of rows) {
     const line = body.appendChild(element("tr"));
     row.forEach((cell) => line.appendChild(
-      typeof cell === "number" ? element("td", whole(cell), "number") : element("td", plain(cell))));
+      typeof cell === "number" ? element("td", whole(cell), "number") : element("td", plain(cell), isShare(cell) ? "number" : "")));
   }
   head.querySelectorAll("th").forEach((th, column) => {
-    if (rows.length && typeof rows[0][column] === "number") th.className = "number";
+    if (rows.length && (typeof rows[0][column] === "number" || isShare(rows[0][column]))) th.className = "number";
   });
 }
 
@@ -67,6 +69,7 @@ function showTables() {
     ["special tokens added", "", tokens.special],
     ["repeated as overlap", "", tokens.overlap],
     ["padding", "", tokens.padding],
+    ...(figures.trained === null ? [] : [["trained", "", figures.trained.tokens]]),
   ]);
   say("ledger-note", "Every input token is emitted, or dropped for a counted reason: " +
     `${whole(tokens.input)} = ${whole(tokens.emitted)} emitted + ` +
@@ -76,8 +79,10 @@ function showTables() {
     : `Tokens in rows, by input file${sources.length > 20 ? "; the chart shows the 20 largest" : ""}.`);
   if (sources) {
     const total = sources.reduce((sum, s) => sum + s.tokens, 0) || 1;
-    fillTable("sources", ["file", "documents", "tokens", "share"],
-      sources.map((s) => [s.name, s.documents, s.tokens, percent(s.tokens / total)]));
+    const labels = figures.trained !== null;
+    fillTable("sources", ["file", "documents", "tokens", "share", ...(labels ? ["trained tokens", "trained share"] : [])],
+      sources.map((s) => [s.name, s.documents, s.tokens, percent(s.tokens / total),
+        ...(labels ? [s.trained, percent(s.trained / Math.max(1, s.tokens))] : [])]));
   }
   const bad = figures.bad_records;
   say("bad-note", bad.count ? `${counted(bad.count, "record")} left out` +
@@ -138,6 +143,7 @@ function colorsOf(row) {
 }
 
 const charts = [];
+let drawnNarrow = false;
 
 function ink() {
   const style = getComputedStyle(document.documentElement);
@@ -156,16 +162,35 @@ const narrow = () => window.innerWidth < 600;
 const compact = (n) => n.toLocaleString("en-US", { notation: "compact", maximumSignificantDigits: 3 });
 const short = (n) => (n >= 1e9 ? `${n / 1e9}G` : n >= 1e6 ? `${n / 1e6}M` : n >= 1e3 ? `${n / 1e3}k` : `${n}`);
 
-function bars(c, categories, series, { name, tooltip, log = false }) {
+// On a log axis that starts at 1, a bar of one would have no height.
+const LEAST = 0.5;
+
+function bars(c, categories, series, { name, count, tooltip, log = false }) {
   return {
-    grid: { left: 8, right: 14, top: series.length > 1 ? 34 : 14, bottom: 34, containLabel: true },
-    legend: series.length > 1 ? { top: 0, textStyle: { color: c.text } } : undefined,
+    grid: { left: 8, right: 14, top: series.length > 1 ? 52 : 34, bottom: 34, containLabel: true },
+    legend: series.length > 1 ? { top: 0, right: 0, textStyle: { color: c.text } } : undefined,
     tooltip: { trigger: "axis", axisPointer: { type: "shadow" }, formatter: tooltip, confine: true },
     xAxis: axis(c, { type: "category", data: categories, name, nameLocation: "middle", nameGap: 26, splitLine: { show: false } }),
-    yAxis: axis(c, { type: log ? "log" : "value", min: log ? 0.8 : undefined, axisLabel: { color: c.soft, formatter: short } }),
+    yAxis: axis(c, { type: log ? "log" : "value", min: log ? LEAST : undefined, startValue: log ? LEAST : undefined, minInterval: log ? undefined : 1,
+      name: log ? `${count}, log scale` : count, nameGap: 12, nameTextStyle: { color: c.soft, align: "left" },
+      axisLabel: { color: c.soft, hideOverlap: true, formatter: (n) => (n < 1 && n > 0 ? "" : short(n)) } }),
     series: series.map((one) => ({ type: "bar", barCategoryGap: "8%", barGap: "0%", ...one,
       data: log ? one.data.map((n) => n || null) : one.data })),
   };
+}
+
+// What the flow of tokens shows, as a list that a phone has room for.
+function flowBars(c) {
+  const { tokens } = figures.ledger;
+  const parts = [["input", tokens.input, c.accent], ["emitted", tokens.emitted, c.good],
+    ...Object.entries(tokens.dropped).map(([reason, n]) => [`dropped: ${reason}`, n, c.warn]),
+    ["pending", tokens.pending, c.soft], ["special tokens", tokens.special, c.accent],
+    ["overlap", tokens.overlap, c.accent], ["padding", tokens.padding, c.soft]].filter(([, n]) => n > 0);
+  return { grid: { left: 8, right: 64, top: 4, bottom: 36, containLabel: true },
+    xAxis: axis(c, { type: "value", name: "tokens", nameLocation: "middle", nameGap: 24, splitNumber: 3, axisLabel: { color: c.soft, formatter: short, hideOverlap: true } }),
+    yAxis: axis(c, { type: "category", inverse: true, data: parts.map(([name]) => name) }),
+    series: [{ type: "bar", barMaxWidth: 26, data: parts.map(([, value, color]) => ({ value, itemStyle: { color } })),
+      label: { show: true, position: "right", color: c.text, formatter: (p) => compact(p.value) } }] };
 }
 
 const rowCount = (n) => `<b>${whole(n)}</b> ${n === 1 ? "row" : "rows"}`;
@@ -179,11 +204,12 @@ const OPTIONS = {
       ["emitted", "rows", tokens.emitted], ["special tokens", "rows", tokens.special],
       ["overlap", "rows", tokens.overlap], ["padding", "rows", tokens.padding]].filter((link) => link[2] > 0);
     const names = [...new Set(links.flatMap(([from, to]) => [from, to]))];
+    if (narrow()) return flowBars(c);
     const tone = (n) => (n.startsWith("dropped") ? c.warn : n === "padding" || n === "pending" ? c.soft : n === "rows" ? c.good : c.accent);
     return {
       tooltip: { formatter: (p) => `${p.dataType === "edge" ? `${p.data.source} → ${p.data.target}` : p.name}: <b>${whole(p.value)}</b>`, confine: true },
-      series: [{ type: "sankey", left: 8, right: narrow() ? 84 : 130, top: 12, bottom: 12, nodeGap: 14, nodeWidth: 16, layoutIterations: 32,
-        label: { color: c.text, formatter: (p) => (narrow() ? `${p.name}\n${compact(p.value)}` : `${p.name}  ${whole(p.value)}`) },
+      series: [{ type: "sankey", left: 8, right: 150, top: 12, bottom: 20, nodeGap: 22, nodeWidth: 16, layoutIterations: 32,
+        label: { color: c.text, formatter: (p) => `${p.name}  ${whole(p.value)}` }, labelLayout: { moveOverlap: "shiftY" },
         lineStyle: { color: "source", opacity: 0.35 },
         data: names.map((n) => ({ name: n, itemStyle: { color: tone(n) } })),
         links: links.map(([source, target, value]) => ({ source, target, value })) }],
@@ -199,16 +225,16 @@ const OPTIONS = {
     });
     const zoom = { filterMode: "weakFilter" };
     return {
-      grid: { left: 8, right: 24, top: 8, bottom: 52, containLabel: true },
+      grid: { left: 26, right: 24, top: 8, bottom: 70, containLabel: true },
       tooltip: { confine: true, renderMode: "richText", formatter: (p) => {
         const b = p.data.block;
         if (b === null) return `row ${p.value[0]}: ${counted(p.value[2] - p.value[1], "padding token")}`;
         const whose = b.file === undefined ? "" : `\n${plain(b.file).slice(0, 80)}\nrecord ${whole(b.record)}, from token ${whole(b.offset)}`;
         return `row ${p.value[0]}, positions ${whole(b.start)} to ${whole(b.start + b.length - 1)}: ${counted(b.length, "token")}${whose}`;
       } },
-      xAxis: axis(c, { type: "value", min: 0, max: width, splitLine: { show: false } }),
-      yAxis: axis(c, { type: "category", data: figures.rows.map((_, n) => `${n}`), inverse: true, name: "" }),
-      dataZoom: [{ type: "inside", xAxisIndex: 0, ...zoom },
+      xAxis: axis(c, { type: "value", min: 0, max: width, splitLine: { show: false }, name: "position in the row", nameLocation: "middle", nameGap: 24 }),
+      yAxis: axis(c, { type: "category", data: figures.rows.map((_, n) => `${n}`), inverse: true, name: "row", nameLocation: "middle", nameGap: 30 }),
+      dataZoom: [{ type: "inside", xAxisIndex: 0, moveOnMouseWheel: false, ...zoom },
         { type: "slider", xAxisIndex: 0, bottom: 8, height: 20, textStyle: { color: c.soft }, borderColor: c.line, ...zoom },
         { type: "slider", yAxisIndex: 0, right: 0, width: 14, showDetail: false, borderColor: c.line, startValue: 0, endValue: Math.min(23, figures.rows.length - 1), ...zoom }],
       series: [{ type: "custom", encode: { x: [1, 2], y: 0 }, data: blocks, renderItem: (params, api) => {
@@ -224,23 +250,23 @@ const OPTIONS = {
     const { edges, documents, fragments } = figures.lengths;
     const series = [...(documents ? [{ name: "documents", data: documents, itemStyle: { color: c.soft } }] : []),
       { name: "fragments in rows", data: fragments, itemStyle: { color: c.accent } }];
-    return bars(c, edges.slice(0, -1).map(whole), series, { name: "tokens", log: true,
+    return bars(c, edges.slice(0, -1).map(whole), series, { name: "tokens, log scale", count: "number", log: true,
       tooltip: (points) => lines([`${whole(edges[points[0].dataIndex])} to ${whole(edges[points[0].dataIndex + 1] - 1)} tokens`,
         ...points.map((p) => `${p.seriesName}: <b>${whole(p.value || 0)}</b>`)]) });
   },
   "chart-fill": (c) => {
     const { width, counts } = figures.fill;
-    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.good } }], { name: "of a row's positions", log: true,
+    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.good } }], { name: "share of the row that is filled", count: "rows", log: true,
       tooltip: ([p]) => lines([`${percent(p.dataIndex * width, 0)} to ${percent((p.dataIndex + 1) * width, 0)} full`, rowCount(p.value || 0)]) });
   },
   "chart-fragments": (c) => {
     const { from, width, counts } = figures.fragments_per_row;
-    return bars(c, from.map(whole), [{ data: counts, itemStyle: { color: c.accent } }], { name: "fragments",
+    return bars(c, from.map(whole), [{ data: counts, itemStyle: { color: c.accent } }], { name: "fragments in a row", count: "rows",
       tooltip: ([p]) => lines([width > 1 ? `${whole(from[p.dataIndex])} to ${whole(from[p.dataIndex] + width - 1)} fragments` : counted(from[p.dataIndex], "fragment"), rowCount(p.value)]) });
   },
   "chart-attention": (c) => {
     const { width, counts } = figures.attention.pairs;
-    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.warn } }], { name: "of the pairs in one document as long as a row", log: true,
+    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.warn } }], { name: narrow() ? "share of pairs" : "share of the pairs in one document as long as a row", count: "rows", log: true,
       tooltip: ([p]) => lines([`${percent(p.dataIndex * width, 0)} to ${percent((p.dataIndex + 1) * width, 0)} of the pairs`, rowCount(p.value || 0)]) });
   },
   "chart-balance": (c) => {
@@ -248,20 +274,30 @@ const OPTIONS = {
     if (balance === null) return null;
     const data = [["in file order", balance.before], ...Object.entries(balance.after).map(([w, v]) => [`window ${w}`, v])];
     const top = Math.max(...data.map(([, value]) => value));
-    return { grid: { left: 8, right: 64, top: 4, bottom: 8, containLabel: true },
-      xAxis: axis(c, { type: "value", min: 1, max: 1 + Math.max(0.02, (top - 1) * 1.05), axisLabel: { color: c.soft, hideOverlap: true, formatter: (v) => v.toFixed(top < 1.1 ? 3 : 2) }, splitNumber: 3 }),
+    return { grid: { left: 8, right: 64, top: 4, bottom: 30, containLabel: true },
+      xAxis: axis(c, { type: "value", name: "slowest rank / mean", nameLocation: "middle", nameGap: 24, min: 1, max: 1 + Math.max(0.02, (top - 1) * 1.05), axisLabel: { color: c.soft, hideOverlap: true, formatter: (v) => v.toFixed(top < 1.1 ? 3 : 2) }, splitNumber: 3 }),
       yAxis: axis(c, { type: "category", data: data.map(([n]) => n), inverse: true }),
       series: [{ type: "bar", data: data.map(([, v], i) => ({ value: v, itemStyle: { color: i ? c.good : c.soft } })),
         label: { show: true, position: "right", color: c.text, formatter: (p) => p.value.toFixed(3) } }] };
   },
+  "chart-trained": (c) => {
+    if (figures.trained === null) return null;
+    const { width, counts } = figures.trained.shares;
+    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.good } }], { name: "share of trained tokens", count: "fragments", log: true,
+      tooltip: ([p]) => lines([`${percent(p.dataIndex * width, 0)} to ${percent((p.dataIndex + 1) * width, 0)} trained`, `<b>${whole(p.value || 0)}</b> fragments`]) });
+  },
   "chart-sources": (c) => {
-    if (!figures.sources) return null;
+    if (!figures.sources || figures.sources.length < 2) return null;
     const largest = figures.sources.map((s) => s).sort((a, b) => b.tokens - a.tokens).slice(0, 20);
-    return { grid: { left: 8, right: 48, top: 4, bottom: 8, containLabel: true },
-      tooltip: { renderMode: "richText", confine: true, formatter: (p) => `${plain(p.name).slice(0, 80)}\n${counted(p.value, "token")}` },
-      xAxis: axis(c, { type: "value", axisLabel: { color: c.soft, formatter: short, hideOverlap: true } }),
+    const labels = figures.trained !== null;
+    const series = labels ? [["trained", (s) => s.trained, c.good], ["not trained", (s) => s.tokens - s.trained, c.soft]]
+      : [["tokens", (s) => s.tokens, c.accent]];
+    return { grid: { left: 8, right: 24, top: labels ? 28 : 4, bottom: 30, containLabel: true },
+      legend: labels ? { top: 0, right: 0, textStyle: { color: c.text } } : undefined,
+      tooltip: { renderMode: "richText", confine: true, formatter: (p) => `${plain(p.name).slice(0, 80)}\n${counted(p.value, "token")}${labels ? ` ${p.seriesName}` : ""}` },
+      xAxis: axis(c, { type: "value", name: "tokens", nameLocation: "middle", nameGap: 24, splitNumber: 4, axisLabel: { color: c.soft, formatter: short, hideOverlap: true } }),
       yAxis: axis(c, { type: "category", inverse: true, data: largest.map((s) => plain(s.name)), axisLabel: { color: c.soft, width: 130, overflow: "truncate" } }),
-      series: [{ type: "bar", data: largest.map((s) => s.tokens), itemStyle: { color: c.accent } }] };
+      series: series.map(([name, of, color]) => ({ type: "bar", name, stack: "tokens", data: largest.map(of), itemStyle: { color } })) };
   },
 };
 
@@ -274,9 +310,15 @@ function showNotes() {
     ["lengths", "fill", "fragments", "attention", "balance", "sources"].forEach((id) => say(`${id}-note`, "There are no rows."));
     return;
   }
-  say("lengths-note", (lengths ? `Half of the documents have at most ${counted(lengths.p50, "token")}; the longest has ${whole(lengths.max)}. ` : "The sources of fragments were not recorded, so the lengths of documents are unknown. ") +
-    "Both axes are logarithmic.");
-  say("fill-note", `Half of the rows are at least ${percent(fill.p50)} full, 95 % of them at least ${percent(fill.p5)}; the emptiest is ${percent(fill.min)} full.`);
+  say("lengths-note", lengths ? `Documents: median ${counted(lengths.p50, "token")}, 95 % at most ${whole(lengths.p95)}, longest ${whole(lengths.max)}.`
+    : "The sources of fragments were not recorded, so the lengths of documents are unknown.");
+  say("fill-note", `Median ${percent(fill.p50)} full; 95 % of the rows at least ${percent(fill.p5)}; emptiest ${percent(fill.min)}.`);
+  if (figures.trained !== null) {
+    const without = figures.trained.fragments_without;
+    say("trained-note", `${whole(figures.trained.tokens)} of ${counted(figures.headline.tokens, "token")} in rows ` +
+      `(${percent(figures.trained.tokens / Math.max(1, figures.headline.tokens), 1)}) are targets of the loss` +
+      `${without ? `; ${counted(without, "fragment")} without any` : ""}.`);
+  }
   say("fragments-note", `On average ${(figures.headline.fragments / figures.headline.rows).toFixed(2)} per row${fragments.width > 1 ? `; each bar covers ${fragments.width} counts` : ""}.`);
   say("attention-note", `Pairs of tokens that attend to each other. Document boundaries save ${percent(1 - attention.pairs_total / attention.pairs_without_boundaries, 1)} of the pairs that rows without boundaries would have.`);
   say("balance-note", attention.balance === null ? `There are fewer rows than one step of ${counted(attention.ranks, "rank")} with ${counted(attention.rows_per_rank, "row")} each.`
@@ -286,21 +328,29 @@ function showNotes() {
 function draw() {
   const colors = ink();
   charts.splice(0).forEach((chart) => chart.dispose());
-  for (const [id, make] of Object.entries(OPTIONS)) {
+  for (const [id, make] of Object.entries(OPTIONS).filter(([name]) => byId(name))) {
     const option = figures.headline.rows ? make(colors) : null;
     if (option === null) { byId(id).style.display = "none"; continue; }
+    if (id === "chart-ledger") byId(id).classList.toggle("short", narrow());
     const chart = echarts.init(byId(id));
     chart.setOption({ animation: false, textStyle: { fontFamily: "inherit" }, ...option,
       tooltip: option.tooltip && { backgroundColor: colors.card, borderColor: colors.line, textStyle: { color: colors.text }, ...option.tooltip } });
     charts.push(chart);
   }
   document.body.dataset.charts = String(charts.length);
+  drawnNarrow = narrow();
 }
 
+if (figures.trained === null) byId("trained-card").remove();
+else byId("sources-card").classList.add("wide"); // it has two more columns
 showHeadline();
 showTables();
 showSamples();
 showNotes();
 draw();
-window.addEventListener("resize", () => charts.forEach((chart) => chart.resize()));
+// Without a modifier the wheel scrolls the page: ECharts' own zoomOnMouseWheel: "ctrl" stops the page all the same.
+byId("chart-rows").addEventListener("wheel", (event) => {
+  if (!event.ctrlKey && !event.metaKey) event.stopPropagation();
+}, { capture: true, passive: true });
+window.addEventListener("resize", () => (narrow() === drawnNarrow ? charts.forEach((chart) => chart.resize()) : draw()));
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

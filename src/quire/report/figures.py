@@ -23,6 +23,8 @@ from quire.verify.output.shards import Fragments, Ints
 
 _COLUMNS = ["input_ids", "document_starts"]
 _MOST_CHARACTERS = 400
+_SHARES = 20
+"""Bins of fragments by their share of trained tokens."""
 _MOST_BAD_RECORDS = 200
 
 
@@ -62,6 +64,7 @@ def figures_of(
         "fill_summary": summary(row_lengths / max_length),
         "fragments_per_row": counts_of(fragments.per_row),
         "attention": _attention(fragments, max_length, options),
+        "trained": _trained(fragments),
         "sources": _sources(fragments, manifest),
         "rows": _first_rows(fragments, manifest, options.num_rows),
         "samples": _samples(path, manifest, tokenizer, options),
@@ -135,6 +138,21 @@ def _attention(fragments: Fragments, max_length: int, options: ReportOptions) ->
     return figures
 
 
+def _trained(fragments: Fragments) -> dict[str, Any] | None:
+    """Trained tokens, and fragments by the share of them; None if no label says which are."""
+    if fragments.trained is None:
+        return None
+    shares = fragments.trained * _SHARES // np.maximum(fragments.sizes, 1)
+    return {
+        "tokens": int(fragments.trained.sum()),
+        "fragments_without": int((fragments.trained == 0).sum()),
+        "shares": {
+            "width": 1 / _SHARES,
+            "counts": np.bincount(np.minimum(shares, _SHARES - 1), minlength=_SHARES).tolist(),
+        },
+    }
+
+
 def _sources(fragments: Fragments, manifest: dict[str, Any]) -> list[dict[str, Any]] | None:
     """Documents, fragments and tokens in rows, by input file."""
     if fragments.documents is None:
@@ -148,12 +166,16 @@ def _sources(fragments: Fragments, manifest: dict[str, Any]) -> list[dict[str, A
     tokens = np.bincount(files, weights=fragments.sizes, minlength=num_files)
     counts = np.bincount(files, minlength=num_files)
     documents = np.bincount(np.unique(fragments.documents) >> FILE_SHIFT, minlength=num_files)
+    trained = None
+    if fragments.trained is not None:
+        trained = np.bincount(files, weights=fragments.trained, minlength=num_files)
     return [
         {
             "name": str(given["name"]),
             "documents": int(documents[number]),
             "fragments": int(counts[number]),
             "tokens": int(tokens[number]),
+            "trained": None if trained is None else int(trained[number]),
         }
         for number, given in enumerate(manifest["inputs"])
     ]

@@ -35,10 +35,9 @@ def write_report(
     the plan of an index-only output to show, by default the one it was packed with. A dataset in an
     object store is copied to the local disk first.
     """
-    given = as_path(path)
-    read_manifest(given)  # fails before anything is copied that is not a dataset
-    with local_folder(given) as folder:
-        figures = _figures(folder, tokenizer, options or ReportOptions(), plan, on_shard)
+    figures = report_figures(
+        path, tokenizer=tokenizer, options=options, plan=plan, on_shard=on_shard
+    )
     file = Path(out)
     try:
         with leftovers_swept(file), whole_file(file) as temporary:
@@ -48,6 +47,21 @@ def write_report(
             f"{file} cannot be written: {error.strerror}; name another file with --out"
         ) from error
     return figures
+
+
+def report_figures(
+    path: Named,
+    *,
+    tokenizer: TokenizerLike | None = None,
+    options: ReportOptions | None = None,
+    plan: str | None = None,
+    on_shard: Callable[[int], None] = lambda rows: None,
+) -> dict[str, Any]:
+    """The figures that `write_report` shows, as plain data."""
+    given = as_path(path)
+    read_manifest(given)  # fails for anything but a dataset, before it is copied
+    with local_folder(given) as folder:
+        return _figures(folder, tokenizer, options or ReportOptions(), plan, on_shard)
 
 
 def _figures(

@@ -4,17 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from quire.boundaries import check_starts
-from quire.errors import InvalidBoundaries, InvalidOption
+from quire.boundaries import check_starts, segment_ids
+from quire.collate.rows import LOSS_MASKS, read_column, starts_of_row
+from quire.corpus.encoding import FILE_SHIFT
+from quire.errors import InvalidBoundaries, InvalidOption, InvalidRow
+from quire.labels import causal_labels
 
 Ints = npt.NDArray[np.int64]
 Decode = Callable[[list[int]], str]
+IGNORE = -100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where a fragment comes from."""
+
+    document: int
+    """The document's id."""
+    offset: int
+    """The fragment's first token, counted from the start of its document."""
+    file: str | None = None
+    """The input file, if it is known, and the number of the record in it."""
+    record: int | None = None
+
+    @property
+    def is_continuation(self) -> bool:
+        """Whether the document began in another fragment."""
+        return self.offset > 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,13 +47,28 @@ class RowView:
     input_ids: Ints
     starts: Ints
     features: tuple[str, ...]
+    trained: npt.NDArray[np.bool_]
+    """Which tokens are targets of the loss; the first of a fragment never is."""
     has_starts: bool = True
-    """Whether the row has document_starts; without, it is shown as one document."""
+    """Whether the row has boundaries; without, it is shown as one document."""
+    has_labels: bool = False
+    """Whether the row came with labels or a loss mask; without, all tokens are targets."""
+    sources: tuple[Source, ...] = ()
+    """Of each fragment, if the row has them."""
+    padding: int = 0
+    """Places of a batch's row that hold no token."""
+    note: str = ""
+    """What is unusual about the row."""
 
     @property
     def lengths(self) -> Ints:
         """Tokens of each fragment."""
         return np.diff(self.starts, append=len(self.input_ids))
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """Start and stop of each fragment."""
+        return list(pairwise([*self.starts.tolist(), len(self.input_ids)]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,20 +76,23 @@ class Rows:
     """Rows in order, with the decoder of their tokens, if that is known."""
 
     kind: str
-    rows: Iterable[Mapping[str, Any]]
+    rows: Iterable[Mapping[str, Any] | RowView]
     decode: Decode | None = None
     num_rows: int | None = None
     max_length: int | None = None
     """The most tokens in a row, if that is known."""
+    files: tuple[str, ...] = ()
+    """The names of the input files, if they are known."""
 
     def views(self, start: int = 0, count: int | None = None) -> Iterator[RowView]:
         """Rows from ``start`` on."""
         stop = None if count is None else start + count
         for number, row in islice(enumerate(self.rows), start, stop):
-            yield _view(number, row)
+            yield row if isinstance(row, RowView) else row_view(number, row, self.files)
 
 
-def _view(number: int, row: Mapping[str, Any]) -> RowView:
+def row_view(number: int, row: Mapping[str, Any], files: tuple[str, ...] = ()) -> RowView:
+    """The checked view of a row; ``files`` are the input files that its sources count."""
     if not isinstance(row, Mapping):
         raise InvalidOption(
             f"row {number} is a {type(row).__name__} but a row maps names to lists; these are not "
@@ -64,13 +104,19 @@ def _view(number: int, row: Mapping[str, Any]) -> RowView:
             "packed rows; pack them first (quire pack), or name what was packed"
         )
     ids = _tokens(number, row["input_ids"])
-    given = row.get("document_starts")
+    starts = _starts(number, row, len(ids))
+    boundaries = np.zeros(1, np.int64) if starts is None else starts
+    labels = _labels(number, row, ids)
+    masks = _loss_masks(number, row, len(ids))
     return RowView(
         number=number,
         input_ids=ids,
-        starts=np.zeros(1, np.int64) if given is None else _starts(number, given, len(ids)),
+        starts=boundaries,
         features=tuple(str(name) for name in row),
-        has_starts=given is not None,
+        trained=_targets(ids if labels is None else labels, boundaries, masks),
+        has_starts=starts is not None,
+        has_labels=labels is not None or masks is not None,
+        sources=_sources(number, row, len(boundaries), files),
     )
 
 
@@ -88,10 +134,71 @@ def _tokens(number: int, given: Any) -> Ints:  # noqa: ANN401 - whatever a file 
     return ids.astype(np.int64)
 
 
-def _starts(number: int, given: Any, length: int) -> Ints:  # noqa: ANN401 - as above
+def _starts(number: int, row: Mapping[str, Any], length: int) -> Ints | None:
+    """The starts, or those of TRL's seq_lengths or of position_ids; None without any."""
+    if not length:
+        return None
+    given = starts_of_row(row, number)
     try:
-        return check_starts(given, length)
+        return None if given is None else check_starts(given, length)
     except InvalidBoundaries as error:
         # The check sees only this row, and calls it 0.
         message = str(error).replace("row 0", f"row {number}", 1)
         raise InvalidBoundaries(message) from None
+
+
+def _labels(number: int, row: Mapping[str, Any], ids: Ints) -> Ints | None:
+    return _per_token(number, row, "labels", len(ids))
+
+
+def _loss_masks(number: int, row: Mapping[str, Any], length: int) -> npt.NDArray[np.bool_] | None:
+    given = [_per_token(number, row, name, length) for name in LOSS_MASKS]
+    masks = [mask != 0 for mask in given if mask is not None]
+    return np.logical_and.reduce(masks) if masks else None
+
+
+def _per_token(number: int, row: Mapping[str, Any], name: str, length: int) -> Ints | None:
+    if row.get(name) is None:
+        return None
+    values = read_column(row, name, number)
+    if len(values) != length:
+        raise InvalidRow(
+            f"row {number} has {len(values)} {name} but {length} input_ids; it is damaged, or not "
+            "a packed row"
+        )
+    return values
+
+
+def _targets(
+    labels: Ints, starts: Ints, mask: npt.NDArray[np.bool_] | None
+) -> npt.NDArray[np.bool_]:
+    if not len(labels):
+        return np.zeros(0, np.bool_)
+    segments = segment_ids(starts, len(labels))
+    targets: npt.NDArray[np.bool_] = causal_labels(labels, segments, loss_mask=mask) != IGNORE
+    return targets
+
+
+def _sources(
+    number: int, row: Mapping[str, Any], num_fragments: int, files: tuple[str, ...]
+) -> tuple[Source, ...]:
+    if row.get("document_ids") is None or row.get("document_offsets") is None:
+        return ()
+    documents = read_column(row, "document_ids", number).tolist()
+    offsets = read_column(row, "document_offsets", number).tolist()
+    if not len(documents) == len(offsets) == num_fragments:
+        raise InvalidRow(
+            f"row {number} has {num_fragments} fragments but {len(documents)} document_ids and "
+            f"{len(offsets)} document_offsets; it is damaged: run quire verify"
+        )
+    return tuple(
+        _source(document, offset, files)
+        for document, offset in zip(documents, offsets, strict=True)
+    )
+
+
+def _source(document: int, offset: int, files: tuple[str, ...]) -> Source:
+    place, record = document >> FILE_SHIFT, document & ((1 << FILE_SHIFT) - 1)
+    if not 0 <= place < len(files):
+        return Source(document=document, offset=offset)
+    return Source(document=document, offset=offset, file=files[place], record=record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,31 +12,35 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml  # type: ignore[import-untyped]
 
-from quire.boundaries import starts_from_segment_ids
 from quire.errors import CorruptFile, InvalidOption, InvalidRow, missing_dependency
 from quire.formats.arrays import require_sound
 from quire.storage import AnyPath, RemotePath
-from quire.text import as_tokenizer
-from quire.view.rows import Decode, Rows
+from quire.text import TokenizerLike, as_tokenizer
+from quire.view.batches import batch_views
+from quire.view.rows import Decode, Rows, RowView
 
 if TYPE_CHECKING:
+    from quire.packed import PackedDataset
     from quire.stream import StreamConfig
 
 
 def open_rows(
     path: AnyPath,
-    tokenizer: str | None = None,
+    tokenizer: TokenizerLike | None = None,
     *,
     plan: str | None = None,
     variables: Mapping[str, Any] | None = None,
     cache_dir: Path | None = None,
+    decode: Decode | None = None,
 ) -> Rows:
     """The rows of a packed dataset, a saved dataset, a file of rows, a stream or a recipe.
 
     ``plan`` names a plan of an index-only output, ``variables`` are those of a recipe.
     ``cache_dir`` holds the memory-mapped copy of a packed dataset, as for `PackedDataset`.
+    ``decode`` may take the place of a tokenizer.
     """
-    decode = None if tokenizer is None else _decoder(tokenizer)
+    if tokenizer is not None:
+        decode = decoder(tokenizer)
     if isinstance(path, RemotePath) or (path / "manifest.json").is_file():
         return _packed(path, decode, plan, cache_dir)
     if not path.exists():
@@ -55,16 +60,21 @@ def open_rows(
 def _packed(path: AnyPath, decode: Decode | None, plan: str | None, cache_dir: Path | None) -> Rows:
     from quire.packed import PackedDataset
 
-    dataset = PackedDataset(path, plan=plan, cache_dir=cache_dir)
+    return packed_rows(PackedDataset(path, plan=plan, cache_dir=cache_dir), decode)
+
+
+def packed_rows(dataset: PackedDataset, decode: Decode | None = None) -> Rows:
+    """The rows of a packed dataset, with the source of every fragment if it was kept."""
     tokenizer = dataset.manifest.get("tokenizer") or {}
     if decode is None and tokenizer.get("kind") == "byte":
-        decode = _decoder("byte")
+        decode = decoder("byte")
     return Rows(
         kind="packed dataset",
-        rows=dataset,
+        rows=dataset.with_sources(),
         decode=decode,
         num_rows=len(dataset),
         max_length=dataset.max_length,
+        files=tuple(str(given["name"]) for given in dataset.manifest["inputs"]),
     )
 
 
@@ -167,19 +177,16 @@ def _stream(path: Path, decode: Decode | None) -> Rows:
     return Rows(kind="stream", rows=_stream_rows(config), decode=decode, max_length=size)
 
 
-def _stream_rows(config: StreamConfig) -> Iterator[dict[str, Any]]:
+def _stream_rows(config: StreamConfig) -> Iterator[RowView]:
     from quire.stream import open_stream
 
+    number = 0
     with open_stream(config) as stream:
         for batch in stream:
-            arrays = batch.to_dict()
-            segments = batch.segment_ids.reshape(-1, batch.segment_ids.shape[-1])
-            tokens = batch.input_ids.reshape(segments.shape)
-            for ids, own in zip(tokens, segments, strict=True):
-                length = int((own > 0).sum())
-                if length:  # a row of padding fills the last batch
-                    starts, _ = starts_from_segment_ids(own[:length])
-                    yield {**arrays, "input_ids": ids[:length], "document_starts": starts}
+            for row in batch_views(batch.to_dict()):
+                if len(row.input_ids):  # a row of padding fills the last batch
+                    yield replace(row, number=number)
+                    number += 1
 
 
 def _recipe(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> Rows:
@@ -202,7 +209,8 @@ def _recipe(path: Path, decode: Decode | None, variables: Mapping[str, Any]) -> 
     return Rows(kind="recipe", rows=dataset, decode=decode, num_rows=len(dataset))
 
 
-def _decoder(tokenizer: str) -> Decode:
+def decoder(tokenizer: TokenizerLike) -> Decode:
+    """A function from tokens to text, which refuses tokens that are not in the vocabulary."""
     known = as_tokenizer(tokenizer)
     decode: Decode | None = getattr(known, "decode", None)
     if decode is None:
