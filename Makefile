@@ -56,9 +56,9 @@ nightly: $(VENV)/.everything  ## try every property 10,000 times (hours); ONLY=t
 branches: $(VENV)/.everything  ## which branches of the core the quick tests take (some minutes)
 	$(BIN)/python -m tools.branches docs/reliability/branches.json
 
-mutants: $(VENV)/.everything  ## mutation testing of the core (hours); ONLY="quire.labels.*" for a part
+mutants: $(VENV)/.everything  ## mutation testing of the core (hours; or interrupt it); ONLY="quire.labels.*" for a part
 	@$(INSTALL) --editable '.[mutation]'
-	QUIRE_HYPOTHESIS=mutants $(BIN)/mutmut run $(ONLY)
+	QUIRE_HYPOTHESIS=mutants $(BIN)/python -m tools.mutmut_in_random_order run $(ONLY)
 
 wheel: | $(BIN)/python  ## build the wheel of quire-pack into dist/
 	$(BIN)/python -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir dist .

@@ -17,6 +17,7 @@ ALL = (
     "tight",
     "vectors",
     "balance",
+    "step",
     "blocks",
     "pack_dataset",
     "shuffled",
@@ -29,8 +30,8 @@ ALL = (
     "vision",
     "stream",
 )
-OPT_IN = ("corpus_3gb",)
-"""Large: they run only if named."""
+OPT_IN = ("corpus_3gb", "foreign")
+"""Large, or compared with a package that is not among the extras: they run only if named."""
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 PACKAGES = (
     "numpy",

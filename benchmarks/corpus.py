@@ -55,7 +55,7 @@ HEADER = (
 )
 AGAINST = ("of datasets and trl", "the same in all")
 Side = Callable[[Path, Path], Sequence[object]]
-"""The words of a command, given the file to read and an empty folder."""
+"""The arguments of a command, given the file to read and an empty folder."""
 _TRL = "datasets and trl"
 _PEER = (
     f"datasets {version('datasets')} and trl {version('trl')}: `load_dataset`, `map` with the "
@@ -74,7 +74,7 @@ def run() -> list[Table]:
 
 @dataclass(frozen=True, kw_only=True)
 class Corpora:
-    """Files by name, and those of a few documents that start-up is measured with."""
+    """Files by name, and small ones with which start-up is measured."""
 
     folder: Path
     texts: dict[str, Path]
@@ -221,7 +221,7 @@ class Row:
     compared: dict[str, float]
     """Its rate over that of each side, without start-up."""
     in_all: float
-    """The whole time of datasets and trl over its own."""
+    """The total time of datasets and trl, divided by its own."""
     memory: str
 
     @property
@@ -258,7 +258,7 @@ def _measured(
 
 
 def _agreed(runs: dict[str, Run]) -> int:
-    """The tokens that all sides say they have, up to one or two special ones a fragment."""
+    """The token count that all sides report, up to one or two special tokens per fragment."""
     ours = json.loads(runs["quire, 2 workers"].output.splitlines()[-1])
     fragments = ours["ledger"]["documents"]["input"] + 2 * ours["rows"]
     for what, run in runs.items():

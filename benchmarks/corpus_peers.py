@@ -1,4 +1,4 @@
-"""What `quire pack` is compared with, each in a process of its own: `python -m
+"""What `quire pack` is compared with, each in its own process: `python -m
 benchmarks.corpus_peers KIND INPUT TOKENIZER FOLDER`; prints the number of tokens."""
 
 from __future__ import annotations

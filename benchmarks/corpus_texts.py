@@ -21,14 +21,14 @@ _LARGEST = 4_000_000
 
 
 def standard_library() -> Iterator[str]:
-    """The sources of the standard library, a document each."""
+    """The sources of the standard library, one document per file."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     files = sorted(path for path in folder.rglob("*.py") if "site-packages" not in path.parts)
     return filter(None, map(_text, files))
 
 
 def machine_texts(size: int) -> Iterator[str]:
-    """So many bytes of packages' sources, documentation and manual pages, half of each kind.
+    """This many bytes of packages' sources, documentation and manual pages, half of each kind.
 
     Files are taken by the hash of their names, so that every kind of them is met early.
     """
@@ -60,7 +60,7 @@ def _text(path: Path) -> str | None:
 
 
 def write_jsonl(path: Path, texts: Iterator[str]) -> Path:
-    """The texts, a JSON object a line."""
+    """The texts, one JSON object per line."""
     with path.open("w", encoding="utf-8") as file:
         for text in texts:
             file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
@@ -98,9 +98,9 @@ def _tokens(texts: Sequence[str], schema: pa.Schema) -> pa.Table:
 
 
 def text_bytes(source: Path) -> int:
-    """Bytes that partitions of the file are cut by."""
+    """The partition size in bytes for this file."""
     if source.suffix != ".parquet":
         return source.stat().st_size
     metadata = pq.read_metadata(source)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    return sum(group.column(0).total_uncompressed_size for group in groups)
+    return 4 * sum(group.column(0).num_values for group in groups)  # int32, as shards count them

@@ -163,7 +163,7 @@ def _theirs(rows: Any, workers: int) -> Callable[[], Iterator[int]]:
 
 
 def _best_rates(sides: dict[str, Callable[[], Iterator[int]]]) -> dict[str, float]:
-    """Rows a second of each side, interleaved."""
+    """Rows per second of each side, interleaved."""
     rates = [{what: _rate(read()) for what, read in sides.items()} for _ in range(REPEATS)]
     return {what: max(rate[what] for rate in rates) for what in sides}
 

@@ -41,7 +41,7 @@ def _documents(num_tokens: int, kind: str = "web") -> pa.ListArray:
 
 
 def _in_chunks(documents: pa.ListArray, size: int = 1000) -> pa.ChunkedArray:
-    """The same in chunks of so many documents, as `datasets` keeps them."""
+    """The same in chunks of this many documents, as `datasets` stores them."""
     parts = [documents.slice(first, size) for first in range(0, len(documents), size)]
     return pa.chunked_array([pa.concat_arrays([part[:1], part[1:]]) for part in parts])
 
@@ -89,7 +89,7 @@ def _tokens() -> Table:
 
 
 def _cold_times(repeats: int, *functions: Callable[[], object]) -> list[float]:
-    """The fastest call of each, interleaved, none of them on pages that an earlier one touched."""
+    """The fastest call of each, interleaved; no call reuses memory pages of an earlier one."""
 
     def once(function: Callable[[], object]) -> float:
         gc.collect()

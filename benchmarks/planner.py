@@ -114,7 +114,7 @@ def peers() -> Table:
 
 
 def timed(function, *arguments) -> tuple[float, int]:
-    """Seconds of one call, and what it gave."""
+    """Seconds of one call, and its result."""
     results = []
     return best_of(1, lambda: results.append(function(*arguments))), results[0]
 
@@ -129,7 +129,7 @@ def lists_of_nulls(lengths: np.ndarray) -> pa.Table:
 
 
 def textbook_best_fit(lengths: np.ndarray, max_length: int) -> int:
-    """The number of rows by best-fit decreasing: a sorted list of spaces, a stack of rows each."""
+    """The number of rows by best-fit decreasing: sorted spaces, each with a stack of rows."""
     spaces: list[int] = []
     rows_with: dict[int, list[int]] = defaultdict(list)
     rows = 0

@@ -27,7 +27,7 @@ class Run:
 
 
 Command = Callable[[Path], Sequence[object]]
-"""The words of a command, given an empty folder that is its own."""
+"""The arguments of a command, given its own empty folder."""
 
 
 def run_once(command: Command) -> Run:

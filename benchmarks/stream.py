@@ -201,7 +201,7 @@ def _processor_time(function: Callable[[], object]) -> float:
 
 
 class _Encoded:
-    """Documents that are encoded already, behind texts that are their numbers."""
+    """Documents that are already encoded; each text is its document's number."""
 
     names = ("memory",)
     bos_token_id, eos_token_id, pad_token_id, vocab_size = None, 1, 0, VOCABULARY

@@ -105,7 +105,7 @@ def _pipeline_options(
 def _stream_rate(
     options: dict[str, object], bare: Callable[[], None], num_tokens: int
 ) -> tuple[float, float]:
-    """Tokens a second of the stream, and the share of what the bare tokenizer reaches."""
+    """Tokens per second of the stream, and its share of the bare tokenizer's rate."""
     steps = max(4, num_tokens // (8 * CAPACITY))
     own, other = [], []
     with open_stream(options) as stream:

@@ -1,4 +1,4 @@
-"""Train a small transformer in plain JAX, stop it, and go on as if nothing had been.
+"""Train a small transformer in plain JAX, stop it, and resume exactly.
 
     python examples/jax_training.py --steps 12
     python examples/jax_training.py --steps 12 --folder runs/a --stop-after 5
@@ -59,7 +59,7 @@ def normalized(x):
 
 
 def logits(parameters, batch, segment_masking=True):
-    """Scores of the next token at every place `[B, T]`."""
+    """Logits of the next token at every position `[B, T]`."""
     x = parameters["embed"][batch["input_ids"]] + parameters["place"][batch["position_ids"]]
     for layer in parameters["layers"]:
         heads = (normalized(x) @ layer["qkv"]).reshape(*x.shape[:2], 3, HEADS, -1)
@@ -79,7 +79,7 @@ def summed_loss(parameters, batch, segment_masking):
 
 
 def train_step(parameters, momentum, batch, segment_masking):
-    """One update from a batch `[A, B, T]`, whose microbatches are taken one after the other."""
+    """One update from a batch `[A, B, T]`, accumulated over its microbatches."""
     traces.append(batch["input_ids"].shape)  # Python comes here only when JAX compiles
 
     def add(total, microbatch):
@@ -95,7 +95,7 @@ def train_step(parameters, momentum, batch, segment_masking):
 
 
 def save(folder, step, trees, data_state):
-    """Parameters and the place in the data appear together, or not at all."""
+    """Save parameters and the data state together: either both appear or neither."""
     temporary = folder / "unfinished"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
@@ -110,7 +110,7 @@ def save(folder, step, trees, data_state):
 
 
 def load(folder, trees):
-    """The step, the trees and the state of the data that were saved last."""
+    """The step, the trees and the data state of the last checkpoint."""
     latest = max(folder.glob("step-*"))
     saved = np.load(latest / "trees.npz")
     leaves = [jnp.asarray(saved[name]) for name in sorted(saved.files)]
@@ -133,7 +133,7 @@ def train(folder, steps, stop_after=None, resume=False):
     if resume:
         step, trees, state = load(folder, trees)
         batches.set_state(state)
-        print(f"resumed behind step {step}")
+        print(f"resumed after step {step}")
     compiled = jax.jit(train_step, static_argnames="segment_masking")
     last = min(steps, stop_after or steps)
     while step < last:
@@ -145,13 +145,13 @@ def train(folder, steps, stop_after=None, resume=False):
             save(folder, step, trees, batches.get_state())
     batches.close()
     print(f"the step was compiled {len(traces)} time(s), for batches of {traces[0]}")
-    print(f"parameters behind step {step}: {digest(trees[0])}")
+    print(f"parameters after step {step}: {digest(trees[0])}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--stop-after", type=int, help="leave behind this step")
+    parser.add_argument("--stop-after", type=int, help="stop after this step")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
     parser.add_argument("--folder", type=Path, help="for checkpoints and the corpus")
     given = parser.parse_args()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 import torch
 from datasets import Dataset
 from standard_library import tiny_llama
@@ -13,6 +15,7 @@ from quire.verify import check_isolation
 
 MAX_LENGTH = 256
 
+argparse.ArgumentParser(description=__doc__).parse_args()
 texts = [(function.__doc__ or "").strip() for function in vars(str).values()]
 dataset = Dataset.from_dict({"text": [text for text in texts if text]})
 

@@ -9,7 +9,7 @@ address of a cluster (HOST:6379), the same job runs there; its nodes must see th
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 from pathlib import Path
 
@@ -55,8 +55,12 @@ def main(address: str | None, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(sys.argv[1], Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("address", nargs="?", help="HOST:PORT of a cluster")
+    parser.add_argument("folder", nargs="?", type=Path, help="a folder that its nodes see")
+    given = parser.parse_args()
+    if given.address:
+        main(given.address, given.folder)
     else:
         with tempfile.TemporaryDirectory() as temporary:
             main(None, Path(temporary))

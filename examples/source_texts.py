@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def write_corpus(path: Path, num_files: int = 40, max_length: int = 400) -> Path:
-    """The path, behind which there are the documents of the first modules."""
+    """The path of a file with the documents of the first modules."""
     sources = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[:num_files]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:

@@ -1,19 +1,23 @@
-"""What the examples share: a corpus that every machine has, and a model small enough to train.
+"""What the examples share: rows to train on, and a model small enough to train.
 
-The corpus is the Python standard library's own source: every top-level function and class is a
+The rows are those of a folder that `quire pack` wrote, with any tokenizer. Without a folder, the
+corpus is the Python standard library's own source: every top-level function and class is a
 document, every byte of it a token.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import quire
+from quire.text import as_tokenizer
 
 TOKENIZER = quire.ByteTokenizer()
 """UTF-8 bytes + 3, after padding (0), begin (1) and end (2)."""
@@ -46,12 +50,62 @@ def pack(texts: list[list[int]], max_length: int) -> list[dict]:
     return quire.pack_dataset(documents, max_length=max_length).to_pylist()
 
 
-def tiny_llama(max_length: int) -> LlamaForCausalLM:
-    """A Llama of 0.1 million random weights, the same at every call."""
+def parse(description: str) -> argparse.Namespace:
+    """The command line that the examples share."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("packed", nargs="?", help="a folder that quire pack wrote")
+    parser.add_argument("--tokenizer", help="the tokenizer of these rows, unless it is 'byte'")
+    parser.add_argument("--model", help="a folder of save_pretrained, not a tiny random Llama")
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--learning-rate", type=float, default=3e-3)
+    given = parser.parse_args()
+    if given.packed and not given.tokenizer:
+        kind = (quire.PackedDataset(given.packed).manifest["tokenizer"] or {}).get("kind")
+        if kind != "byte":
+            parser.error(f"{given.packed} was packed with another tokenizer: add --tokenizer PATH")
+    return given
+
+
+def open_rows(given: argparse.Namespace) -> tuple[Sequence[dict], int]:
+    """The rows to train on, and their length."""
+    if given.packed:
+        rows = quire.PackedDataset(given.packed)
+        return rows, rows.max_length
+    return pack(documents(48, 256), 256), 256
+
+
+def open_tokenizer(given: argparse.Namespace):
+    """The tokenizer of the rows, for its special tokens and the size of its vocabulary."""
+    return as_tokenizer(given.tokenizer) if given.tokenizer else TOKENIZER
+
+
+def open_model(given: argparse.Namespace, max_length: int):
+    """The model to train; a tiny one knows every token of the tokenizer."""
+    if given.model:
+        return AutoModelForCausalLM.from_pretrained(given.model)
+    return tiny_llama(max_length, open_tokenizer(given).vocab_size)
+
+
+def first_row(batch: dict) -> dict:
+    """The first row of a batch, which is enough for a proof; a large vocabulary makes it slow."""
+    return {name: one[:1] if torch.is_tensor(one) else one for name, one in batch.items()}
+
+
+def curve(losses: Sequence[float]) -> str:
+    """A line that falls as the losses do."""
+    low, high = min(losses), max(losses)
+    heights = [round(7 * (loss - low) / (high - low or 1)) for loss in losses]
+    line = "".join("▁▂▃▄▅▆▇█"[height] for height in heights)
+    return f"{losses[0]:.2f} {line} {losses[-1]:.2f}"
+
+
+def tiny_llama(max_length: int, vocab_size: int = TOKENIZER.vocab_size) -> LlamaForCausalLM:
+    """A small Llama of random weights, the same at every call."""
     torch.manual_seed(0)
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=TOKENIZER.vocab_size,
+            vocab_size=vocab_size,
             hidden_size=64,
             intermediate_size=128,
             num_hidden_layers=2,

@@ -1,4 +1,4 @@
-"""Train a tiny Llama from a stream with two workers, stop it, and go on as if nothing had been.
+"""Train a tiny Llama from a stream with two workers, stop it, and resume exactly.
 
     python examples/stream_pytorch.py --steps 8
     python examples/stream_pytorch.py --steps 8 --folder runs/b --stop-after 3
@@ -52,7 +52,7 @@ def open_loader(dataset, num_workers):
 
 
 def train_step(model, optimizer, microbatches):
-    """The loss of one update, every target of its microbatches counted alike."""
+    """The loss of one update: the mean over all targets of its microbatches."""
     num_targets = sum(int((batch["shift_labels"] != -100).sum()) for batch in microbatches)
     total = 0.0
     for batch in microbatches:
@@ -65,7 +65,7 @@ def train_step(model, optimizer, microbatches):
 
 
 def save(path, saved):
-    """Parameters and the place in the data are one file, which appears whole or not at all."""
+    """Save parameters and the data state in one file, which appears complete or not at all."""
     temporary = path.with_suffix(".unfinished")
     torch.save(saved, temporary)
     temporary.rename(path)
@@ -89,7 +89,7 @@ def train(folder, given):
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         loader.load_state_dict(saved["data"])
-        print(f"resumed behind step {step}")
+        print(f"resumed after step {step}")
     batches, last = iter(loader), min(given.steps, given.stop_after or given.steps)
     while step < last:
         microbatches = list(islice(batches, GRAD_ACCUM))
@@ -102,13 +102,13 @@ def train(folder, given):
         if step % 4 == 0 or step == last:
             states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             save(checkpoint, {"step": step, **states, "data": loader.state_dict()})
-    print(f"parameters behind step {step}: {digest(model)}")
+    print(f"parameters after step {step}: {digest(model)}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--stop-after", type=int, help="leave behind this step")
+    parser.add_argument("--stop-after", type=int, help="stop after this step")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
     parser.add_argument("--folder", type=Path, help="for checkpoints and the corpus")
     parser.add_argument("--workers", type=int, default=2)

@@ -1,38 +1,34 @@
 """Train on packed rows with transformers' Trainer.
 
-Without an argument, on some functions of the standard library; or on what the command packed with
-bytes: `quire pack corpus --out packed --tokenizer byte --max-length 1024`, then
-`python examples/transformers_trainer.py packed`.
+    python examples/transformers_trainer.py
+    python examples/transformers_trainer.py packed --tokenizer path/of/tokenizer.json
+
+Without an argument, the rows are some functions of the standard library, as bytes; with one, those
+that `quire pack` wrote to that folder.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 
 from datasets import Dataset
-from standard_library import TOKENIZER, documents, pack, tiny_llama
+from standard_library import curve, first_row, open_model, open_rows, open_tokenizer, parse
 from transformers import Trainer, TrainingArguments
 
-from quire import PackedDataset
 from quire.collate import DataCollatorForCausalLM
 from quire.verify import check_isolation
 
-if len(sys.argv) > 1:
-    rows = PackedDataset(sys.argv[1])
-    max_length = rows.max_length
-else:
-    max_length = 256
-    rows = Dataset.from_list(pack(documents(48, max_length), max_length))
+given = parse(__doc__)
+rows, max_length = open_rows(given)
 
 with tempfile.TemporaryDirectory() as folder:
     trainer = Trainer(
-        model=tiny_llama(max_length),
+        model=open_model(given, max_length),
         args=TrainingArguments(
             output_dir=folder,
-            per_device_train_batch_size=4,
-            num_train_epochs=2,
-            learning_rate=3e-3,
+            per_device_train_batch_size=given.batch_size,
+            num_train_epochs=given.epochs,
+            learning_rate=given.learning_rate,
             logging_steps=2,
             save_strategy="no",
             report_to="none",
@@ -41,11 +37,14 @@ with tempfile.TemporaryDirectory() as folder:
             # Otherwise document_starts, which no model has an argument for, never arrive.
             remove_unused_columns=False,
         ),
-        train_dataset=rows,
-        data_collator=DataCollatorForCausalLM(TOKENIZER),
+        train_dataset=Dataset.from_list(rows) if isinstance(rows, list) else rows,
+        data_collator=DataCollatorForCausalLM(open_tokenizer(given)),
     )
     # The batch as the Trainer itself makes it.
     batch = next(iter(trainer.get_train_dataloader()))
-    report = check_isolation(trainer.model, batch)
+    report = check_isolation(trainer.model, first_row(batch) if given.tokenizer else batch)
     print(f"{report.num_documents} documents in the first batch: {report.verdict}")
-    print(f"loss {trainer.train().training_loss:.3f}")
+    loss = trainer.train().training_loss
+    logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    print(f"curve {curve([float(one) for one in logged] or [loss])}")
+    print(f"loss {loss:.3f}")

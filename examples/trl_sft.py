@@ -1,38 +1,46 @@
-"""Train on packed rows with TRL's SFTTrainer; the rows are quire's, so TRL packs nothing."""
+"""Train on packed rows with TRL's SFTTrainer; the rows are quire's, so TRL packs nothing.
+
+python examples/trl_sft.py
+python examples/trl_sft.py packed --tokenizer path/of/tokenizer
+"""
 
 from __future__ import annotations
 
 import tempfile
 
 from datasets import Dataset
-from standard_library import documents, pack, tiny_llama
+from standard_library import curve, first_row, open_model, open_rows, open_tokenizer, parse
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 
 from quire.collate import DataCollatorForCausalLM
 from quire.verify import check_isolation
 
-MAX_LENGTH = 256
-
-# TRL wants a tokenizer of transformers; for rows of tokens it asks for the special ones alone.
-special_tokens = PreTrainedTokenizerFast(
-    tokenizer_object=Tokenizer(WordLevel({"<pad>": 0, "<s>": 1, "</s>": 2}, unk_token="<pad>")),
-    pad_token="<pad>",
-    bos_token="<s>",
-    eos_token="</s>",
-)
-rows = pack(documents(48, MAX_LENGTH), MAX_LENGTH)
+given = parse(__doc__)
+rows, max_length = open_rows(given)
+# SFTTrainer takes a datasets.Dataset and nothing else; that of a packed folder is memory-mapped.
+dataset = Dataset.from_list(rows) if isinstance(rows, list) else rows.to_datasets()
+if given.tokenizer:
+    tokenizer = AutoTokenizer.from_pretrained(given.tokenizer)
+else:
+    # TRL wants a tokenizer of transformers; for rows of tokens it asks only for the special ones.
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel({"<pad>": 0, "<s>": 1, "</s>": 2}, unk_token="<pad>")),
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+    )
 
 with tempfile.TemporaryDirectory() as folder:
     trainer = SFTTrainer(
-        model=tiny_llama(MAX_LENGTH),
+        model=open_model(given, max_length),
         args=SFTConfig(
             output_dir=folder,
-            per_device_train_batch_size=4,
-            num_train_epochs=2,
-            learning_rate=3e-3,
+            per_device_train_batch_size=given.batch_size,
+            num_train_epochs=given.epochs,
+            learning_rate=given.learning_rate,
             logging_steps=2,
             save_strategy="no",
             report_to="none",
@@ -45,11 +53,14 @@ with tempfile.TemporaryDirectory() as folder:
             # Otherwise document_starts, which TRL does not know, never arrive.
             remove_unused_columns=False,
         ),
-        train_dataset=Dataset.from_list(rows),
-        data_collator=DataCollatorForCausalLM(special_tokens),
-        processing_class=special_tokens,
+        train_dataset=dataset,
+        data_collator=DataCollatorForCausalLM(open_tokenizer(given)),
+        processing_class=tokenizer,
     )
     batch = next(iter(trainer.get_train_dataloader()))
-    report = check_isolation(trainer.model, batch)
+    report = check_isolation(trainer.model, first_row(batch) if given.tokenizer else batch)
     print(f"{report.num_documents} documents in the first batch: {report.verdict}")
-    print(f"loss {trainer.train().training_loss:.3f}")
+    loss = trainer.train().training_loss
+    logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    print(f"curve {curve([float(one) for one in logged] or [loss])}")
+    print(f"loss {loss:.3f}")

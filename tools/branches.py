@@ -33,12 +33,13 @@ MODULES = (
 TESTS = (
     "tests/plan",
     "tests/contracts",
-    *(f"tests/corpus/test_{n}.py" for n in ("commits", "index", "manifest", "output")),
-    *("tests/corpus/test_shards.py", "tests/corpus/test_pack_corpus.py", "tests/test_files.py"),
-    *("tests/stream/test_state.py", "tests/stream/test_state_fields.py"),
-    *("tests/vision/test_state.py", "tests/vision/test_state_fields.py"),
-    *("tests/test_boundaries.py", "tests/test_boundaries_errors.py"),
-    *("tests/test_labels.py", "tests/test_ledger.py", "tests/test_seals.py"),
+    *(f"tests/corpus/test_{n}.py" for n in ("commits", "index", "index_only", "manifest")),
+    *(f"tests/corpus/test_{n}.py" for n in ("output", "pack_corpus", "shards")),
+    *(f"tests/packed/test_{n}.py" for n in ("manifest", "planned_rows")),
+    *(f"tests/stream/test_{n}.py" for n in ("golden_state", "state", "state_fields")),
+    *(f"tests/vision/test_{n}.py" for n in ("refused_states", "state", "state_fields")),
+    *(f"tests/test_boundaries{n}.py" for n in ("", "_errors")),
+    *(f"tests/test_{n}.py" for n in ("eos_in_ledgers", "files", "labels", "ledger", "seals")),
 )
 
 
@@ -59,6 +60,9 @@ def main(target: Path) -> int:
     told = {"command": "make branches", **totals, "modules": counts}
     target.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     print(totals)
+    for name, each in sorted(found["files"].items()):
+        for first, then in each["missing_branches"]:
+            print(f"{name}: from line {first} never to {then}")
     return int(totals["branches not taken"] > 0)
 
 

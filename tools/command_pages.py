@@ -15,11 +15,12 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def help_of_commands() -> str:
-    """One section a command: what it does, an example, its arguments and options."""
+    """A section for each command, in the order of use: what it does, an example, its options."""
     from quire.cli.app import app
 
-    group = typer.main.get_command(app)
-    return "\n\n".join(_section(name, command) for name, command in sorted(group.commands.items()))
+    group: Any = typer.main.get_command(app)
+    names = group.list_commands(None)
+    return "\n\n".join(_section(name, group.get_command(None, name)) for name in names)
 
 
 def _section(name: str, command: Any) -> str:

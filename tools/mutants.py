@@ -1,8 +1,9 @@
 """Counts what `make mutants` found, and lists the mutants that no test noticed.
 
 `python -m tools.mutants docs/reliability/mutants.json [folder ...]`, after `make mutants` in these
-folders (clones that tried a part each), or in this one. Survivors are looked up among those that
-`tools/explained/*.toml` tells why nothing can notice them.
+folders (clones that tried a part each), or in this one. An interrupted run has tried a random
+sample (see `tools.mutmut_in_random_order`), and the percentage is that of the mutants tried.
+Survivors are looked up in `tools/explained/*.toml`, which tells why no test can detect them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-VERDICTS = {0: "survived", 1: "killed", 3: "killed", -24: "timeout", 33: "no tests"}
+VERDICTS = {0: "survived", 1: "killed", 3: "killed", 33: "no tests", -24: "timeout", -9: "timeout"}
+"""By exit code. A test that exceeds its processor time gets SIGXCPU, and SIGKILL a second later."""
 LIVED = ("survived", "no tests")
 EXPLAINED = Path(__file__).parent / "explained"
 
@@ -37,6 +39,7 @@ def main(target: Path, folders: list[Path]) -> int:
     found = {
         "command": "make mutants, then python -m tools.mutants",
         "mutants": len(verdicts),
+        "tried": tried,
         **{said: counts[said] for said in ("not tried", "killed", "timeout", *LIVED)},
         "noticed, percent": round(100 * noticed / max(1, tried), 1),
         "survivors explained": len(survivors) - unexplained,

@@ -42,9 +42,10 @@ controls remove one protection at a time, which the tests must detect.
 
 MUTANTS = """\
 mutmut changes one thing at a time in the planner, boundaries, labels, ledger, saved states and
-commits; the quick tests must fail. The changes that no test detected are listed in
-[mutants.json](reliability/mutants.json), each with the reason why no test can detect it
-(`tools/explained/*.toml`), if one is known.
+commits; the quick tests must fail. Changes are tried in a random order, so a run that was
+interrupted has tried a random sample, and the percentage is that of the sample. The changes that no
+test detected are listed in [mutants.json](reliability/mutants.json), each with the reason why no
+test can detect it (`tools/explained/*.toml`), if one is known.
 """
 
 

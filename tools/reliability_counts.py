@@ -69,6 +69,11 @@ GOALS = (
     ),
     Goal("random kills, every output byte-equal", "1,000", _kills),
     Goal(
+        "random training steps planned; broken guarantees",
+        "1,000,000 and 0",
+        lambda c: "{cases:,} and {violations}".format(**{"violations": 0, **c["step"]["counts"]}),
+    ),
+    Goal(
         "examples per property, at least; in total",
         "10,000 of each",
         lambda c: (
@@ -90,6 +95,11 @@ GOALS = (
         "pairs of world sizes for resuming; inexact ones",
         "500 and 0",
         lambda c: "{tried:,} and {inexact}".format(**c["elastic"]["totals"]),
+    ),
+    Goal(
+        "training runs killed and resumed through frameworks; inexact ones",
+        "every framework, 0",
+        lambda c: "{cells:,} and {inexact}".format(**c["resume_matrix"]),
     ),
     Goal(
         "soak",
@@ -115,7 +125,8 @@ GOALS = (
         "mutants of the core that a test detects",
         "95 %",
         lambda c: (
-            f"{c['mutants']['noticed, percent']} % of {c['mutants']['mutants']:,}; "
+            f"{c['mutants']['noticed, percent']} % of {c['mutants']['tried']:,} tried, a random "
+            f"sample of {c['mutants']['mutants']:,}; "
             f"{c['mutants']['survivors explained']} survivors are explained, "
             f"{c['mutants']['survivors unexplained']} are not"
         ),
