@@ -21,6 +21,9 @@ _GROUP_TOKENS = 1 << 22
 """Tokens in a row group: small enough to be read one at a time, large enough to compress."""
 _WRITTEN_AT_ONCE = 1 << 17
 """Values; with Arrow's 1,024 writing takes 4 to 7 % longer."""
+_PIECE_TOKENS = 1 << 18
+"""Tokens that Arrow is given at once: the levels of a whole row group do not fit the CPU's cache,
+and writing takes a fifth longer."""
 DOCUMENT_ID, LENGTH = "document_id", "length"
 
 
@@ -60,7 +63,7 @@ def write_shard(path: AnyPath, records: pa.Table, record_length: int) -> tuple[s
     """Write a shard as a whole; returns its SHA-256 and size."""
     with whole_file(path) as temporary, _HashingFile(temporary) as file:
         pq.write_table(
-            records,
+            _in_pieces(records, max(1, _PIECE_TOKENS // record_length)),
             file,
             row_group_size=max(1, _GROUP_TOKENS // record_length),
             compression="zstd",
@@ -72,6 +75,14 @@ def write_shard(path: AnyPath, records: pa.Table, record_length: int) -> tuple[s
             data_page_version="1.0",
         )
     return file.digest.hexdigest(), file.size
+
+
+def _in_pieces(records: pa.Table, num_rows: int) -> pa.Table:
+    """The same records in chunks of so many rows; nothing is copied."""
+    if not records.num_rows:
+        return records
+    firsts = range(0, records.num_rows, num_rows)
+    return pa.concat_tables([records.slice(first, num_rows) for first in firsts])
 
 
 def open_new(path: Path) -> BinaryIO:
