@@ -69,9 +69,16 @@ class PackCounters:
     def add(self, kind: str, samples: TokenCounts) -> None:
         """Count samples as ``input``, as ``emitted``, or as dropped for this reason."""
         for source, counts in self._by_source(samples).items():
-            shared = self._ledgers.get(source)
-            self._ledgers[source] = ledger = RunningLedger() if shared is None else shared.copy()
-            ledger.add(kind, *counts)
+            self._count(source, kind, *counts)
+
+    def add_sample(self, kind: str, position: int, tokens: int) -> None:
+        """Count one sample; faster than `add`, as it is called for every sample that is read."""
+        self._count("" if self._source_of is None else self._source_of(position), kind, 1, tokens)
+
+    def _count(self, source: str, kind: str, samples: int, tokens: int) -> None:
+        shared = self._ledgers.get(source)
+        self._ledgers[source] = ledger = RunningLedger() if shared is None else shared.copy()
+        ledger.add(kind, samples, tokens)
 
     def _by_source(self, samples: TokenCounts) -> dict[str, tuple[int, int]]:
         """The number of samples and of their tokens, by dataset."""
@@ -84,7 +91,7 @@ class PackCounters:
 
     def drop(self, reason: str, position: int, tokens: int) -> None:
         """Count a dropped sample; log a warning if it is too long."""
-        self.add(reason, [(position, tokens)])
+        self.add_sample(reason, position, tokens)
         if reason == "skipped_oversized":
             self._log(
                 logging.WARNING,
@@ -102,7 +109,7 @@ class PackCounters:
                 f"sample {position} {problem}{after}; fix the data, or have such samples skipped "
                 "and counted with max_bad_records"
             ) from problem
-        self.add("bad_record", [(position, tokens)])
+        self.add_sample("bad_record", position, tokens)
         if not self._silent:  # every one of them: max_bad_records limits how many there are
             logger.warning("skipped sample %d: it %s", position, problem)
 

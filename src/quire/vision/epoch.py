@@ -134,7 +134,7 @@ class Epoch:
         )
 
     def _start(self, worker: Share | None, *, silent: bool = False) -> Progress:
-        return Progress(self.counters(worker, silent=silent), PackBuffer(self.rules))
+        return Progress(self.counters(worker, silent=silent), PackBuffer(self.rules), [])
 
     @cached_property
     def _sizes_hash(self) -> str | None:  # cached: a loader may ask for the state after every pack

@@ -38,17 +38,23 @@ class Progress(NamedTuple):
     counters: PackCounters
     buffer: PackBuffer
     """Samples that were kept for the next buffer; empty if lengths are known."""
+    appended: list[tuple[int, Held]]
+    """Shared by all progress since the last buffer was grouped; only ``new`` counts."""
     packs: Sequence[Group] = ()
     """Packs to deliver: all of them if lengths are known, else those of the last buffer."""
     num_delivered: int = 0
     """Of ``packs``."""
     held: Mapping[int, Held] = {}
     """The samples of ``buffer`` and ``packs`` by position, if they were read already."""
-    new: tuple[tuple[int, Held], ...] = ()
-    """Samples read since the last buffer was grouped."""
+    num_new: int = 0
     num_read: int = 0
     is_last: bool = False
     """Whether no packs follow ``packs``."""
+
+    @property
+    def new(self) -> Sequence[tuple[int, Held]]:
+        """Samples read since the last buffer was grouped."""
+        return self.appended[: self.num_new]
 
 
 class PackIterator(ABC):
@@ -151,7 +157,7 @@ class PlannedPacks(PackIterator):
         super().begin()
         for reason, position in self._dropped:
             tokens = self._tokens(position)
-            self.counters.add("input", [(position, tokens)])
+            self.counters.add_sample("input", position, tokens)
             self.counters.drop(reason, position, tokens)
 
     def skip(self, number: int) -> None:
@@ -268,9 +274,9 @@ class BufferedPacks(PackIterator):
             }
             self._progress = progress._replace(packs=(), num_delivered=0, held=kept)
         room = progress.buffer.room
-        while len(self._progress.new) < room and self._read_next():
+        while self._progress.num_new < room and self._read_next():
             pass
-        self._progress = self._grouped(self._progress, is_last=len(self._progress.new) < room)
+        self._progress = self._grouped(self._progress, is_last=self._progress.num_new < room)
 
     def _read_next(self) -> bool:
         """Read a sample into the buffer, or count why it is left out; False if there is none."""
@@ -279,17 +285,25 @@ class BufferedPacks(PackIterator):
         sample, sizes = self._read(self._samples, position)
         if sample is End.OF_SAMPLES:
             return False
-        counters, new = progress.counters.copy(), progress.new
+        counters, num_new = progress.counters.copy(), progress.num_new
         tokens = length_or_zero(sample) if isinstance(sizes, InvalidDocument) else sizes[0]
-        counters.add("input", [(position, tokens)])
+        counters.add_sample("input", position, tokens)
         if isinstance(sizes, InvalidDocument):
             counters.drop_bad(position, tokens, sizes)
         elif (reason := self._rules.drop_reason(sizes)) is not None:
             counters.drop(reason, position, tokens)
         else:
-            new = (*new, (position, (sample, sizes)))
-        num_read, held = progress.num_read + 1, progress.held
-        self._progress = Progress(counters, progress.buffer, held=held, new=new, num_read=num_read)
+            del progress.appended[num_new:]  # a sample that an interrupt left uncounted
+            progress.appended.append((position, (sample, sizes)))
+            num_new += 1
+        self._progress = Progress(
+            counters,
+            progress.buffer,
+            progress.appended,
+            held=progress.held,
+            num_new=num_new,
+            num_read=progress.num_read + 1,
+        )
         return True
 
     def _grouped(self, progress: Progress, *, is_last: bool) -> Progress:
@@ -305,7 +319,7 @@ class BufferedPacks(PackIterator):
         else:
             packs = buffer.take_groups()
         return Progress(
-            counters, buffer, packs, held=held, num_read=progress.num_read, is_last=is_last
+            counters, buffer, [], packs, held=held, num_read=progress.num_read, is_last=is_last
         )
 
     def _place(self) -> dict[str, Any]:
