@@ -28,7 +28,7 @@ def run() -> list[Table]:
     return [_forms(), _collators(), _block_masks()]
 
 
-def _starts(num_documents: int, length: int, rng: np.random.Generator) -> np.ndarray:
+def random_starts(num_documents: int, length: int, rng: np.random.Generator) -> np.ndarray:
     inside = rng.choice(np.arange(1, length), num_documents - 1, replace=False)
     return np.append(0, np.sort(inside))
 
@@ -42,7 +42,7 @@ def _forms() -> Table:
     rng = np.random.default_rng(0)
     copied = np.arange(ROWS * TOKENS)
     for num_documents in DOCUMENTS_PER_ROW:
-        starts = [_starts(num_documents, TOKENS, rng) for _ in range(ROWS)]
+        starts = [random_starts(num_documents, TOKENS, rng) for _ in range(ROWS)]
         lengths = [TOKENS] * ROWS
         batch = Boundaries.of_rows(starts, lengths)
         forms: dict[str, Callable[[], object]] = {
@@ -79,7 +79,7 @@ def _collators() -> Table:
     flat = PaddingFreeCollator()
     theirs = DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_seq_idx=True)
     for num_documents in DOCUMENTS_PER_ROW:
-        rows, row_lists, documents = _features(num_documents, rng)
+        rows, row_lists, documents = packed_features(num_documents, rng)
         sides: dict[tuple[str, str], Callable[[], object]] = {
             ("DataCollatorWithFlattening", "documents, lists"): lambda d=documents: theirs(d),
             ("PaddingFreeCollator", "documents, lists"): lambda d=documents: flat(d),
@@ -95,11 +95,11 @@ def _collators() -> Table:
     return table
 
 
-def _features(num_documents: int, rng: np.random.Generator) -> tuple[list, list, list]:
+def packed_features(num_documents: int, rng: np.random.Generator) -> tuple[list, list, list]:
     rows = [
         {
             "input_ids": rng.integers(3, 50_000, TOKENS),
-            "document_starts": _starts(num_documents, TOKENS, rng),
+            "document_starts": random_starts(num_documents, TOKENS, rng),
         }
         for _ in range(ROWS)
     ]
@@ -126,7 +126,7 @@ def _block_masks() -> Table:
     )
     short = 8_192
     for num_documents in (32, 1024):
-        starts = _starts(num_documents, LONG_ROW, np.random.default_rng(0))
+        starts = random_starts(num_documents, LONG_ROW, np.random.default_rng(0))
         segments = Boundaries.of_rows([starts], [LONG_ROW]).segment_ids()
         part = segments[:, :short]
         mod = mask_mod(part)

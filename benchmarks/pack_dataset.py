@@ -31,7 +31,7 @@ def run() -> list[Table]:
     return [_tokens(), _against_trl(), _text()]
 
 
-def _documents(num_tokens: int, kind: str = "web") -> pa.ListArray:
+def token_documents(num_tokens: int, kind: str = "web") -> pa.ListArray:
     """Random ids in documents of such lengths."""
     lengths = draw_lengths(kind, 1 + num_tokens // 100, CAPACITY)
     lengths = lengths[: np.searchsorted(np.cumsum(lengths), num_tokens)]
@@ -40,7 +40,7 @@ def _documents(num_tokens: int, kind: str = "web") -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ids))
 
 
-def _in_chunks(documents: pa.ListArray, size: int = 1000) -> pa.ChunkedArray:
+def in_chunks(documents: pa.ListArray, size: int = 1000) -> pa.ChunkedArray:
     """The same in chunks of this many documents, as `datasets` stores them."""
     parts = [documents.slice(first, size) for first in range(0, len(documents), size)]
     return pa.chunked_array([pa.concat_arrays([part[:1], part[1:]]) for part in parts])
@@ -61,10 +61,10 @@ def _tokens() -> Table:
         "`wrapped` on one chunk copies nothing: its rows are slices of the input, which stays in "
         "memory with them.",
     )
-    documents = _documents(NUM_TOKENS)
+    documents = token_documents(NUM_TOKENS)
     values = documents.values.to_numpy()
     one = Dataset(pa.table({"input_ids": documents}))
-    many = Dataset(pa.table({"input_ids": _in_chunks(documents)}))
+    many = Dataset(pa.table({"input_ids": in_chunks(documents)}))
     labelled = Dataset(pa.table({"input_ids": documents, "labels": documents}))
     sides = {
         ("one chunk", "best_fit"): one,
@@ -127,7 +127,7 @@ def _against_trl() -> Table:
         ("instructions", TRL_TOKENS, 10),
         ("web", NUM_TOKENS, 4),
     ):
-        dataset = Dataset(pa.table({"input_ids": _in_chunks(_documents(num_tokens, kind))}))
+        dataset = Dataset(pa.table({"input_ids": in_chunks(token_documents(num_tokens, kind))}))
         for strategy, overlong in (("bfd", "truncate"), ("bfd_split", "split")):
             at_once = {"batch_size": None}
             sides = {

@@ -37,7 +37,7 @@ def run() -> list[Table]:
     tables = [Table("Synthetic sizes", HEADER)]
     if WIKIPEDIA.exists():
         tables.insert(0, _wikipedia())
-    for name, lengths, max_length, cap in _cases():
+    for name, lengths, max_length, cap in cases():
         sizes, counts = np.unique(lengths[lengths <= max_length], return_counts=True)
         _add(tables[-1], name, sizes[::-1], counts[::-1], max_length, cap)
     return tables
@@ -52,7 +52,7 @@ def _wikipedia() -> Table:
     return table
 
 
-def _cases():
+def cases():
     for num_documents in (10_000, 1_000_000):
         for max_length in (2048, 4096, 8192):
             yield "chat", draw_lengths("chat", num_documents, max_length), max_length, None

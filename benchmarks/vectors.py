@@ -32,7 +32,7 @@ def _whole_files() -> Table:
         "All documents at once",
         ("documents", "number", "budgets", "packer", "rows", "bound", "gap", "seconds"),
     )
-    for name, sizes, budgets in _cases():
+    for name, sizes, budgets in cases():
         bound: list[int] = []
         seconds = best_of(1, lambda: bound.append(vector_bound(sizes, budgets)))  # noqa: B023
         limits = " / ".join(f"{budget:,}" for budget in budgets)
@@ -54,7 +54,7 @@ def _buffers() -> Table:
         "Buffers of documents, as a wrapper refills them: effort='fast'",
         ("documents", "budgets", "buffer", "buffers", "rows", "rows by volume", "ms a buffer"),
     )
-    for name, sizes, budgets in _cases():
+    for name, sizes, budgets in cases():
         for size in BUFFERS:
             buffers = np.split(sizes[: 8 * size], 8)
             rows = sum(_fast(buffer, budgets) for buffer in buffers)
@@ -107,7 +107,7 @@ def best_fit(sizes, budgets, *, decreasing: bool) -> int:
     return rows
 
 
-def _cases() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def cases() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     for name in ("chartqa_vl", "ai2d_vl"):
         path = SHARED / f"{name}.json"
         if path.exists():
