@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import quire
 from quire.report import write_report
+from quire.vision import PackedVLDataset
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -160,6 +162,32 @@ def test_labels_have_a_chart_and_a_share_per_source(browser, tmp_path):
     )
     assert cells[4:6] == ["24", "60.00 %"]
     assert cells[10:12] == ["8", "20.00 %"]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("limits", [{}, {"packing_max_images": 2}])
+def test_packs_of_samples_have_a_page(browser, tmp_path, width, limits):
+    samples = [
+        {"length": 3 + n % 7, "image_grid_thw": np.array([[1, 2, 2]] * (n % 3)).reshape(-1, 3)}
+        for n in range(60)
+    ]
+    packed = PackedVLDataset(samples, packing_length=16, **limits)
+    figures = write_report(packed, tmp_path / "report.html")
+    opened(browser, (tmp_path / "report.html").as_uri(), width, "light")
+    assert browser.get_log("browser") == []
+    drawn = browser.execute_script("return document.body.dataset.charts")
+    assert drawn == ("9" if limits else "7"), "no chart of sources; budgets only if several"
+    overflow = browser.execute_script(
+        "return document.body.scrollWidth - document.documentElement.clientWidth"
+    )
+    assert overflow <= 0
+    shown = browser.execute_script(
+        "return [...document.querySelectorAll('#budgets tr')].map(line => line.textContent)"
+    )
+    assert shown[0] == "budgettokensimagespatchessamples"
+    assert shown[6] == "packs where it binds" + "".join(
+        f"{budget.get('binds', '')}" for budget in figures["budgets"]
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*no row")

@@ -2,6 +2,8 @@
 // Fills the page with the figures. Anything a user could have written is inserted as text, never as markup.
 
 const figures = JSON.parse(document.getElementById("figures").textContent);
+const words = figures.words; // what a row, a document, a fragment and a source are called here
+const isVision = figures.budgets !== null;
 const byId = (id) => document.getElementById(id);
 const whole = (n) => Math.round(n).toLocaleString("en-US");
 const counted = (n, noun) => `${whole(n)} ${noun}${Math.round(n) === 1 ? "" : "s"}`;
@@ -19,18 +21,19 @@ function element(name, text, className) {
 
 const isShare = (cell) => /^[\d.]+ %$/.test(cell);
 
-function fillTable(id, heads, rows) {
+// Columns of numbers are aligned to the right: those that begin with one, or all from `first` on.
+function fillTable(id, heads, rows, first = Infinity) {
   const table = byId(id);
   const head = table.appendChild(element("thead")).appendChild(element("tr"));
   heads.forEach((text) => head.appendChild(element("th", text)));
   const body = table.appendChild(element("tbody"));
   for (const row of rows) {
     const line = body.appendChild(element("tr"));
-    row.forEach((cell) => line.appendChild(
-      typeof cell === "number" ? element("td", whole(cell), "number") : element("td", plain(cell), isShare(cell) ? "number" : "")));
+    row.forEach((cell, column) => line.appendChild(
+      typeof cell === "number" ? element("td", whole(cell), "number") : element("td", plain(cell), isShare(cell) || column >= first ? "number" : "")));
   }
   head.querySelectorAll("th").forEach((th, column) => {
-    if (rows.length && (typeof rows[0][column] === "number" || isShare(rows[0][column]))) th.className = "number";
+    if (rows.length && (typeof rows[0][column] === "number" || isShare(rows[0][column]) || column >= first)) th.className = "number";
   });
 }
 
@@ -38,18 +41,21 @@ function showHeadline() {
   const h = figures.headline;
   say("name", plain(figures.name));
   document.title = `${plain(figures.name)} – quire report`;
-  const cut = h.documents_cut === null ? "" : ` (${whole(h.documents_cut)} of them cut)`;
-  say("verdict", `${counted(h.documents, "document")}${cut} packed into ${counted(h.rows, "row")} of up to ` +
-    `${counted(h.max_length, "token")}; strategy ${h.strategy}, overlong ${h.overlong}. These fragments need at ` +
-    `least ${counted(h.rows_bound, "row")}.`);
+  const cut = h.documents_cut ? ` (${whole(h.documents_cut)} of them cut)` : "";
+  const how = isVision ? "" : `; strategy ${h.strategy}, overlong ${h.overlong}`;
+  const alone = h.single_long ? ` ${counted(h.single_long, "sample")} as long as a pack or longer ${h.single_long === 1 ? "has a pack" : "have packs"} to ${h.single_long === 1 ? "itself" : "themselves"}.` : "";
+  say("verdict", `${counted(h.documents, words.document)}${cut} packed into ${counted(h.rows, words.row)} of up to ` +
+    `${counted(h.max_length, "token")}${how}. No plan for these ${words.fragment}s has fewer than ` +
+    `${counted(h.rows_bound, words.row)}.${alone}`);
   const tiles = [
-    [percent(h.utilization, 3), "of all positions hold content", h.utilization >= 0.95 ? "good" : "warn"],
-    [whole(h.rows), h.rows === 1 ? "row" : "rows"],
-    [whole(h.tokens), "tokens in rows"],
-    [whole(h.documents), "documents"],
-    [whole(h.fragments), "fragments"],
-    [whole(h.padding), "padding tokens"],
-    [whole(h.dropped_documents), "documents dropped", h.dropped_documents ? "warn" : "good"],
+    isVision ? [percent(h.utilization, 2), "mean fill in tokens"]
+      : [percent(h.utilization, 3), "of all positions hold content", h.utilization >= 0.95 ? "good" : "warn"],
+    [whole(h.rows), h.rows === 1 ? words.row : `${words.row}s`],
+    [whole(h.tokens), `tokens in ${words.row}s`],
+    [whole(h.documents), `${words.document}s`],
+    isVision ? [(h.fragments / Math.max(1, h.rows)).toFixed(2), "samples per pack"] : [whole(h.fragments), "fragments"],
+    isVision ? bindingTile() : [whole(h.padding), "padding tokens"],
+    [whole(h.dropped_documents), `${words.document}s dropped`, h.dropped_documents ? "warn" : "good"],
     [whole(h.dropped_tokens), "tokens dropped", h.dropped_tokens ? "warn" : "good"],
   ];
   for (const [value, label, tone] of tiles) {
@@ -58,47 +64,69 @@ function showHeadline() {
   }
 }
 
+const limited = () => (figures.budgets || []).filter((b) => b.limit !== null);
+const tightest = () => limited().reduce((a, b) => (b.packs_needed > a.packs_needed ? b : a));
+const bindingTile = () => [tightest().name, "is the budget that binds"];
+
+function showBudgets() {
+  if (!isVision) { byId("budgets-card").remove(); return; }
+  const one = tightest();
+  say("budgets-note", `${limited().length > 1 ? `The budget of ${one.name} decides how many packs there are: it alone needs ` +
+    `${counted(one.packs_needed, "pack")} for these samples. In single packs, the budget that binds is the one nearest to its limit.`
+    : "Packs are limited in tokens only; packing_max_images and packing_max_patches limit the others."}`);
+  const cell = (value) => (value === undefined || value === null ? "" : value);
+  const facts = [["limit", (b) => (b.limit === null ? "none" : b.limit)], ["in all packs", (b) => b.total],
+    ["mean per pack", (b) => (b.per_pack.mean || 0).toLocaleString("en-US", { maximumFractionDigits: 1 })],
+    ["most in a pack", (b) => b.per_pack.max || 0], ["mean fill", (b) => (b.limit === null ? "" : percent(b.fill_mean))],
+    ["packs where it binds", (b) => cell(b.binds)], ["packs it alone needs", (b) => cell(b.packs_needed)]];
+  fillTable("budgets", ["budget", ...figures.budgets.map((b) => b.name)], facts.map(([name, of]) => [name, ...figures.budgets.map(of)]), 1);
+}
+
 function showTables() {
   const { documents, tokens } = figures.ledger;
   const reasons = [...new Set([...Object.keys(documents.dropped), ...Object.keys(tokens.dropped)])].sort();
-  fillTable("ledger", ["", "documents", "tokens"], [
+  fillTable("ledger", ["", `${words.document}s`, "tokens"], [
     ["input", documents.input, tokens.input],
     ["emitted", documents.emitted, tokens.emitted],
     ...reasons.map((reason) => [`dropped: ${reason}`, documents.dropped[reason] || 0, tokens.dropped[reason] || 0]),
     ["pending", documents.pending, tokens.pending],
-    ["special tokens added", "", tokens.special],
-    ["repeated as overlap", "", tokens.overlap],
-    ["padding", "", tokens.padding],
+    ...(isVision ? [] : [["special tokens added", "", tokens.special], ["repeated as overlap", "", tokens.overlap],
+      ["padding", "", tokens.padding]]),
     ...(figures.trained === null ? [] : [["trained", "", figures.trained.tokens]]),
   ]);
   say("ledger-note", "Every input token is emitted, or dropped for a counted reason: " +
     `${whole(tokens.input)} = ${whole(tokens.emitted)} emitted + ` +
     `${whole(reasons.reduce((sum, r) => sum + (tokens.dropped[r] || 0), 0))} dropped + ${whole(tokens.pending)} pending.`);
   const sources = figures.sources;
-  say("sources-note", sources === null ? "The sources of fragments were not recorded, so their shares are unknown."
-    : `Tokens in rows, by input file${sources.length > 20 ? "; the chart shows the 20 largest" : ""}.`);
+  say("sources-note", sources === null ? isVision ? "Samples come from one dataset." : "The sources of fragments were not recorded, so their shares are unknown."
+    : `Tokens in ${words.row}s, by ${words.source}${sources.length > 20 ? "; the chart shows the 20 largest" : ""}.`);
   if (sources) {
     const total = sources.reduce((sum, s) => sum + s.tokens, 0) || 1;
     const labels = figures.trained !== null;
-    fillTable("sources", ["file", "documents", "tokens", "share", ...(labels ? ["trained tokens", "trained share"] : [])],
+    fillTable("sources", [words.source, `${words.document}s`, "tokens", "share", ...(labels ? ["trained tokens", "trained share"] : [])],
       sources.map((s) => [s.name, s.documents, s.tokens, percent(s.tokens / total),
         ...(labels ? [s.trained, percent(s.trained / Math.max(1, s.tokens))] : [])]));
   }
-  const bad = figures.bad_records;
+  showBad(figures.bad_records);
+  const options = figures.manifest.options;
+  fillTable("options", ["option", "value"],
+    Object.keys(options).sort().map((name) => [name, JSON.stringify(options[name])]));
+  say("version", `quire ${plain(figures.manifest.format.quire)}`);
+  if (isVision) { ["shards-details", "manifest-details"].forEach((id) => byId(id).remove()); return; }
+  const records = figures.shards.some((s) => s.documents !== undefined) ? "documents" : "rows";
+  fillTable("shards", ["file", "partition", records, "tokens", "bytes", "sha256"],
+    figures.shards.map((s) => [s.file, s.partition, s[records], s.tokens, s.bytes, s.sha256]));
+  say("manifest", JSON.stringify(figures.manifest, null, 1));
+}
+
+function showBad(bad) {
+  if (bad === null) { byId("bad-card").remove(); return; }
   say("bad-note", bad.count ? `${counted(bad.count, "record")} left out` +
     `${bad.count > bad.first.length ? `; the first ${whole(bad.first.length)}` : ""}:` : "There are none.");
   if (bad.count) {
     fillTable("bad", ["file", "record", "byte", "reason"],
       bad.first.map((b) => [b.file, b.record, b.byte_offset === null ? "" : b.byte_offset, b.reason]));
   }
-  const options = figures.manifest.options;
-  fillTable("options", ["option", "value"],
-    Object.keys(options).sort().map((name) => [name, JSON.stringify(options[name])]));
-  const records = figures.shards.some((s) => s.documents !== undefined) ? "documents" : "rows";
-  fillTable("shards", ["file", "partition", records, "tokens", "bytes", "sha256"],
-    figures.shards.map((s) => [s.file, s.partition, s[records], s.tokens, s.bytes, s.sha256]));
-  say("manifest", JSON.stringify(figures.manifest, null, 1));
-  say("version", `quire ${plain(figures.manifest.format.quire)}`);
 }
 
 function showSamples() {
@@ -159,7 +187,7 @@ function axis(c, more) {
 }
 
 const narrow = () => window.innerWidth < 600;
-const compact = (n) => n.toLocaleString("en-US", { notation: "compact", maximumSignificantDigits: 3 });
+const compact = (n) => n.toLocaleString("en-US", { notation: "compact", maximumSignificantDigits: 3 }).replace("K", "k"); // as on axes
 const short = (n) => (n >= 1e9 ? `${n / 1e9}G` : n >= 1e6 ? `${n / 1e6}M` : n >= 1e3 ? `${n / 1e3}k` : `${n}`);
 
 // On a log axis that starts at 1, a bar of one would have no height.
@@ -175,7 +203,7 @@ function bars(c, categories, series, { name, count, tooltip, log = false }) {
       name: log ? `${count}, log scale` : count, nameGap: 12, nameTextStyle: { color: c.soft, align: "left" },
       axisLabel: { color: c.soft, hideOverlap: true, formatter: (n) => (n < 1 && n > 0 ? "" : short(n)) } }),
     series: series.map((one) => ({ type: "bar", barCategoryGap: "8%", barGap: "0%", ...one,
-      data: log ? one.data.map((n) => n || null) : one.data })),
+      barMinHeight: 2, data: one.data.map((n) => n || null) })),
   };
 }
 
@@ -193,19 +221,24 @@ function flowBars(c) {
       label: { show: true, position: "right", color: c.text, formatter: (p) => compact(p.value) } }] };
 }
 
-const rowCount = (n) => `<b>${whole(n)}</b> ${n === 1 ? "row" : "rows"}`;
+const rowCount = (n) => `<b>${whole(n)}</b> ${n === 1 ? words.row : `${words.row}s`}`;
 const lines = (parts) => parts.filter(Boolean).join("<br>"); // only figures, never text from a user
+
+const sourceText = (b) => (b.file === undefined ? "" : `\n${plain(b.file).slice(0, 80)}\nrecord ${whole(b.record)}, from token ${whole(b.offset)}`);
+const sampleText = (b) => `\n${b.file === undefined ? "" : `${plain(b.file).slice(0, 80)}, `}sample ${whole(Number(b.document))} of the epoch` +
+  ["image", "patch"].map((noun) => [noun, b[noun === "patch" ? "patches" : "images"]]).filter(([, n]) => n)
+    .map(([noun, n]) => `\n${whole(n)} ${noun}${n === 1 ? "" : noun === "patch" ? "es" : "s"}`).join("");
 
 const OPTIONS = {
   "chart-ledger": (c) => {
     const { tokens } = figures.ledger;
     const links = [["input", "emitted", tokens.emitted], ["input", "pending", tokens.pending],
       ...Object.entries(tokens.dropped).map(([reason, n]) => ["input", `dropped: ${reason}`, n]),
-      ["emitted", "rows", tokens.emitted], ["special tokens", "rows", tokens.special],
-      ["overlap", "rows", tokens.overlap], ["padding", "rows", tokens.padding]].filter((link) => link[2] > 0);
+      ...[["emitted", tokens.emitted], ["special tokens", tokens.special], ["overlap", tokens.overlap], ["padding", tokens.padding]]
+        .map(([from, n]) => [from, `${words.row}s`, n])].filter((link) => link[2] > 0);
     const names = [...new Set(links.flatMap(([from, to]) => [from, to]))];
     if (narrow()) return flowBars(c);
-    const tone = (n) => (n.startsWith("dropped") ? c.warn : n === "padding" || n === "pending" ? c.soft : n === "rows" ? c.good : c.accent);
+    const tone = (n) => (n.startsWith("dropped") ? c.warn : n === "padding" || n === "pending" ? c.soft : n === `${words.row}s` ? c.good : c.accent);
     return {
       tooltip: { formatter: (p) => `${p.dataType === "edge" ? `${p.data.source} → ${p.data.target}` : p.name}: <b>${whole(p.value)}</b>`, confine: true },
       series: [{ type: "sankey", left: 8, right: 150, top: 12, bottom: 20, nodeGap: 22, nodeWidth: 16, layoutIterations: 32,
@@ -216,7 +249,7 @@ const OPTIONS = {
     };
   },
   "chart-rows": (c) => {
-    const { max_length: width } = figures.headline;
+    const width = Math.max(figures.headline.max_length, ...figures.rows.map((row) => (row.length ? row[row.length - 1].start + row[row.length - 1].length : 0)));
     const blocks = figures.rows.flatMap((row, number) => {
       const colors = colorsOf(row);
       const end = row.length ? row[row.length - 1].start + row[row.length - 1].length : 0;
@@ -228,12 +261,11 @@ const OPTIONS = {
       grid: { left: 26, right: 24, top: 8, bottom: 70, containLabel: true },
       tooltip: { confine: true, renderMode: "richText", formatter: (p) => {
         const b = p.data.block;
-        if (b === null) return `row ${p.value[0]}: ${counted(p.value[2] - p.value[1], "padding token")}`;
-        const whose = b.file === undefined ? "" : `\n${plain(b.file).slice(0, 80)}\nrecord ${whole(b.record)}, from token ${whole(b.offset)}`;
-        return `row ${p.value[0]}, positions ${whole(b.start)} to ${whole(b.start + b.length - 1)}: ${counted(b.length, "token")}${whose}`;
+        if (b === null) return `${words.row} ${p.value[0]}: ${isVision ? `room for ${counted(p.value[2] - p.value[1], "token")}` : counted(p.value[2] - p.value[1], "padding token")}`;
+        return `${words.row} ${p.value[0]}, positions ${whole(b.start)} to ${whole(b.start + b.length - 1)}: ${counted(b.length, "token")}${isVision ? sampleText(b) : sourceText(b)}`;
       } },
-      xAxis: axis(c, { type: "value", min: 0, max: width, splitLine: { show: false }, name: "position in the row", nameLocation: "middle", nameGap: 24 }),
-      yAxis: axis(c, { type: "category", data: figures.rows.map((_, n) => `${n}`), inverse: true, name: "row", nameLocation: "middle", nameGap: 30 }),
+      xAxis: axis(c, { type: "value", min: 0, max: width, splitLine: { show: false }, name: `position in the ${words.row}`, nameLocation: "middle", nameGap: 24 }),
+      yAxis: axis(c, { type: "category", data: figures.rows.map((_, n) => `${n}`), inverse: true, name: words.row, nameLocation: "middle", nameGap: 30 }),
       dataZoom: [{ type: "inside", xAxisIndex: 0, moveOnMouseWheel: false, ...zoom },
         { type: "slider", xAxisIndex: 0, bottom: 8, height: 20, textStyle: { color: c.soft }, borderColor: c.line, ...zoom },
         { type: "slider", yAxisIndex: 0, right: 0, width: 14, showDetail: false, borderColor: c.line, startValue: 0, endValue: Math.min(23, figures.rows.length - 1), ...zoom }],
@@ -246,33 +278,51 @@ const OPTIONS = {
       } }],
     };
   },
+  "chart-budgets": (c) => {
+    if (limited().length < 2) return null;
+    const { width, counts } = limited()[0].fill;
+    const colors = [c.accent, c.good, c.warn, c.soft];
+    return bars(c, counts.map((_, i) => percent(i * width, 0)), limited().map((b, i) => ({ name: b.name, data: b.fill.counts, itemStyle: { color: colors[i] } })),
+      { name: "share of the budget that is used", count: "packs", log: true, tooltip: (points) => lines([
+        `${percent(points[0].dataIndex * width, 0)} to ${percent((points[0].dataIndex + 1) * width, 0)} of the budget`,
+        ...points.map((p) => `${p.seriesName}: ${rowCount(p.value || 0)}`)]) });
+  },
+  "chart-binding": (c) => {
+    if (limited().length < 2) return null;
+    const colors = [c.accent, c.good, c.warn, c.soft];
+    return { grid: { left: 8, right: 64, top: 34, bottom: 34, containLabel: true },
+      xAxis: axis(c, { type: "value", name: "packs where the budget binds", nameLocation: "middle", nameGap: 26, splitNumber: 4, minInterval: 1, axisLabel: { color: c.soft, formatter: short, hideOverlap: true } }),
+      yAxis: axis(c, { type: "category", inverse: true, data: limited().map((b) => b.name) }),
+      series: [{ type: "bar", barMaxWidth: 34, data: limited().map((b, i) => ({ value: b.binds, itemStyle: { color: colors[i] } })),
+        label: { show: true, position: "right", color: c.text, formatter: (p) => whole(p.value) } }] };
+  },
   "chart-lengths": (c) => {
     const { edges, documents, fragments } = figures.lengths;
     const series = [...(documents ? [{ name: "documents", data: documents, itemStyle: { color: c.soft } }] : []),
-      { name: "fragments in rows", data: fragments, itemStyle: { color: c.accent } }];
+      { name: isVision ? "samples" : "fragments in rows", data: fragments, itemStyle: { color: c.accent } }];
     return bars(c, edges.slice(0, -1).map(whole), series, { name: "tokens, log scale", count: "number", log: true,
       tooltip: (points) => lines([`${whole(edges[points[0].dataIndex])} to ${whole(edges[points[0].dataIndex + 1] - 1)} tokens`,
         ...points.map((p) => `${p.seriesName}: <b>${whole(p.value || 0)}</b>`)]) });
   },
   "chart-fill": (c) => {
     const { width, counts } = figures.fill;
-    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.good } }], { name: "share of the row that is filled", count: "rows", log: true,
+    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.good } }], { name: isVision ? "share of the token budget" : "share of the row that is filled", count: `${words.row}s`, log: true,
       tooltip: ([p]) => lines([`${percent(p.dataIndex * width, 0)} to ${percent((p.dataIndex + 1) * width, 0)} full`, rowCount(p.value || 0)]) });
   },
   "chart-fragments": (c) => {
     const { from, width, counts } = figures.fragments_per_row;
-    return bars(c, from.map(whole), [{ data: counts, itemStyle: { color: c.accent } }], { name: "fragments in a row", count: "rows",
-      tooltip: ([p]) => lines([width > 1 ? `${whole(from[p.dataIndex])} to ${whole(from[p.dataIndex] + width - 1)} fragments` : counted(from[p.dataIndex], "fragment"), rowCount(p.value)]) });
+    return bars(c, from.map(whole), [{ data: counts, itemStyle: { color: c.accent } }], { name: `${words.fragment}s in a ${words.row}`, count: `${words.row}s`,
+      tooltip: ([p]) => lines([width > 1 ? `${whole(from[p.dataIndex])} to ${whole(from[p.dataIndex] + width - 1)} ${words.fragment}s` : counted(from[p.dataIndex], words.fragment), rowCount(p.value || 0)]) });
   },
   "chart-attention": (c) => {
     const { width, counts } = figures.attention.pairs;
-    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.warn } }], { name: narrow() ? "share of pairs" : "share of the pairs in one document as long as a row", count: "rows", log: true,
+    return bars(c, counts.map((_, i) => percent(i * width, 0)), [{ data: counts, itemStyle: { color: c.warn } }], { name: narrow() ? "share of pairs" : `share of the pairs in one ${words.document} as long as a ${words.row}`, count: `${words.row}s`, log: true,
       tooltip: ([p]) => lines([`${percent(p.dataIndex * width, 0)} to ${percent((p.dataIndex + 1) * width, 0)} of the pairs`, rowCount(p.value || 0)]) });
   },
   "chart-balance": (c) => {
     const { balance } = figures.attention;
     if (balance === null) return null;
-    const data = [["in file order", balance.before], ...Object.entries(balance.after).map(([w, v]) => [`window ${w}`, v])];
+    const data = [[isVision ? "as planned" : "in file order", balance.before], ...Object.entries(balance.after).map(([w, v]) => [`window ${w}`, v])];
     const top = Math.max(...data.map(([, value]) => value));
     return { grid: { left: 8, right: 64, top: 4, bottom: 30, containLabel: true },
       xAxis: axis(c, { type: "value", name: "slowest rank / mean", nameLocation: "middle", nameGap: 24, min: 1, max: 1 + Math.max(0.02, (top - 1) * 1.05), axisLabel: { color: c.soft, hideOverlap: true, formatter: (v) => v.toFixed(top < 1.1 ? 3 : 2) }, splitNumber: 3 }),
@@ -307,22 +357,24 @@ function showNotes() {
   const fragments = figures.fragments_per_row;
   const { attention } = figures;
   if (!figures.headline.rows) {
-    ["lengths", "fill", "fragments", "attention", "balance", "sources"].forEach((id) => say(`${id}-note`, "There are no rows."));
+    ["lengths", "fill", "fragments", "attention", "balance", "sources", ...(isVision ? ["budgets"] : [])].forEach((id) => say(`${id}-note`, `There are no ${words.row}s.`));
     return;
   }
-  say("lengths-note", lengths ? `Documents: median ${counted(lengths.p50, "token")}, 95 % at most ${whole(lengths.p95)}, longest ${whole(lengths.max)}.`
+  say("rows-note", `Each line is a ${words.row} and each block a ${words.fragment}. ${isVision ? "Unused room" : "Fragments of one document have the same color; padding"} is gray.`);
+  if (isVision) say("lengths-title", "Lengths of samples");
+  say("lengths-note", lengths ? `${isVision ? "Samples" : "Documents"}: median ${counted(lengths.p50, "token")}, 95 % at most ${whole(lengths.p95)}, longest ${whole(lengths.max)}.`
     : "The sources of fragments were not recorded, so the lengths of documents are unknown.");
-  say("fill-note", `Median ${percent(fill.p50)} full; 95 % of the rows at least ${percent(fill.p5)}; emptiest ${percent(fill.min)}.`);
+  say("fill-note", `Median ${percent(fill.p50)} full; 95 % of the ${words.row}s at least ${percent(fill.p5)}; emptiest ${percent(fill.min)}.`);
   if (figures.trained !== null) {
     const without = figures.trained.fragments_without;
     say("trained-note", `${whole(figures.trained.tokens)} of ${counted(figures.headline.tokens, "token")} in rows ` +
       `(${percent(figures.trained.tokens / Math.max(1, figures.headline.tokens), 1)}) are targets of the loss` +
       `${without ? `; ${counted(without, "fragment")} without any` : ""}.`);
   }
-  say("fragments-note", `On average ${(figures.headline.fragments / figures.headline.rows).toFixed(2)} per row${fragments.width > 1 ? `; each bar covers ${fragments.width} counts` : ""}.`);
-  say("attention-note", `Pairs of tokens that attend to each other. Document boundaries save ${percent(1 - attention.pairs_total / attention.pairs_without_boundaries, 1)} of the pairs that rows without boundaries would have.`);
-  say("balance-note", attention.balance === null ? `There are fewer rows than one step of ${counted(attention.ranks, "rank")} with ${counted(attention.rows_per_rank, "row")} each.`
-    : `Time of the slowest rank relative to the mean, for ${counted(attention.ranks, "rank")} with ${counted(attention.rows_per_rank, "row")} per step; 1 is perfectly even. A window is the number of steps that may exchange rows.`);
+  say("fragments-note", `On average ${(figures.headline.fragments / figures.headline.rows).toFixed(2)} per ${words.row}${fragments.width > 1 ? `; each bar covers ${fragments.width} counts` : ""}.`);
+  say("attention-note", `Pairs of tokens that attend to each other. ${isVision ? "Boundaries of samples" : "Document boundaries"} save ${percent(1 - attention.pairs_total / attention.pairs_without_boundaries, 1)} of the pairs that ${words.row}s without boundaries would have.`);
+  say("balance-note", attention.balance === null ? `There are fewer ${words.row}s than one step of ${counted(attention.ranks, "rank")} with ${counted(attention.rows_per_rank, words.row)} each.`
+    : `Time of the slowest rank relative to the mean, for ${counted(attention.ranks, "rank")} with ${counted(attention.rows_per_rank, words.row)} per step; 1 is perfectly even. A window is the number of steps that may exchange ${words.row}s.`);
 }
 
 function draw() {
@@ -344,6 +396,7 @@ function draw() {
 if (figures.trained === null) byId("trained-card").remove();
 else byId("sources-card").classList.add("wide"); // it has two more columns
 showHeadline();
+showBudgets();
 showTables();
 showSamples();
 showNotes();

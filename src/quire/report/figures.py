@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +15,19 @@ from quire.errors import CorruptFile
 from quire.ledger import Ledger
 from quire.packed import PackedDataset
 from quire.packed.manifest import content_of
-from quire.plan import balance, lower_bound
-from quire.report.distributions import counts_of, even_bins, length_bins, summary
+from quire.plan import lower_bound
+from quire.report.options import ReportOptions
+from quire.report.row_figures import row_figures
 from quire.text import as_tokenizer
-from quire.verify.output.shards import Fragments, Ints
+from quire.verify.output.shards import Fragments
 
+WORDS = {"row": "row", "document": "document", "fragment": "fragment", "source": "file"}
+"""What the page calls the parts of a dataset."""
 _COLUMNS = ["input_ids", "document_starts"]
 _MOST_CHARACTERS = 400
 _SHARES = 20
 """Bins of fragments by their share of trained tokens."""
 _MOST_BAD_RECORDS = 200
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportOptions:
-    """What a report shows of a dataset."""
-
-    num_rows: int = 48
-    """Rows in the picture."""
-    num_samples: int = 3
-    """Rows whose text is shown, if the tokenizer is known."""
-    num_ranks: int = 8
-    rows_per_rank: int = 1
-    """Ranks, and rows of each in a step, for the balance of attention cost."""
-    cache_dir: Path | None = None
-    """Holds the memory-mapped copy of an index-only output, as for `PackedDataset`."""
 
 
 def figures_of(
@@ -51,19 +38,14 @@ def figures_of(
     tokenizer: object | None = None,
 ) -> dict[str, Any]:
     """All figures of a report."""
-    max_length, row_lengths = int(manifest["options"]["max_length"]), fragments.row_lengths()
-    documents = _document_lengths(fragments)
+    max_length = int(manifest["options"]["max_length"])
     return {
         "name": path.resolve().name,
+        "words": WORDS,
         "headline": _headline(manifest, fragments, max_length),
         "ledger": Ledger.from_dict(manifest["ledger"]).to_dict(),
-        "lengths": length_bins(documents, fragments.sizes),
-        "document_lengths": None if documents is None else summary(documents),
-        "fragment_lengths": summary(fragments.sizes),
-        "fill": even_bins(row_lengths, max_length, num_bins=50),
-        "fill_summary": summary(row_lengths / max_length),
-        "fragments_per_row": counts_of(fragments.per_row),
-        "attention": _attention(fragments, max_length, options),
+        "budgets": None,
+        **row_figures(fragments, max_length, options),
         "trained": _trained(fragments),
         "sources": _sources(fragments, manifest),
         "rows": _first_rows(fragments, manifest, options.num_rows),
@@ -74,14 +56,6 @@ def figures_of(
             {k: v for k, v in shard.items() if k != "ledger"} for shard in manifest["shards"]
         ],
     }
-
-
-def _document_lengths(fragments: Fragments) -> Ints | None:
-    """Tokens of each document in all rows, specials and overlaps included."""
-    if fragments.documents is None:
-        return None
-    _, members = np.unique(fragments.documents, return_inverse=True)
-    return np.bincount(members, weights=fragments.sizes).astype(np.int64)
 
 
 def _headline(manifest: dict[str, Any], fragments: Fragments, max_length: int) -> dict[str, Any]:
@@ -108,34 +82,6 @@ def _headline(manifest: dict[str, Any], fragments: Fragments, max_length: int) -
         "strategy": manifest["options"]["strategy"],
         "overlong": manifest["options"]["overlong"],
     }
-
-
-def _attention(fragments: Fragments, max_length: int, options: ReportOptions) -> dict[str, Any]:
-    """Pairs of tokens that attend to each other, and how evenly ranks share their cost."""
-    row_lengths, num_rows = fragments.row_lengths(), len(fragments.per_row)
-    pairs = np.zeros(0, np.int64)
-    if num_rows:
-        first = np.cumsum(fragments.per_row) - fragments.per_row
-        pairs = np.add.reduceat(fragments.sizes**2, first)
-    figures: dict[str, Any] = {
-        "pairs": even_bins(pairs, max_length**2, num_bins=50),
-        "pairs_total": int(pairs.sum()),
-        "pairs_without_boundaries": int((row_lengths**2).sum()),
-        "ranks": options.num_ranks,
-        "rows_per_rank": options.rows_per_rank,
-        "balance": None,
-    }
-    if num_rows >= options.num_ranks * options.rows_per_rank:
-        costs = row_lengths + 2e-5 * pairs  # as in `quire.attention_costs`
-        balanced = {
-            window: balance(costs, options.num_ranks, options.rows_per_rank, window=window)
-            for window in (1, 4, 16)
-        }
-        figures["balance"] = {
-            "before": balanced[1].before,
-            "after": {str(window): found.after for window, found in balanced.items()},
-        }
-    return figures
 
 
 def _trained(fragments: Fragments) -> dict[str, Any] | None:

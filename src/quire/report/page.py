@@ -9,19 +9,24 @@ import os
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from quire.errors import OutputError
+from quire.errors import InvalidOption, OutputError
 from quire.files import leftovers_swept, whole_file
 from quire.packed.manifest import chosen_plan, content_of, read_manifest
-from quire.report.figures import ReportOptions, figures_of
+from quire.report.figures import figures_of
 from quire.report.fragments import packed_fragments, planned_fragments
-from quire.storage import Named, as_path, local_folder
+from quire.report.options import ReportOptions
+from quire.report.vision import vision_figures
+from quire.storage import Named, RemotePath, as_path, local_folder
 from quire.text import TokenizerLike
+
+if TYPE_CHECKING:
+    from quire.vision import PackedVLDataset
 
 
 def write_report(
-    path: Named,
+    path: Named | PackedVLDataset,
     out: str | os.PathLike[str],
     *,
     tokenizer: TokenizerLike | None = None,
@@ -33,7 +38,8 @@ def write_report(
 
     A tokenizer decodes the text of the first rows; a dataset of bytes needs none. ``plan`` names
     the plan of an index-only output to show, by default the one it was packed with. A dataset in an
-    object store is copied to the local disk first.
+    object store is copied to the local disk first. In place of a path, pass a `PackedVLDataset`
+    with known lengths for a page about the packs of its epoch; no sample is read.
     """
     figures = report_figures(
         path, tokenizer=tokenizer, options=options, plan=plan, on_shard=on_shard
@@ -50,7 +56,7 @@ def write_report(
 
 
 def report_figures(
-    path: Named,
+    path: Named | PackedVLDataset,
     *,
     tokenizer: TokenizerLike | None = None,
     options: ReportOptions | None = None,
@@ -58,6 +64,10 @@ def report_figures(
     on_shard: Callable[[int], None] = lambda rows: None,
 ) -> dict[str, Any]:
     """The figures that `write_report` shows, as plain data."""
+    if not isinstance(path, str | os.PathLike | RemotePath):
+        if tokenizer is not None or plan is not None:
+            raise InvalidOption("a report of packs of samples takes no tokenizer and no plan")
+        return vision_figures(path, options or ReportOptions())
     given = as_path(path)
     read_manifest(given)  # fails for anything but a dataset, before it is copied
     with local_folder(given) as folder:
@@ -95,6 +105,7 @@ def page_of(figures: dict[str, Any]) -> str:
     parts = {
         "POLICY": policy,
         "STYLE": _asset("style.css"),
+        **{name.upper(): word for name, word in figures["words"].items()},
         "FIGURES": _embedded(figures),
         "LIBRARY": library,
         "SCRIPT": script,

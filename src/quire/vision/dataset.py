@@ -21,7 +21,7 @@ from quire.vision.options import (
     VisionPackingOptions,
     prepare_template,
 )
-from quire.vision.plan import PackCounts
+from quire.vision.plan import PackCounts, PackSizes
 from quire.vision.samples import Measure, SampleReader, merge_size, token_id
 from quire.vision.source import has_random_access, require_readable
 from quire.vision.state import (
@@ -223,6 +223,13 @@ class PackedVLDataset(IterableBase):
         if plan is None:
             raise self._unknown_number()
         return plan.counts
+
+    def pack_sizes(self) -> PackSizes:
+        """The samples of all planned packs, with their tokens, images and patches."""
+        sizes = self._epoch.pack_sizes()
+        if sizes is None:
+            raise self._unknown_number()
+        return sizes
 
     def _unknown_number(self) -> TypeError:
         return TypeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -19,13 +19,14 @@ from quire.vision.options import PackRules, VisionPackingOptions
 from quire.vision.plan import (
     SPLITTING_VERSION,
     EpochPlan,
+    PackSizes,
     PlanCache,
     Schedule,
     WholeEpoch,
     packs_whole_epoch,
     plan_epoch,
 )
-from quire.vision.samples import SampleReader
+from quire.vision.samples import MEASURES, SampleReader
 from quire.vision.source import has_random_access, open_samples, shards_itself
 from quire.vision.telemetry import PackingTelemetry
 from quire.vision.workers import Share
@@ -117,6 +118,31 @@ class Epoch:
         packs.begin()
         packs.skip(len(self.schedule.packs))
         return packs.counters.telemetry()
+
+    def pack_sizes(self) -> PackSizes | None:
+        """The samples of all packs with their sizes, if lengths are known."""
+        if self.schedule is None:
+            return None
+        packs = self.schedule.packs
+        positions = np.array([n for pack in packs for n in pack.positions], dtype=np.int64)
+        return PackSizes(
+            per_pack=np.array([len(pack.positions) for pack in packs], dtype=np.int64),
+            positions=positions,
+            sizes={name: column[positions] for name, column in self._known_measures().items()},
+            limits=self.rules.named_limits,
+            num_single_long=sum(pack.single_long for pack in packs),
+        )
+
+    def _known_measures(self) -> dict[str, IntArray]:
+        """Tokens of all samples, and images and patches if they are limited or given with them."""
+        reader = replace(self.reader, names=tuple(MEASURES))
+        try:
+            sizes = known_sizes(self.dataset, self.lengths, reader)
+        except InvalidOption:  # lengths= may name only what is limited
+            sizes = None
+        if sizes is None:
+            reader, sizes = self.reader, self.sizes
+        return {} if sizes is None else dict(zip(reader.names, sizes.T, strict=True))
 
     def share(self, worker: Share) -> Share:
         """A worker's part of the input: of its rank's part, every n-th sample."""

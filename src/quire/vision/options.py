@@ -164,6 +164,17 @@ class PackRules:
         return tuple(limit for limit in limits if limit is not None)
 
     @property
+    def named_limits(self) -> dict[str, int]:
+        """All limits of a pack by what they limit.
+
+        >>> PackRules(max_length=4096, max_documents_per_row=9).named_limits
+        {'tokens': 4096, 'samples': 9}
+        """
+        named = dict(zip(self.measures, self.limits, strict=True))
+        cap = self.max_documents_per_row
+        return named if cap is None else named | {"samples": cap}
+
+    @property
     def has_several_limits(self) -> bool:
         """Whether anything besides tokens is limited."""
         return len(self.measures) > 1 or self.max_documents_per_row is not None

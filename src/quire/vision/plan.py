@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -91,6 +91,20 @@ class Schedule:
     """Sizes of all samples, by position."""
     is_split: bool = False
     """Whether packs were split because other epochs have more packs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackSizes:
+    """The samples of one rank's packs, pack after pack, and how large each is in every measure."""
+
+    per_pack: IntArray
+    """How many samples each pack has."""
+    positions: IntArray
+    sizes: Mapping[str, IntArray]
+    """Tokens, and images and patches where they are known, of every sample in a pack."""
+    limits: Mapping[str, int]
+    """The limits of a pack; a measure without a limit is not among them."""
+    num_single_long: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -50,7 +50,7 @@ class SampleReader:
         """The sizes of a sample; raises `InvalidDocument` if it is malformed."""
         mapping = require_mapping(sample)
         given = {} if self.measure is None else _own_measures(self.measure, sample)
-        sizes = tuple([given[n] if n in given else _COUNT[n](mapping) for n in self.names])
+        sizes = tuple([given[n] if n in given else MEASURES[n](mapping) for n in self.names])
         if check_fields:
             # The caller's own measure may count tokens that a model adds for images.
             self._check(mapping, trusts_length="tokens" in given)
@@ -166,7 +166,7 @@ def count_patches(sample: Sample) -> int:
     return total
 
 
-_COUNT: dict[str, Callable[[Sample], int]] = {
+MEASURES: dict[str, Callable[[Sample], int]] = {
     "tokens": length_of,
     "images": count_images,
     "patches": count_patches,
@@ -180,9 +180,9 @@ def _own_measures(measure: Measure, sample: object) -> dict[str, int]:
     except Exception as error:
         raise_if_bad_sample(error)  # it may have to open an image
         raise
-    if not isinstance(measures, Mapping) or not set(measures) <= set(_COUNT):
+    if not isinstance(measures, Mapping) or not set(measures) <= set(MEASURES):
         raise InvalidOption(
-            f"measure returned {measures!r} but must map some of {', '.join(_COUNT)} to counts"
+            f"measure returned {measures!r} but must map some of {', '.join(MEASURES)} to counts"
         )
     return {name: require_integer(f"measure: {name}", n, 0) for name, n in measures.items()}
 
