@@ -12,12 +12,14 @@ import ast
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import quire
 from quire.text import as_tokenizer
+from quire.verify import check_isolation
 
 TOKENIZER = quire.ByteTokenizer()
 """UTF-8 bytes + 3, after padding (0), begin (1) and end (2)."""
@@ -50,8 +52,8 @@ def pack(texts: list[list[int]], max_length: int) -> list[dict]:
     return quire.pack_dataset(documents, max_length=max_length).to_pylist()
 
 
-def parse(description: str) -> argparse.Namespace:
-    """The command line that the examples share."""
+def shared_options(description: str) -> argparse.ArgumentParser:
+    """The options that the examples share."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("packed", nargs="?", help="a folder that quire pack wrote")
     parser.add_argument("--tokenizer", help="the tokenizer of these rows, unless it is 'byte'")
@@ -59,6 +61,16 @@ def parse(description: str) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
+    return parser
+
+
+def parse(description: str) -> argparse.Namespace:
+    """The command line of an example that has no further options."""
+    return checked(shared_options(description))
+
+
+def checked(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command line; rows of an unknown tokenizer are an error that says what to add."""
     given = parser.parse_args()
     if given.packed and not given.tokenizer:
         kind = (quire.PackedDataset(given.packed).manifest["tokenizer"] or {}).get("kind")
@@ -87,17 +99,26 @@ def open_model(given: argparse.Namespace, max_length: int):
     return tiny_llama(max_length, open_tokenizer(given).vocab_size)
 
 
-def first_row(batch: dict) -> dict:
-    """The first row of a batch, which is enough for a proof; a large vocabulary makes it slow."""
-    return {name: one[:1] if torch.is_tensor(one) else one for name, one in batch.items()}
+def proof(model: torch.nn.Module, batch: dict) -> str:
+    """Whether documents of a batch are kept apart, tried on the row that has most of them."""
+    most = int(batch["position_ids"].eq(0).sum(1).argmax())
+    row = {
+        name: one[most : most + 1] if torch.is_tensor(one) else one for name, one in batch.items()
+    }
+    if int(row["position_ids"].eq(0).sum()) < 2:
+        return "every row of the first batch holds one document: nothing to keep apart"
+    report = check_isolation(model, row)
+    return f"{report.num_documents} documents in a row of the first batch: {report.verdict}"
 
 
 def curve(losses: Sequence[float]) -> str:
-    """A line that falls as the losses do."""
+    """A line that falls as the losses do; a character of a long one is a mean of several."""
+    first, last, each = losses[0], losses[-1], -(-len(losses) // 60)
+    losses = [fmean(losses[n : n + each]) for n in range(0, len(losses), each)]
     low, high = min(losses), max(losses)
     heights = [round(7 * (loss - low) / (high - low or 1)) for loss in losses]
     line = "".join("▁▂▃▄▅▆▇█"[height] for height in heights)
-    return f"{losses[0]:.2f} {line} {losses[-1]:.2f}"
+    return f"{first:.2f} {line} {last:.2f}"
 
 
 def tiny_llama(max_length: int, vocab_size: int = TOKENIZER.vocab_size) -> LlamaForCausalLM:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import tempfile
 
 from datasets import Dataset
-from standard_library import curve, first_row, open_model, open_rows, open_tokenizer, parse
+from standard_library import curve, open_model, open_rows, open_tokenizer, parse, proof
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 
 from quire.collate import DataCollatorForCausalLM
-from quire.verify import check_isolation
 
 given = parse(__doc__)
 rows, max_length = open_rows(given)
@@ -57,9 +56,7 @@ with tempfile.TemporaryDirectory() as folder:
         data_collator=DataCollatorForCausalLM(open_tokenizer(given)),
         processing_class=tokenizer,
     )
-    batch = next(iter(trainer.get_train_dataloader()))
-    report = check_isolation(trainer.model, first_row(batch) if given.tokenizer else batch)
-    print(f"{report.num_documents} documents in the first batch: {report.verdict}")
+    print(proof(trainer.model, next(iter(trainer.get_train_dataloader()))))
     loss = trainer.train().training_loss
     logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     print(f"curve {curve([float(one) for one in logged] or [loss])}")

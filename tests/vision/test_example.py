@@ -14,6 +14,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "vision_language.py
 @pytest.mark.filterwarnings("ignore")  # of other libraries
 def test_the_example_isolates_samples_packs_well_and_learns(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", [EXAMPLE.name])
+    monkeypatch.syspath_prepend(str(EXAMPLE.parent))
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     output = capsys.readouterr().out
     assert re.search(r"\d samples in the first pack: isolated", output)
@@ -23,3 +24,5 @@ def test_the_example_isolates_samples_packs_well_and_learns(capsys, monkeypatch)
     fills = [float(ratio) for ratio in re.findall(r"fill ratio ([\d.]+)", output)]
     assert len(fills) == 3
     assert min(fills) > 0.7
+    assert "<|im_start|>assistant\n⟦chelsea, part 3<|im_end|>⟧\n" in output, "only this is trained"
+    assert re.search(r"curve \d\.\d\d █[▁▂▃▄▅▆▇█]+ \d\.\d\d", output)
