@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from tests.step.cases import random_case
 from tests.step.checker import violations
+from tests.step.optimum import fewest_micro_steps
 
 import quire
 
@@ -24,6 +25,8 @@ FILE = Path(__file__).resolve().parents[1] / "docs" / "reliability" / "step.json
 CHUNK = 5000
 ROUND_TRIP = 8
 """Of so many cases one is also gathered and unpacked."""
+BRUTE_FORCE = 4
+"""Of so many cases one is also solved by trying all ways, if it is small."""
 
 
 def main(cases: int, processes: int = 1, file: Path = FILE) -> None:
@@ -56,6 +59,12 @@ def check(first: int, number: int) -> Counter[str]:
         if seed % ROUND_TRIP == 0:
             wrong += _round_trip(plan)
             counts["gathered and unpacked"] += 1
+        if seed % BRUTE_FORCE == 0:
+            optimum = fewest_micro_steps(lengths, plan, **options)
+            counts["optimum known"] += optimum is not None
+            counts["at the optimum"] += optimum == plan.num_micro_steps
+            if optimum is not None and not plan.lower_bound <= optimum <= plan.num_micro_steps:
+                wrong.append(f"bound {plan.lower_bound}, optimum {optimum}")
         for message in wrong:
             print(f"seed {seed}: {message}", flush=True)
         counts["cases"] += 1

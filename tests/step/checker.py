@@ -31,7 +31,7 @@ def _kept(lengths, plan, options):
     kept = {n for n, length in enumerate(lengths) if length}
     if options.get("overlong") != "drop":
         return kept
-    space, align = _space(plan, options), options.get("align", 1)
+    space, align = row_space(options), options.get("align", 1)
     for n in list(kept):
         over = any(sizes[n] > limit for sizes, limit in (options.get("budgets") or {}).values())
         if lengths[n] > space or over:
@@ -59,7 +59,7 @@ def _kept(lengths, plan, options):
     return kept
 
 
-def _space(plan, options):
+def row_space(options):
     shapes = options.get("shapes")
     multiple = options.get("align_rows", 1)
     largest = options["max_length"] // multiple * multiple

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +13,7 @@ from quire.step import model_cost
 from tests.quick import few
 from tests.step.cases import random_case
 from tests.step.checker import violations
+from tests.step.optimum import fewest_micro_steps
 
 
 def rows(plan):
@@ -82,24 +81,67 @@ def test_every_sequence_is_in_one_row_and_no_row_exceeds_its_budget(
     assert plan.ledger.tokens.emitted == sum(lengths)
 
 
-def fewest_micro_steps(lengths, max_length, num_ranks):
-    """By trying every assignment of sequences to rows."""
-    for steps in range(1, len(lengths) + 1):
-        for choice in product(range(steps * num_ranks), repeat=len(lengths) - 1):
-            loads = np.bincount([0, *choice], lengths, steps * num_ranks)
-            if loads.max() <= max_length:
-                return steps
-    return 1
+@pytest.mark.parametrize("seed", few(range(400), 20))
+def test_the_bound_is_never_above_the_optimum(seed):
+    lengths, options = random_case(np.random.default_rng(seed))
+    plan = quire.pack_step(lengths[:6], **_first_six(options))
+    optimum = fewest_micro_steps(lengths[:6], plan, **_first_six(options))
+    assert optimum is None or plan.lower_bound <= optimum <= plan.num_micro_steps
+
+
+def _first_six(options):
+    budgets = {
+        name: (sizes[:6], most) for name, (sizes, most) in options.get("budgets", {}).items()
+    }
+    labels = {name: options[name][:6] for name in ("groups", "kinds") if name in options}
+    return {**options, **labels, "budgets": budgets}
 
 
 @pytest.mark.parametrize("seed", few(range(60), 6))
-def test_the_bound_is_never_above_the_optimum_and_the_plan_reaches_it(seed):
+def test_small_steps_reach_the_optimum(seed):
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(1, 11, rng.integers(1, 6))
-    ranks = int(rng.integers(1, 3))
-    plan = quire.pack_step(lengths, max_length=10, num_ranks=ranks)
-    optimum = fewest_micro_steps(lengths, 10, ranks)
-    assert plan.lower_bound <= optimum == plan.num_micro_steps
+    lengths = rng.integers(1, 11, rng.integers(1, 7))
+    options = {"max_length": 10, "num_ranks": int(rng.integers(1, 3))}
+    plan = quire.pack_step(lengths, **options)
+    assert plan.num_micro_steps == fewest_micro_steps(lengths, plan, **options)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "groups", "share", "expected"),
+    [
+        ([8] * 6, [0, 0, 1, 1, 2, 2], "rank", 4),  # a rank has two groups of two rows
+        ([5] * 6, [0, 0, 1, 1, 2, 2], "rank", 4),
+        ([1, 8] * 3, [0, 0, 1, 1, 2, 2], "micro_step", 3),  # two groups exceed 16
+    ],
+)
+def test_the_bound_knows_that_groups_stay_together(lengths, groups, share, expected):
+    options = {"max_length": 8, "num_ranks": 2, "groups": groups, "groups_share": share}
+    plan = quire.pack_step(lengths, **options)
+    assert plan.lower_bound == plan.num_micro_steps == expected
+    assert quire.pack_step(lengths, max_length=8, num_ranks=2).num_micro_steps < expected
+    assert fewest_micro_steps(lengths, plan, **options) == expected
+
+
+@pytest.mark.parametrize("seed", few(range(20), 3))
+def test_groups_on_ranks_need_at_most_one_micro_step_more_than_the_bound(seed):
+    lengths = np.random.default_rng(seed).lognormal(8.6, 0.8, 512).astype(int).clip(1, 16384)
+    options = {"groups": np.arange(512) // 8, "groups_share": "rank"}
+    plan = quire.pack_step(lengths, max_length=16384, num_ranks=8, **options)
+    assert plan.num_micro_steps <= plan.lower_bound + 1
+    assert plan.imbalance < 1.04
+
+
+def test_a_group_of_several_kinds_has_one_rank_for_all_of_them():
+    options = {
+        "max_length": 8,
+        "num_ranks": 2,
+        "groups": [0, 0, 1, 1, 2, 3],
+        "kinds": ["a", "b", "a", "b", "a", "b"],
+        "groups_share": "rank",
+    }
+    plan = quire.pack_step([8] * 6, **options)
+    assert list(violations([8] * 6, plan, **options)) == []
+    assert plan.num_micro_steps == 4
 
 
 @pytest.mark.parametrize("change", ["over budget", "lost", "twice", "count", "ledger"])

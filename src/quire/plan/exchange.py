@@ -17,6 +17,7 @@ to 24 bits), so that the result is the same on every machine, whatever its vecto
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -25,10 +26,28 @@ import numpy.typing as npt
 from quire.plan.lengths import FloatArray, IntArray
 
 _BITS = 24
+_FEW = 1024
+"""Up to this many items the search takes its time: about 30 ms for 512 items, 30 ms for 4,096."""
 _SWAPS = 4
 """Rounds of swaps to each round of divisions."""
 _NEVER = np.int64(1) << 62
 """More than any size: what would not fit anywhere."""
+
+
+def exchanged(
+    sizes: IntArray,
+    costs: IntArray,
+    limits: IntArray,
+    zones: IntArray,
+    num_ranks: int,
+    starts: Sequence[IntArray],
+) -> IntArray:
+    """The best slots found from any of the starts; for the arguments see `Exchange`."""
+    few = len(costs) <= _FEW
+    reach, free, rounds = (64, 4, 20) if few else (16, 3, 5)
+    search = Exchange(sizes, costs, limits, zones, num_ranks, reach=reach, free=free)
+    found = [search.run(start, rounds) for start in starts]
+    return min(found, key=lambda result: result[1])[0]
 
 
 class Exchange:

@@ -12,7 +12,8 @@ import numpy as np
 
 from quire.plan.bounds import lower_bound
 from quire.plan.lengths import IntArray
-from quire.step.rows import evenly, fewest_rows, fit_into, largest_first, last_rows, level_rows
+from quire.step.ranks import GroupedRanks, least_rows_on_a_rank
+from quire.step.rows import fewest_rows, fit_into, largest_first, last_rows, level_rows
 
 _FEW = 1024
 """Up to this many units both ways to use spare rows are tried."""
@@ -62,7 +63,35 @@ class Free(Sharing):
         return _spread(self._rows, self.sizes, self.costs, self.limits, shape)
 
 
-class SameRank(Sharing):
+class SameZone(Sharing):
+    """Units whose groups are in one zone each: a rank or a micro-step."""
+
+    _ways: list[tuple[IntArray, IntArray]]
+    """Zone and row within it of every unit, in one or several ways."""
+
+    @abstractmethod
+    def slots(self, zone: IntArray, row: IntArray) -> IntArray:
+        """The slots of rows, from a zone and a row in it."""
+
+    @abstractmethod
+    def zone_shape(self, num_steps: int) -> tuple[int, int]:
+        """Micro-steps and ranks of a zone."""
+
+    def starts(self, num_steps: int) -> list[IntArray]:
+        """The rows of every zone, made even."""
+        shape = self.zone_shape(num_steps)
+        return [self._spread_in_zones(zone, row, shape) for zone, row in self._ways]
+
+    def _spread_in_zones(self, zone: IntArray, row: IntArray, shape: tuple[int, int]) -> IntArray:
+        slots = np.empty(len(zone), dtype=np.int64)
+        for units in _members(zone):
+            sizes, costs = self.sizes[units], self.costs[units]
+            spread = _spread(row[units], sizes, costs, self.limits, shape)[-1]
+            slots[units] = self.slots(zone[units], spread)
+        return slots
+
+
+class SameRank(SameZone):
     """Units whose groups are on one rank each."""
 
     def __init__(
@@ -71,32 +100,48 @@ class SameRank(Sharing):
         costs: IntArray,
         limits: IntArray,
         num_ranks: int,
-        rank: IntArray,
+        groups: IntArray,
+        given: IntArray,
     ) -> None:
+        """Prepare units of which some, ``given >= 0``, have a rank already."""
         super().__init__(sizes, costs, limits, num_ranks)
-        self._members = [np.flatnonzero(rank == number) for number in range(num_ranks)]
+        weights = [*zip(sizes.T, limits, strict=True), (_halves(sizes[:, 0], limits[0]), 2)]
+        needed = [
+            least_rows_on_a_rank(np.bincount(groups, weight), num_ranks, int(row))
+            for weight, row in weights
+        ]
+        self.lower_bound = max(self.lower_bound, *needed)
+        ways = [given]
+        if (given < 0).any():
+            search = GroupedRanks(sizes, costs, limits, num_ranks, groups)
+            ways = search.find(self.lower_bound)
+        self._ways = [(ranks, self._rows(ranks)) for ranks in ways]
+
+    def _rows(self, ranks: IntArray) -> IntArray:
+        """The row of every unit on its rank."""
+        rows = np.empty(len(ranks), dtype=np.int64)
+        for units in _members(ranks):
+            rows[units] = fewest_rows(self.sizes[units], self.limits)
+        return rows
 
     def least_steps(self) -> int:
         """The rows of the rank that has most."""
-        self._rows = [fewest_rows(self.sizes[units], self.limits) for units in self._members]
-        return max(map(_number, self._rows))
+        return min(_number(rows) for _, rows in self._ways)
 
     def zones(self, num_steps: int) -> IntArray:
         """Each rank is a zone."""
         return np.tile(np.arange(self.num_ranks), num_steps)
 
-    def starts(self, num_steps: int) -> list[IntArray]:
-        """The rows of every rank, in the order of their cost."""
-        slots = np.empty(len(self.costs), dtype=np.int64)
-        for rank, (units, rows) in enumerate(zip(self._members, self._rows, strict=True)):
-            if len(units):
-                costs = self.costs[units]
-                spread = _spread(rows, self.sizes[units], costs, self.limits, (num_steps, 1))[0]
-                slots[units] = spread * self.num_ranks + rank
-        return [slots]
+    def zone_shape(self, num_steps: int) -> tuple[int, int]:
+        """All micro-steps of one rank."""
+        return num_steps, 1
+
+    def slots(self, zone: IntArray, row: IntArray) -> IntArray:
+        """A row of rank r is a micro-step."""
+        return row * self.num_ranks + zone
 
 
-class SameMicroStep(Sharing):
+class SameMicroStep(SameZone):
     """Units whose groups are in one micro-step each."""
 
     def __init__(
@@ -108,50 +153,73 @@ class SameMicroStep(Sharing):
         groups: IntArray,
     ) -> None:
         super().__init__(sizes, costs, limits, num_ranks)
-        order = np.argsort(groups, kind="stable")
-        parts = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+        parts = _members(groups)
         parts = [part[largest_first(sizes[part])] for part in parts]
-        self._groups = sorted(parts, key=lambda part: -int(sizes[part, 0].sum()))
+        tokens = np.array([int(sizes[part, 0].sum()) for part in parts])
+        bound = lower_bound(tokens, num_ranks * int(limits[0]))
+        self.lower_bound = max(self.lower_bound, bound)
+        self._groups = [parts[group] for group in np.argsort(-tokens, kind="stable")]
 
     def least_steps(self) -> int:
         """The first number of micro-steps, from the bound on, in which all groups fit."""
         num_steps = self.lower_bound
-        while (slots := self._place(num_steps)) is None:
+        while not self._fits(num_steps):
             num_steps += 1
-        self._slots = slots
         return num_steps
 
     def zones(self, num_steps: int) -> IntArray:
         """Each micro-step is a zone."""
         return np.repeat(np.arange(num_steps), self.num_ranks)
 
-    def starts(self, num_steps: int) -> list[IntArray]:
-        """Groups in the emptiest micro-steps."""
-        slots = self._place(num_steps)
-        return [self._slots if slots is None else slots]
+    def zone_shape(self, num_steps: int) -> tuple[int, int]:
+        """All ranks of one micro-step."""
+        return 1, self.num_ranks
 
-    def _place(self, num_steps: int) -> IntArray | None:
-        """Slots, largest group first, each in the emptiest micro-step that has room for it."""
-        slots = np.empty(len(self.costs), dtype=np.int64)
+    def slots(self, zone: IntArray, row: IntArray) -> IntArray:
+        """A row of a micro-step is a rank."""
+        return zone * self.num_ranks + row
+
+    def starts(self, num_steps: int) -> list[IntArray]:
+        """The groups as they were found to fit, or over more micro-steps."""
+        self._fits(num_steps)
+        return super().starts(num_steps)
+
+    def _fits(self, num_steps: int) -> bool:
+        """Whether all groups found a place in so many micro-steps, which is then kept."""
+        placed = [self._place(num_steps, fullest_first) for fullest_first in (False, True)]
+        if found := [way for way in placed if way is not None]:
+            self._ways = found
+        return bool(found)
+
+    def _place(self, num_steps: int, fullest_first: bool) -> tuple[IntArray, IntArray] | None:
+        """Micro-step and row of every unit, largest group first."""
+        steps, rows = np.empty((2, len(self.costs)), dtype=np.int64)
         space = np.broadcast_to(self.limits, (num_steps, self.num_ranks, len(self.limits))).copy()
+        free = space[:, :, 0].sum(axis=1)
         for members in self._groups:
-            for step in np.argsort(-space[:, :, 0].sum(axis=1), kind="stable"):
-                rows = fit_into(space[step], self.sizes[members])
-                if rows is not None:
-                    slots[members] = step * self.num_ranks + rows
+            tokens = int(self.sizes[members, 0].sum())
+            with_room = np.flatnonzero(free >= tokens)
+            order = free[with_room] if fullest_first else -free[with_room]
+            for step in with_room[np.argsort(order, kind="stable")]:
+                placed = fit_into(space[step], self.sizes[members])
+                if placed is not None:
+                    steps[members], rows[members] = step, placed
+                    free[step] -= tokens
                     break
             else:
                 return None
-        return slots
+        return steps, rows
 
 
-def ranks_of_groups(
-    sizes: IntArray, groups: IntArray, limits: IntArray, num_ranks: int
-) -> IntArray:
-    """The rank of every unit: groups by the longest-processing-time rule over their tokens."""
-    tokens = np.bincount(groups, sizes[:, 0]).astype(np.int64)
-    rank_of_group = evenly(tokens[:, None][:, :0], tokens, limits[:0], num_ranks)
-    return np.zeros(0, dtype=np.int64) if rank_of_group is None else rank_of_group[groups]
+def _halves(sizes: IntArray, limit: int) -> IntArray:
+    """2 for what takes more than half of a row, 1 for half a row: no row has more than 2."""
+    return np.sign(2 * sizes - limit) + 1
+
+
+def _members(labels: IntArray) -> list[IntArray]:
+    """The units of each label."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
 
 
 def _number(rows: IntArray) -> int:

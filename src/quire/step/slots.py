@@ -11,14 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from quire.errors import InvalidOption
-from quire.plan.exchange import Exchange, whole_costs
+from quire.plan.exchange import exchanged, whole_costs
 from quire.plan.lengths import IntArray
 from quire.step.options import StepOptions
-from quire.step.sharing import Free, SameMicroStep, SameRank, Sharing, ranks_of_groups
+from quire.step.ranks import GroupedRanks
+from quire.step.sharing import Free, SameMicroStep, SameRank, Sharing
 from quire.step.units import Units
-
-_FEW = 1024
-"""Up to this many units the search takes its time: about 30 ms for 512 units, 30 ms for 4,096."""
 
 _MOST_ROWS = 2**17
 """More rows than this are made only for as many units."""
@@ -74,12 +72,23 @@ def _parts(
     share = options.groups_share if options.groups is not None else "row"
     limits, ranks = units.limits, options.num_ranks
     if share == "rank":
-        rank = ranks_of_groups(units.sizes, units.groups, limits, ranks)
-        return [SameRank(units.sizes[w], costs[w], limits, ranks, rank[w]) for w in members]
+        groups, given = units.groups, _ranks_of_mixed_groups(units, costs, ranks)
+        return [
+            SameRank(units.sizes[w], costs[w], limits, ranks, groups[w], given[w]) for w in members
+        ]
     if share == "micro_step":
         groups = units.groups
         return [SameMicroStep(units.sizes[w], costs[w], limits, ranks, groups[w]) for w in members]
     return [Free(units.sizes[w], costs[w], limits, ranks) for w in members]
+
+
+def _ranks_of_mixed_groups(units: Units, costs: IntArray, num_ranks: int) -> IntArray:
+    """The rank of every unit if groups have units of several kinds; otherwise none, -1."""
+    kinds_of_groups = np.unique(np.stack([units.groups, units.kinds]), axis=1)
+    if not len(costs) or len(np.unique(units.groups)) == kinds_of_groups.shape[1]:
+        return np.full(len(costs), -1, dtype=np.int64)
+    search = GroupedRanks(units.sizes, costs, units.limits, num_ranks, units.groups)
+    return search.find(least_rows=1)[0]
 
 
 def _search(part: Sharing, num_steps: int) -> IntArray:
@@ -87,18 +96,7 @@ def _search(part: Sharing, num_steps: int) -> IntArray:
     starts, zones = part.starts(num_steps), part.zones(num_steps)
     if part.num_ranks == 1 or len(part.costs) < 2:
         return _without_dummies(starts[0], part.costs, zones)
-    few = len(part.costs) <= _FEW
-    search = Exchange(
-        part.sizes,
-        part.costs,
-        part.limits,
-        zones,
-        part.num_ranks,
-        reach=64 if few else 16,
-        free=4 if few else 3,
-    )
-    found = [search.run(start, 20 if few else 5) for start in starts]
-    best = min(found, key=lambda result: result[1])[0]
+    best = exchanged(part.sizes, part.costs, part.limits, zones, part.num_ranks, starts)
     return _without_dummies(best, part.costs, zones)
 
 
