@@ -73,7 +73,7 @@ def _rows(folder: Path) -> Table:
         "one row at a time": lambda: [dataset[row] is None for row in order],
         f"batches of {BATCH}": lambda: [len(dataset.__getitems__(rows)) for rows in batches],
     }
-    peer = _peer(folder, packed.path / "plans" / "best_fit-4096.arrow", order)
+    peer = _peer(folder, packed.path / "plans" / f"{packed.plan}.arrow", order)
     times = _in_turns([*ways.values(), *([peer] if peer else [])])
     fragments = dataset._rows._plan.num_fragments / len(dataset)
     table = Table(

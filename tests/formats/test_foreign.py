@@ -283,15 +283,21 @@ def test_a_damaged_file_is_refused_with_the_place(name, file, data, message, tmp
     assert str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["mds/ndarray", "litdata/int32"])
-def test_an_index_cannot_name_a_file_elsewhere(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "index", "file", "form"),
+    [
+        ("mds/ndarray", "index.json", "shard.00000.mds", None),
+        ("litdata/int32", "index.json", "chunk-0-0.bin", None),
+        ("hub/int32", "state.json", "data-00000-of-00002.arrow", "arrow"),
+    ],
+)
+def test_an_index_cannot_name_a_file_elsewhere(name, index, file, form, tmp_path):
     path = copied(name, tmp_path)
-    text = (path / "index.json").read_text()
-    for first in ("shard.00000.mds", "chunk-0-0.bin"):
-        text = text.replace(first, f"../{first}")
-    (path / "index.json").write_text(text)
-    with pytest.raises(CorruptFile, match="which is not a file beside it"):
-        open_corpus(path)
+    text = (path / index).read_text()
+    for changed in (f"../{file}", "..", f"/etc/{file}", "a" * 300, "\\u0000", "\\ud800", ""):
+        (path / index).write_text(text.replace(file, changed))
+        with pytest.raises(CorruptFile, match="which is not a file beside it"):
+            open_corpus(path, form)
 
 
 def test_compressed_or_nested_arrow_is_read_and_hostile_arrow_is_not(tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 from quire.corpus.job import shard_seed
 from quire.corpus.options import CorpusOptions
 from quire.errors import OversizedDocument
-from quire.formats.token_files import TokenCorpus
+from quire.formats.token_corpus import TokenCorpus
 from quire.ledger import Ledger
 from quire.options.names import option, setting
 from quire.packed.in_place import open_recorded

@@ -18,7 +18,7 @@ from quire.corpus.output import opened_output, require_complete, sweep_plans, wr
 from quire.errors import InvalidOption
 from quire.formats.corpora import is_corpus, open_corpus
 from quire.formats.fingerprints import FINGERPRINT
-from quire.formats.token_files import TokenCorpus
+from quire.formats.token_corpus import TokenCorpus
 from quire.options.names import option, setting
 from quire.packed.in_place import record_of
 from quire.packed.manifest import IN_PLACE, MANIFEST, read_manifest

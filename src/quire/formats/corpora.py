@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from quire.errors import InvalidOption, unknown_name
-from quire.formats.token_files import Ints, TokenCorpus, TokenFile
+from quire.formats.token_corpus import TokenCorpus
+from quire.formats.token_files import Ints, TokenFile
 from quire.storage import AnyPath, Named, as_path
 
 CORPORA = {

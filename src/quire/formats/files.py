@@ -268,9 +268,26 @@ def saved_dataset(folder: AnyPath) -> Iterator[tuple[AnyPath, str]]:
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptFile(f"{folder / 'state.json'} names no data files: {error!r}") from error
     for name in names:
-        if PurePosixPath(name).name != name or not (folder / name).is_file():
+        file = file_beside(folder / "state.json", name)
+        if not file.is_file():
             raise CorruptFile(f"{folder / 'state.json'} names {name!r}, which is not in the folder")
-        yield folder / name, name
+        yield file, name
+
+
+_LONGEST_NAME = 255
+
+
+def file_beside(index: AnyPath, name: object) -> AnyPath:
+    """The file of this name in the folder of an index; raises if the index names any other."""
+    if (
+        not isinstance(name, str)
+        or PurePosixPath(name).name != name
+        or name in ("", "..")
+        or not name.isprintable()  # no zeros or half characters, which the system refuses
+        or len(name.encode()) > _LONGEST_NAME
+    ):
+        raise CorruptFile(f"{index} names {name!r:.80}, which is not a file beside it")
+    return index.parent / name
 
 
 def _name(path: AnyPath, root: AnyPath) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from quire.errors import CorruptFile, InvalidOption
+from quire.formats.files import file_beside
 from quire.formats.mds import read_index, samples_of
 from quire.formats.token_files import TOKENS, Column, Ints, TokenBytes, TokenFile
 from quire.storage import AnyPath
@@ -67,15 +68,8 @@ def _type(path: AnyPath, given: object) -> np.dtype[Any]:
 
 
 def _open(path: AnyPath, chunk: object, dtype: np.dtype[Any]) -> TokenFile:
-    name = chunk.get("filename") if isinstance(chunk, dict) else None
-    if (
-        not isinstance(chunk, dict)
-        or not isinstance(name, str)
-        or "/" in name
-        or name in ("", "..")
-    ):
-        raise CorruptFile(f"{path} names the chunk {name!r:.80}, which is not a file beside it")
-    data, size = TokenBytes(path.parent / name), chunk.get("chunk_size")
+    about = chunk if isinstance(chunk, dict) else {}
+    data, size = TokenBytes(file_beside(path, about.get("filename"))), about.get("chunk_size")
     starts, stops = samples_of(data, size if type(size) is int else -1)
     sizes = stops - starts
     if (sizes % dtype.itemsize).any():
@@ -84,9 +78,9 @@ def _open(path: AnyPath, chunk: object, dtype: np.dtype[Any]) -> TokenFile:
             f"{data.path}: item {at} at byte {starts[at]} has {sizes[at]} bytes, which are no "
             f"{dtype.name}; restore it"
         )
-    if chunk.get("dim") != (total := int(sizes.sum()) // dtype.itemsize):
+    if about.get("dim") != (total := int(sizes.sum()) // dtype.itemsize):
         raise CorruptFile(
-            f"{data.path} has {total} tokens, but {path.name} says {chunk.get('dim')}"
+            f"{data.path} has {total} tokens, but {path.name} says {about.get('dim')}"
         )
     return TokenFile(
         path=data.path,

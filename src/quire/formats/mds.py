@@ -16,6 +16,7 @@ import numpy as np
 
 from quire.errors import CorruptFile, InvalidOption
 from quire.formats.expanded import decompressed
+from quire.formats.files import file_beside
 from quire.formats.token_files import TOKENS, Column, Ints, TokenBytes, TokenFile
 from quire.printable import counted
 from quire.storage import AnyPath
@@ -121,20 +122,21 @@ def _described(path: AnyPath, plain: object) -> _Shard:
 def _data(path: AnyPath, plain: Any) -> TokenBytes:  # noqa: ANN401 - JSON
     plain = plain if isinstance(plain, dict) else {}
     raw, packed = plain.get("raw_data"), plain.get("zip_data")
-    for about in (raw, packed):
-        name = about.get("basename") if isinstance(about, dict) else None
-        if about and (not isinstance(name, str) or "/" in name or name in ("", ".", "..")):
-            raise CorruptFile(f"{path} names the shard {name!r:.80}, which is not a file beside it")
-    if isinstance(raw, dict) and (path.parent / raw["basename"]).is_file():
-        data = TokenBytes(path.parent / raw["basename"])
-    elif isinstance(packed, dict):
+    files = {
+        key: file_beside(path, about.get("basename"))
+        for key, about in (("raw", raw), ("packed", packed))
+        if isinstance(about, dict)
+    }
+    if "raw" in files and files["raw"].is_file():
+        data = TokenBytes(files["raw"])
+    elif "packed" in files:
         compression = str(plain.get("compression")).partition(":")[0]
         if compression != "zstd":
             raise InvalidOption(
                 f"{path}: shards are compressed with {compression!r}, but only zstd is read; write "
                 "them again, or decompress them"
             )
-        data = decompressed(path.parent / packed["basename"], "zstd")
+        data = decompressed(files["packed"], "zstd")
     else:
         raise CorruptFile(f"{path} names a shard that is not beside it; restore it")
     said = raw.get("bytes") if isinstance(raw, dict) else None

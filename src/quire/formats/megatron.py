@@ -156,7 +156,7 @@ def _joined(file: TokenFile, ends: Ints) -> TokenFile:
         path=file.path,
         index=file.index,
         lengths=np.diff(totals[ends]),
-        columns={TOKENS: Column(column.data, column.dtype, pointers, column.base)},
+        columns={TOKENS: Column(column.data, column.dtype, pointers)},
         total=file.total,
     )
 

@@ -42,7 +42,7 @@ def scanned_file(
     return TokenFile(
         path=data.path,
         lengths=np.diff(edges),
-        columns={TOKENS: Column(data, dtype, base + edges[:-1] * dtype.itemsize, base)},
+        columns={TOKENS: Column(data, dtype, base + edges[:-1] * dtype.itemsize)},
         total=total,
         edges=edges,
     )

@@ -12,7 +12,8 @@ from quire.formats.fields import Fields
 from quire.formats.files import InputFile
 from quire.formats.format import Batch, Record, Span, batched, require_reached
 from quire.formats.tables import PIECE_BYTES, Table, TableFormat
-from quire.formats.token_files import TOKENS, Ints, TokenCorpus, TokenFile
+from quire.formats.token_corpus import TokenCorpus
+from quire.formats.token_files import TOKENS, Ints, TokenFile
 from quire.storage import AnyPath
 
 Opener = Callable[[InputFile, Sequence[str]], AbstractContextManager[Table]]

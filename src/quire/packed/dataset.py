@@ -80,6 +80,7 @@ class PackedDataset:
         self._shards: ShardCache | None = None
         self._mapped: list[MappedShard] = []
         self._rows = self._open(wanted, cache_dir)
+        self._inside = range(len(self._rows))
         self.columns = self._rows.columns
 
     def _open(
@@ -172,7 +173,7 @@ class PackedDataset:
         return Ledger.from_dict((self._entry or self.manifest)["ledger"])
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._inside)
 
     @overload
     def __getitem__(self, row: int) -> Row: ...
@@ -182,20 +183,19 @@ class PackedDataset:
 
     def __getitem__(self, row: int | slice) -> Row | list[Row]:
         if isinstance(row, slice):
-            return self.__getitems__(range(len(self))[row])
-        return self._rows[self._number(row, range(len(self)))]
+            return self.__getitems__(self._inside[row])
+        return self._rows[self._number(row)]
 
-    def _number(self, row: int, inside: range) -> int:
+    def _number(self, row: int) -> int:
         try:
-            return inside[row]
+            return self._inside[row]
         except IndexError:
             raise IndexError(f"{self.path} has no row {row}: it has {len(self)} rows") from None
 
     def __getitems__(self, rows: Sequence[int]) -> list[Row]:
         """Several rows; torch's DataLoader calls this."""
         if isinstance(self._rows, CorpusRows):
-            inside = range(len(self))
-            return self._rows.many([self._number(row, inside) for row in rows])
+            return self._rows.many([self._number(row) for row in rows])
         return [self[row] for row in rows]
 
     def __iter__(self) -> Iterator[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from quire.errors import CorruptFile, SourceChanged, StorageError
 from quire.files import sha256_of, whole_file
 from quire.formats.corpora import open_corpus
 from quire.formats.fingerprints import fingerprint_of_file
-from quire.formats.token_files import TokenCorpus
+from quire.formats.token_corpus import FEW, TokenCorpus
 from quire.packed.rows import SOURCE, STARTS, Row, chosen_columns
 from quire.plan import Plan
 from quire.storage import AnyPath, RemotePath, as_path, each
@@ -130,60 +131,68 @@ class CorpusRows:
         plan.check_lengths(corpus.lengths())
         self.columns = chosen_columns([*corpus.columns, STARTS, *SOURCE], wanted)
         self._corpus, self._plan = corpus, plan
-        self._offsets = plan.row_offsets
-        self._first = memoryview(plan.row_offsets)  # type: ignore[arg-type] # reads one number in half the time
-        self._per_token = [name for name in self.columns if name in corpus.columns]
+        # A memoryview returns a number in half the time of an array.
+        self._offsets = memoryview(plan.row_offsets)  # type: ignore[arg-type]
+        arrays = (plan.documents, plan.starts, plan.stops)
+        self._fragments = [memoryview(array) for array in arrays]  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return self._plan.num_rows
 
     def __getitem__(self, row: int) -> Row:
-        plan = self._plan
-        part = slice(self._first[row], self._first[row + 1])
-        documents, starts, stops = plan.documents[part], plan.starts[part], plan.stops[part]
+        first, last = self._offsets[row], self._offsets[row + 1]
+        if last - first > FEW:
+            return self.many([row])[0]
+        documents, starts, stops = (values[first:last] for values in self._fragments)
+        spans = list(zip(documents, starts, stops, strict=True))
         values: Row = {}
-        found: npt.NDArray[Any]
         for name in self.columns:
             if name == STARTS:
-                found = np.zeros(len(documents), np.int32)
-                np.add.accumulate((stops - starts)[:-1], out=found[1:], dtype=np.int32)
+                ends = accumulate([stop - start for _, start, stop in spans], initial=0)
+                values[name] = _read_only(np.array(list(ends)[:-1], np.int32))
             elif name == "document_ids":
-                found = self._corpus.document_ids(documents)
+                values[name] = _read_only(self._corpus.document_ids(np.array(documents)))
             elif name == "document_offsets":
-                found = starts.astype(np.int64)
+                values[name] = _read_only(np.array(starts, np.int64))
             else:
-                found = self._corpus.gather(name, documents, starts, stops)
-            found.flags.writeable = False  # like rows of shards
-            values[name] = found
+                values[name] = self._corpus.gather_few(name, spans)
         return values
 
     def many(self, rows: Sequence[int]) -> list[Row]:
         """Several rows, gathered together: views of one array for each column."""
-        numbers = np.asarray(rows, dtype=np.int64)
-        firsts, lasts = self._offsets[numbers], self._offsets[numbers + 1]
-        ends = np.cumsum(lasts - firsts)
-        begins = ends - (lasts - firsts)
-        fragments = np.arange(ends[-1] if len(ends) else 0) + np.repeat(
-            firsts - begins, lasts - firsts
-        )
-        plan = self._plan
+        numbers, plan = np.asarray(rows, dtype=np.int64), self._plan
+        firsts, lasts = plan.row_offsets[numbers], plan.row_offsets[numbers + 1]
+        counts = (lasts - firsts).astype(np.int64)
+        cuts = _edges(counts)  # where the fragments of a row begin and end
+        fragments = np.arange(cuts[-1]) + np.repeat(firsts - cuts[:-1], counts)
         documents = plan.documents[fragments]
         starts, stops = plan.starts[fragments], plan.stops[fragments]
-        edges = np.concatenate([[0], np.cumsum(stops - starts, dtype=np.int64)])
-        by_token = list(zip(edges[begins].tolist(), edges[ends].tolist(), strict=True))
-        by_fragment = list(zip(begins.tolist(), ends.tolist(), strict=True))
+        edges = _edges(stops - starts)
         columns = []
         found: npt.NDArray[Any]
         for name in self.columns:
             if name == STARTS:
-                found = (edges[:-1] - np.repeat(edges[begins], lasts - firsts)).astype(np.int32)
+                found = (edges[:-1] - np.repeat(edges[cuts[:-1]], counts)).astype(np.int32)
             elif name == "document_ids":
                 found = self._corpus.document_ids(documents)
             elif name == "document_offsets":
                 found = starts.astype(np.int64)
             else:
                 found = self._corpus.gather(name, documents, starts, stops)
-            found.flags.writeable = False
-            spans = by_token if name in self._per_token else by_fragment
-            columns.append([found[start:stop] for start, stop in spans])
+            _read_only(found)
+            spans = edges[cuts] if name in self._corpus.columns else cuts
+            columns.append([found[start:stop] for start, stop in pairwise(spans.tolist())])
         return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _edges(counts: npt.NDArray[np.integer]) -> Ints:
+    """Where parts of these sizes begin, and where the last one ends."""
+    edges = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=edges[1:])
+    return edges
+
+
+def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, as rows of shards are."""
+    values.flags.writeable = False
+    return values

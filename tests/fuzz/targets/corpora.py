@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import numpy as np
+
 from quire.formats import open_corpus
 from tests.formats.foreign_documents import EOS, FOLDER
 from tests.fuzz.mutation import mutated_bytes, mutated_json
@@ -75,9 +77,12 @@ def _corpus(folder: str, names: list[str], form: str) -> Callable[[Path], Subjec
 def _read_all(corpus: Path, form: str | None) -> None:
     """Every token is read, and counted."""
     found = open_corpus(corpus, form)
-    lengths = found.lengths()
-    held = sum(len(tokens) for _, tokens in found.iterate())
-    assert held == int(lengths.sum())
+    lengths = found.lengths().astype(np.int64)
+    one_by_one = [found.tokens(document) for document in range(min(20, len(found)))]
+    assert [len(tokens) for tokens in one_by_one] == lengths[:20].tolist()
+    together = found.gather("input_ids", np.arange(len(found)), lengths * 0, lengths)
+    assert len(together) == lengths.sum()
+    assert np.array_equal(together[: lengths[:20].sum()], np.concatenate([[], *one_by_one]))
     for name in found.columns:
         for document in range(min(3, len(found))):
             assert len(found.values(name, document)) == lengths[document]
