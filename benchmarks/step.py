@@ -3,87 +3,117 @@ seeds from 0 on, planned for all ranks. Micro-steps are the mean over the seeds,
 mean of the proven one. Imbalance is the most expensive rank's cost over the mean, summed over
 micro-steps, with verl's cost (24,576 a token + the squared length). Times are CPU time.
 
-The peers' modules are read from the folder `QUIRE_PEERS`, those that are there: verl's wheel
-(`pip download --no-deps verl==0.9.1`, unpacked), slime and NeMo-RL from clones. verl's
-`get_seqlen_balanced_partitions` first gives every rank as many rollouts, then divides each rank's
-into micro-batches, one more on every rank until all keep the budget, as its
-`rearrange_micro_batches` does. slime's `build_dp_schedule` balances with the same cost. NeMo-RL's
-bins (`MODIFIED_FIRST_FIT_DECREASING`) are dealt round-robin, as its `shard_by_batch_size` does.
+The peers' modules are read from the folders in `QUIRE_PEERS` (unpacked wheels, checkouts), those
+that are there; a commit names a checkout. verl's `get_seqlen_balanced_partitions` first
+gives every rank as many rollouts, then divides each rank's into micro-batches, one more on every
+rank until all keep the budget, as its `rearrange_micro_batches` does. slime's `build_dp_schedule`
+and prime-rl's `packed_samples_into_micro_bs` and `_distribute_group` balance with the same cost;
+prime-rl's time is without copying tokens. NeMo-RL's bins (`MODIFIED_FIRST_FIT_DECREASING`) are
+dealt round-robin, as its `shard_by_batch_size` does. AReaL's `balanced_greedy_partition` and
+`ffd_allocate` are called as its controller and its ranks call them; it keeps groups on a rank too.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import sys
 import time
-from collections.abc import Callable
 from functools import partial
-from itertools import count
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import torch
 
 import quire
 from benchmarks.harness import Table, best_of_interleaved, milliseconds, ratio
+from benchmarks.step_peers import COST, Planner, Rows, areal_step, find_peers, planners
 
 TITLE = "One training step"
-COST = (24576, 1)
 SEEDS = 20
-
-PEERS = Path(os.environ.get("QUIRE_PEERS", "no-peers"))
-
-Rows = list[list[list[int]]]
-"""Sequences by rank and micro-step."""
-Planner = Callable[[np.ndarray, int, int], Rows]
-"""From lengths, the budget and the number of ranks."""
+_COLUMNS = ["planner", "micro-steps (bound)", "imbalance", "CPU time"]
 
 
 def run() -> list[Table]:
-    verl = _verl()
-    peers: dict[str, Planner] = {}
-    if verl is not None:
-        peers["verl 0.9.1"] = partial(_verl_step, verl)
-    if (PEERS / "slime/utils/dp_schedule.py").exists():
-        peers["slime"] = _slime_step
-    if (PEERS / "nemo_rl/data/packing/algorithms.py").exists():
-        peers["NeMo-RL"] = partial(_nemo_step, _module("nemo_rl/data/packing/algorithms.py"))
-    return [_balance(peers), _partitions(verl), _values()]
+    modules, missing = find_peers()
+    note = f"Not found: {', '.join(missing)}." if missing else ""
+    verl = next((module for name, module in modules.items() if name.startswith("verl")), None)
+    return [_balance(planners(modules), note), _groups(modules), _partitions(verl), _values()]
 
 
-def _balance(peers: dict[str, Planner]) -> Table:
+def _balance(peers: dict[str, Planner], note: str) -> Table:
     table = Table(
         "Micro-steps and balance",
-        ["rollouts, ranks, budget", "planner", "micro-steps (bound)", "imbalance", "CPU time"],
+        ["rollouts, ranks, budget", *_COLUMNS],
+        note,
     )
     for number, ranks, budget, seeds in (
         (512, 8, 16384, SEEDS),
         (512, 8, 8192, SEEDS),
         (4096, 128, 16384, 10),
     ):
-        steps = [_lengths(number, budget, seed) for seed in range(seeds)]
-        bounds = [-(-quire.lower_bound(step, budget) // ranks) for step in steps]
-
-        planners: dict[str, Planner] = {"quire": _quire_step}
+        found: dict[str, Planner] = {"quire": _quire_step}
         if number == 512:  # the others take minutes for more
-            planners |= peers
-        for name, plan in planners.items():
-            found, seconds = [], []
-            for lengths in steps:
-                start = time.process_time()
-                found.append(plan(lengths, budget, ranks))
-                seconds.append(time.process_time() - start)
-            uneven = [_imbalance(rows, lengths) for rows, lengths in zip(found, steps, strict=True)]
-            table.add(
-                f"{number:,}, {ranks}, {budget:,}",
-                name,
-                f"{np.mean([len(rows[0]) for rows in found]):.2f} ({np.mean(bounds):.2f})",
-                f"{np.mean(uneven):.4f}",
-                milliseconds(float(np.mean(seconds))),
-            )
+            found |= peers
+        for name, plan in found.items():
+            case = f"{number:,}, {ranks}, {budget:,}"
+            table.add(case, name, *_measured(plan, number, ranks, budget, seeds))
     return table
+
+
+def _groups(peers: dict[str, ModuleType]) -> Table:
+    """Groups of 8 rollouts that stay on a rank, or in a micro-step."""
+    table = Table(
+        "Groups of 8 rollouts, 512 rollouts on 8 ranks",
+        ["what a group shares, budget", *_COLUMNS],
+        "The bound is the plan's own, which knows the groups.",
+    )
+    for budget in (16384, 8192):
+        found = {"quire": partial(_quire_step, share="rank", group=8)}
+        found |= {
+            name: partial(areal_step, peer, group=8)
+            for name, peer in peers.items()
+            if name.startswith("AReaL")
+        }
+        for name, plan in found.items():
+            measured = _measured(plan, 512, 8, budget, SEEDS, share="rank", group=8)
+            table.add(f"rank, {budget:,}", name, *measured)
+    share = {"share": "micro_step", "group": 8}
+    measured = _measured(partial(_quire_step, **share), 512, 8, 16384, SEEDS, **share)
+    table.add("micro-step, 16,384", "quire", *measured)
+    return table
+
+
+def _measured(
+    plan: Planner, number: int, ranks: int, budget: int, seeds: int, **groups: object
+) -> list[str]:
+    """Micro-steps with their bound, imbalance and CPU time, means over the seeds."""
+    steps = [_lengths(number, budget, seed) for seed in range(seeds)]
+    bounds = [_bound(lengths, budget, ranks, **groups) for lengths in steps]
+    found, seconds = [], []
+    for lengths in steps:
+        start = time.process_time()
+        found.append(plan(lengths, budget, ranks))
+        seconds.append(time.process_time() - start)
+    for lengths, rows in zip(steps, found, strict=True):
+        _check(lengths, budget, rows)
+    uneven = [_imbalance(rows, lengths) for rows, lengths in zip(found, steps, strict=True)]
+    return [
+        f"{np.mean([len(rows[0]) for rows in found]):.2f} ({np.mean(bounds):.2f})",
+        f"{np.mean(uneven):.4f}",
+        milliseconds(float(np.mean(seconds))),
+    ]
+
+
+def _bound(lengths: np.ndarray, budget: int, ranks: int, **groups: object) -> int:
+    if groups:
+        return _plan(lengths, budget, ranks, **groups).lower_bound
+    return -(-quire.lower_bound(lengths, budget) // ranks)
+
+
+def _check(lengths: np.ndarray, budget: int, rows: Rows) -> None:
+    """Every planner, also a peer, must place every rollout once and keep the budget."""
+    placed = sorted(n for rank in rows for row in rank for n in row)
+    within = all(lengths[row].sum() <= budget for rank in rows for row in rank)
+    if placed != list(range(len(lengths))) or not within or len({*map(len, rows)}) > 1:
+        raise RuntimeError("a plan loses rollouts, exceeds the budget or has uneven ranks")
 
 
 def _partitions(peer: ModuleType | None) -> Table:
@@ -94,12 +124,12 @@ def _partitions(peer: ModuleType | None) -> Table:
         "Largest sum over the mean, get_seqlen_balanced_partitions",
         ["rollouts, partitions", "planner", "largest over mean", "CPU time"],
     )
-    planners = {"quire": get_seqlen_balanced_partitions}
+    dividers = {"quire": get_seqlen_balanced_partitions}
     if peer is not None:
-        planners["verl 0.9.1"] = peer.get_seqlen_balanced_partitions
+        dividers["verl"] = peer.get_seqlen_balanced_partitions
     for number, parts in ((64, 8), (1024, 64), (4096, 128)):
         lengths = _lengths(number, 16384, 0)
-        for name, divide in planners.items():
+        for name, divide in dividers.items():
             start = time.process_time()
             found = divide(lengths.tolist(), parts, False)
             seconds = time.process_time() - start
@@ -153,92 +183,15 @@ def _imbalance(rows: Rows, lengths: np.ndarray) -> float:
     return float(by_row.max(axis=0).sum() / by_row.mean(axis=0).sum())
 
 
-def _quire_step(lengths: np.ndarray, budget: int, ranks: int) -> Rows:
-    plan = quire.pack_step(lengths, max_length=budget, num_ranks=ranks, cost=COST)
+def _quire_step(lengths: np.ndarray, budget: int, ranks: int, **groups: object) -> Rows:
+    plan = _plan(lengths, budget, ranks, **groups)
     micro_steps = range(plan.num_micro_steps)
     return [[plan.row(r, m).tolist() for m in micro_steps] for r in range(ranks)]
 
 
-def _slime_step(lengths: np.ndarray, budget: int, ranks: int) -> Rows:
-    sys.path.insert(0, str(PEERS))
-    from slime.utils import dp_schedule
-
-    sys.path.pop(0)
-    dp_schedule._calculate_workloads = lambda parts, _: [
-        COST[0] * part + COST[1] * part**2 for part in parts
-    ]
-    arguments = SimpleNamespace(
-        use_dynamic_batch_size=True,
-        max_tokens_per_gpu=budget,
-        balance_data=True,
-        balance_by_flops=False,  # with it, the budget would not be kept
-    )
-    parallel = {
-        "dp_size": ranks,
-        "cp_size": 1,
-        "vpp_size": 1,
-        "microbatch_group_size_per_vp_stage": 1,
-    }
-    number = len(lengths)
-    partitions, micro_batches, _, _ = dp_schedule.build_dp_schedule(
-        arguments,
-        parallel,
-        lengths.tolist(),
-        global_batch_size=number,
-        rollout_indices=list(range(number)),
-    )
-    return [
-        [[mine[index] for index in row] for row in rows]
-        for mine, rows in zip(partitions, micro_batches, strict=True)
-    ]
-
-
-def _nemo_step(peer: ModuleType, lengths: np.ndarray, budget: int, ranks: int) -> Rows:
-    packer = peer.get_packer(
-        "MODIFIED_FIRST_FIT_DECREASING", budget, min_bin_count=ranks, bin_count_multiple=ranks
-    )
-    bins = packer.pack(lengths.tolist())
-    return [bins[rank::ranks] for rank in range(ranks)]
-
-
-def _verl_step(peer: ModuleType, lengths: np.ndarray, budget: int, ranks: int) -> Rows:
-    costs = peer.calculate_workload(torch.as_tensor(lengths)).tolist()
-    divide = peer.get_seqlen_balanced_partitions
-    shares = divide(costs, ranks, equal_size=True)
-    least = max(-(-int(lengths[share].sum()) // budget) for share in shares)
-    for steps in count(least):
-        rows = [
-            [[share[i] for i in part] for part in divide([costs[i] for i in share], steps, False)]
-            for share in shares
-        ]
-        if all(lengths[row].sum() <= budget for rank in rows for row in rank):
-            break
-    for rank in rows:
-        rank.sort(key=lambda row: -sum(costs[i] for i in row))
-    return rows
-
-
-def _verl() -> ModuleType | None:
-    """verl's module, without the rest of the package, which needs a cluster's worth of others."""
-    path = "verl/utils/seqlen_balancing.py"
-    if not (PEERS / path).exists():
-        return None
-    parts = {
-        "verl": {},
-        "verl.protocol": {"DataProto": object},
-        "verl.utils": {"tensordict_utils": ModuleType("verl.utils.tensordict_utils")},
-        "verl.utils.device": {"get_device_name": lambda: "cpu"},
-    }
-    for name, contents in parts.items():
-        sys.modules[name] = ModuleType(name)
-        vars(sys.modules[name]).update(contents)
-    return _module(path)
-
-
-def _module(path: str) -> ModuleType:
-    name = path.removesuffix(".py").replace("/", "_")
-    spec = importlib.util.spec_from_file_location(name, PEERS / path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+def _plan(
+    lengths: np.ndarray, budget: int, ranks: int, share: str = "row", group: int = 0
+) -> quire.StepPlan:
+    groups = np.arange(len(lengths)) // group if group else None
+    options = {"max_length": budget, "num_ranks": ranks, "cost": COST}
+    return quire.pack_step(lengths, groups=groups, groups_share=share, **options)
