@@ -169,7 +169,7 @@ def _load(name: str, root: Path) -> ModuleType:
         "verl": {
             "verl": {},
             "verl.protocol": {"DataProto": object},
-            "verl.utils": {"tensordict_utils": ModuleType("verl.utils.tensordict_utils")},
+            "verl.utils": {"tensordict_utils": SimpleNamespace(index_select_tensor_dict=_selected)},
             "verl.utils.device": {"get_device_name": lambda: "cpu"},
         },
         "prime-rl": {
@@ -198,3 +198,13 @@ def _load(name: str, root: Path) -> ModuleType:
         for part in parts:
             del sys.modules[part]
     return module
+
+
+def _selected(batch: dict[str, torch.Tensor], samples: list[int]) -> dict[str, torch.Tensor]:
+    """Some samples of a batch, in place of verl's function for batches of another package."""
+    return {
+        name: torch.nested.as_nested_tensor([values[n] for n in samples], layout=torch.jagged)
+        if values.is_nested
+        else values[samples]
+        for name, values in batch.items()
+    }
