@@ -106,6 +106,11 @@ def test_small_steps_reach_the_optimum(seed):
     assert plan.num_micro_steps == fewest_micro_steps(lengths, plan, **options)
 
 
+def test_rows_that_best_fit_does_not_find_are_searched_for():
+    plan = quire.pack_step([5, 5, 4, 4, 3, 3], max_length=12)
+    assert plan.num_micro_steps == plan.lower_bound == 2
+
+
 @pytest.mark.parametrize(
     ("lengths", "groups", "share", "expected"),
     [

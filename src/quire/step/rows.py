@@ -11,24 +11,35 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from quire.plan.lengths import IntArray
+from quire.plan.options import PlanOptions
 from quire.plan.search.several_budgets import pack_vectors
 from quire.plan.strategies.best_fit import best_fit_few
+from quire.plan.strategies.exact_fit import exact_fit
 
+_NONE = np.zeros(0, dtype=np.int64)
+_FEW = 1024
+"""Up to this many units the search for fewer rows takes less than a tenth of a second or so."""
 _TRIES = 5
 """Limits that `level_rows` tries."""
 
 
-def fewest_rows(sizes: IntArray, limits: IntArray) -> IntArray:
-    """The row of every unit, by best-fit decreasing; ``sizes`` is [units, budgets].
+def fewest_rows(sizes: IntArray, limits: IntArray, enough: int | None = None) -> IntArray:
+    """The row of every unit; ``sizes`` is [units, budgets].
 
-    >>> fewest_rows(np.array([[6], [4], [5], [5]]), np.array([10]))
-    array([0, 0, 1, 1])
+    By best-fit decreasing, or, if that needs more rows than ``enough``, by the search of
+    `quire.plan`'s default strategy.
+
+    >>> fewest_rows(np.array([[5], [5], [4], [4], [3], [3]]), np.array([12]))
+    array([0, 0, 1, 1, 1, 2])
+    >>> fewest_rows(np.array([[5], [5], [4], [4], [3], [3]]), np.array([12]), enough=2)
+    array([0, 1, 0, 1, 0, 1])
     """
-    if sizes.shape[1] == 1:
-        return _best_fit(sizes[:, 0], int(limits[0]))
-    if not len(sizes):
-        return np.zeros(0, dtype=np.int64)
-    return pack_vectors(sizes, limits, effort="fast")
+    if sizes.shape[1] > 1:
+        return pack_vectors(sizes, limits, effort="fast") if len(sizes) else _NONE
+    rows = _best_fit(sizes[:, 0], int(limits[0]))
+    if enough is None or len(sizes) > _FEW or int(rows.max(initial=-1)) < enough:
+        return rows
+    return _exact_fit(sizes[:, 0], int(limits[0]))
 
 
 def level_rows(sizes: IntArray, limit: int, num_rows: int) -> IntArray | None:
@@ -136,6 +147,14 @@ def _best_fit(sizes: IntArray, limit: int) -> IntArray:
     counts = [len(row) for row in packed]
     members = np.fromiter((unit for row in packed for unit in row), np.int64, len(positive))
     rows[positive[members]] = np.repeat(np.arange(len(packed)), counts)
+    return rows
+
+
+def _exact_fit(sizes: IntArray, limit: int) -> IntArray:
+    rows = np.zeros(len(sizes), dtype=np.int64)
+    positive = np.flatnonzero(sizes)
+    packed = exact_fit(sizes[positive], limit, PlanOptions(max_length=limit))
+    rows[positive[packed.fragments]] = np.repeat(np.arange(len(packed.counts)), packed.counts)
     return rows
 
 

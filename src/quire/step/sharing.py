@@ -49,8 +49,8 @@ class Free(Sharing):
     """Units that may be in any slot."""
 
     def least_steps(self) -> int:
-        """Best-fit decreasing over the number of ranks."""
-        self._rows = fewest_rows(self.sizes, self.limits)
+        """The rows over the number of ranks."""
+        self._rows = fewest_rows(self.sizes, self.limits, self.lower_bound * self.num_ranks)
         return -(-_number(self._rows) // self.num_ranks)
 
     def zones(self, num_steps: int) -> IntArray:
