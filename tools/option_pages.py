@@ -25,8 +25,17 @@ def table(kind: type) -> str:
     | `pending` | int | `0` | Read, but still in a buffer. |
     """
     hints, docs = get_type_hints(kind, include_extras=True), _field_docs(kind)
-    rows = [_row(one, hints[one.name], docs.get(one.name, "")) for one in fields(kind) if one.init]
+    rows = [
+        _row(one, hints[one.name], docs.get(one.name, ""))
+        for one in fields(kind)
+        if one.init and one.repr
+    ]
     return "\n".join(["| option | type | default | |\n|---|---|---|---|", *rows])
+
+
+def options_of(kind: type) -> list[Field[Any]]:
+    """What a user can set; hidden fields are for quire's own use."""
+    return [one for one in fields(kind) if one.init and one.repr]
 
 
 def _kind(module: str, name: str) -> type:

@@ -39,6 +39,7 @@ class SourceOptions(SourceFields):
     """Where documents come from."""
 
     text_key: str = "text"
+    """The column that holds the text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +55,17 @@ class TokenizerOptions(Options):
     """How texts become tokens."""
 
     kind: Literal["hf", "byte"] = "hf"
+    """A tokenizer of transformers, or one token for each byte."""
     hf_name_or_path: str | None = None
+    """The folder, ``tokenizer.json`` or hub name of an hf tokenizer."""
     add_bos: bool | None = False
     """None: if the tokenizer itself adds it."""
     add_eos: bool = True
+    """End every document with EOS."""
     byte_offset: ByteOffset = 3
+    """The token of byte 0; the ids below it are for special tokens."""
     vocab_size_multiple: Positive = 128
+    """``model.vocab_size`` is rounded up to a multiple of this."""
     auto_set_special_tokens: bool = True
     """Whether ``model`` takes over the special ids of an hf tokenizer."""
     max_doc_tokens: Positive | None = None
@@ -75,7 +81,10 @@ class DataOptions(PipelineFields, SourceOptions):
     sources: tuple[WeightedSource, ...] = ()
     """A mixture, instead of a single source."""
     tokenizer: TokenizerOptions = field(default_factory=TokenizerOptions)
+    """How texts become tokens."""
     packing_mode: Literal["sequential", "bin", "online"] = "sequential"
+    """How documents become rows: end to end, first-fit in a buffer, or the oldest
+    with what fills its row."""
     packing_buffer_docs: Positive = 128
     """Documents buffered by the packer; no effect in sequential mode."""
     packing_max_docs_per_bin: Positive | None = None
@@ -90,9 +99,11 @@ class TrainOptions(Options):
 
     ignores_unknown: ClassVar[bool] = True
     seq_len: RowLength
+    """Tokens in a row."""
     batch_size: Positive
     """Rows in a microbatch, over all ranks."""
     grad_accum: Positive = 1
+    """Microbatches in a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +112,13 @@ class ModelOptions(Options):
 
     ignores_unknown: ClassVar[bool] = True
     vocab_size: Positive | None = None
+    """The size of the vocabulary; no token may be outside it."""
     pad_token_id: TokenId | None = None
+    """The token that fills rows."""
     bos_token_id: TokenId | None = None
+    """The token at the start of a document."""
     eos_token_id: TokenId | None = None
+    """The token at the end of a document."""
     segment_masking: bool = True
     """Read by the consumer's attention; the batch is the same either way."""
 
