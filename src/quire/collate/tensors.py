@@ -37,8 +37,10 @@ def as_batch(arrays: Batch, return_tensors: str) -> Batch:
         raise missing_dependency("torch", "return_tensors='pt'", "torch") from None
 
     def as_tensor(value: Value) -> Value:
+        if isinstance(value, np.ndarray):
+            return torch.from_numpy(value)
         if isinstance(value, Mapping):
             return {name: as_tensor(item) for name, item in value.items()}  # type: ignore[misc]
-        return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        return value
 
     return {name: as_tensor(value) for name, value in arrays.items()}
