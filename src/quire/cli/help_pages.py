@@ -49,7 +49,7 @@ def _panel_of(parameter: Any) -> str:  # noqa: ANN401 - typer's own
 
 
 def _type_of(parameter: Any) -> str | None:  # noqa: ANN401 - typer's own
-    """What stands for a value: N, PATH, COLUMN; None for flags, choices and arguments."""
+    """The placeholder for a value: N, PATH, COLUMN; None for flags, choices and arguments."""
     if parameter.param_type_name == "argument" or getattr(parameter, "is_flag", False):
         return None
     name = parameter.name or ""

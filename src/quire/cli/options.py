@@ -38,21 +38,21 @@ Inputs = Annotated[
 
 
 def tokenizers_to_complete(incomplete: str) -> list[str]:
-    """What a shell offers for a tokenizer: 'byte', tokenizer files, and folders."""
+    """Completions of a tokenizer in a shell: 'byte', tokenizer files, and folders."""
     found = sorted(Path(incomplete or ".").parent.glob(f"{Path(incomplete).name}*"))
     files = [str(path) for path in found if path.is_dir() or path.name == "tokenizer.json"]
     return [name for name in ("byte", *files) if name.startswith(incomplete)]
 
 
 def strategies_to_complete(incomplete: str) -> list[str]:
-    """What a shell offers for a strategy."""
+    """Completions of a strategy in a shell."""
     from quire.plan.strategies import strategy_names
 
     return [name for name in strategy_names() if name.startswith(incomplete)]
 
 
 def plans_to_complete(ctx: typer.Context, incomplete: str) -> list[str]:
-    """What a shell offers for a plan: those of the output that is named before."""
+    """Completions of a plan in a shell: the plans of the output named before it."""
     from quire.errors import QuireError
     from quire.packed.manifest import read_manifest
     from quire.storage import as_path

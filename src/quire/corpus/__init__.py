@@ -19,7 +19,7 @@ _LAZY = {
     "pack_corpus": "quire.corpus.pack",
     "replan": "quire.corpus.index",
 }
-"""The module of each name: the options alone must not load what packs."""
+"""The module of each name: importing the options must not load the packing code."""
 
 
 def __getattr__(name: str) -> object:

@@ -140,7 +140,7 @@ class _Count:
         )
 
     def _runs(self) -> TrainedRuns | None:
-        """What is trained; of pairs, which are dropped or kept as a whole, nothing is said."""
+        """What is trained; None for pairs, which are dropped or kept as a whole."""
         if "labels" not in self._last.columns or self._last.is_paired:
             return None
         return TrainedRuns.joined(self._trained)

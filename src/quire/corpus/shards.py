@@ -78,7 +78,7 @@ def write_shard(path: AnyPath, records: pa.Table, record_length: int) -> tuple[s
 
 
 def _in_pieces(records: pa.Table, num_rows: int) -> pa.Table:
-    """The same records in chunks of so many rows; nothing is copied."""
+    """The same records in chunks of this many rows; nothing is copied."""
     if not records.num_rows:
         return records
     firsts = range(0, records.num_rows, num_rows)

@@ -22,7 +22,7 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 def supervised_by_labels(documents: Documents) -> Supervised | None:
-    """A function that tells for each fragment whether any label in it is trained.
+    """A function that returns for each fragment whether any label in it is trained.
 
     Documents of one token are kept: their label is never a target anyway.
     """

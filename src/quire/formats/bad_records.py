@@ -60,11 +60,11 @@ class BadRecords:
         return ~self._bad
 
     def has_pairs(self, num_documents: int) -> bool:
-        """Whether each record gives two of so many documents."""
+        """Whether each record gave two documents, if there are this many."""
         return num_documents > len(self._bad)
 
     def good_of(self, num_documents: int) -> npt.NDArray[np.bool]:
-        """Which of so many documents, one or two for each record, are kept."""
+        """Which documents are kept; there are this many, one or two for each record."""
         return np.repeat(self.good, 1 + self.has_pairs(num_documents))
 
     def add(self, record: int, problem: str, fits: str = "") -> None:

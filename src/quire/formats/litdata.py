@@ -75,7 +75,7 @@ def _open(path: AnyPath, chunk: object, dtype: np.dtype[Any]) -> TokenFile:
     if (sizes % dtype.itemsize).any():
         at = int(np.argmax(sizes % dtype.itemsize != 0))
         raise CorruptFile(
-            f"{data.path}: item {at} at byte {starts[at]} has {sizes[at]} bytes, which are no "
+            f"{data.path}: item {at} at byte {starts[at]} has {sizes[at]} bytes, which are not "
             f"{dtype.name}; restore it"
         )
     if about.get("dim") != (total := int(sizes.sum()) // dtype.itemsize):

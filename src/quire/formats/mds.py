@@ -86,7 +86,7 @@ def _open(path: AnyPath, plain: object, options: Mapping[str, str]) -> TokenFile
         at = int(np.argmax(sizes % dtype.itemsize != 0))
         raise CorruptFile(
             f"{data.path}: column {name!r} of sample {at} has {sizes[at]} bytes at byte "
-            f"{places[at]}, which are no {dtype.name}; restore it, or name the type"
+            f"{places[at]}, which are not {dtype.name}; restore it, or name the type"
         )
     return TokenFile(
         path=data.path,

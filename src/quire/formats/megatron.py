@@ -87,7 +87,9 @@ def _header(index: TokenBytes) -> tuple[np.dtype[np.generic], tuple[int, int]]:
     raw = index.array(np.dtype("u1"), 0, _HEADER.size).tobytes()
     magic, version, code, num_sequences, num_ends = _HEADER.unpack(raw)
     if magic != MAGIC:
-        raise CorruptFile(f"{path} starts with {magic!r} at byte 0, not {MAGIC!r}; it is no index")
+        raise CorruptFile(
+            f"{path} starts with {magic!r} at byte 0, not {MAGIC!r}; it is not an index"
+        )
     if version != 1:
         swapped = " (it is big-endian)" if version == 1 << 56 else ""
         raise CorruptFile(f"{path} has version {version} at byte 9, not 1{swapped}")

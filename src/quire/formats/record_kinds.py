@@ -36,7 +36,7 @@ class Conversation(NamedTuple):
     messages: list[Any]
     tools: object = None
     num_prompt: int = 0
-    """The first messages, which are not trained whoever says them."""
+    """The number of first messages that are not trained, whatever their role."""
 
 
 class Completion(NamedTuple):
@@ -300,7 +300,7 @@ def kinds_of(record: Record) -> list[str]:
 
 
 def example_of(schema: pa.Schema) -> Record:
-    """A record with the columns of a table, whose types tell its kind."""
+    """A record with the columns of a table; their types show its kind."""
     return {field.name: _example(field.type) for field in schema}
 
 

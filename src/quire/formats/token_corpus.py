@@ -60,7 +60,7 @@ class TokenCorpus:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """What no document holds."""
+        """The tokens that belong to no document."""
         return sum((file.ledger for file in self.files), Ledger())
 
     def lengths(self) -> Ints:

@@ -141,7 +141,7 @@ class TokenFile:
     edges: Ints | None = None
     """Where documents start, and where the last one ends, if all tokens were read to find out."""
     ledger: Ledger = field(default_factory=Ledger)
-    """What no document holds."""
+    """The tokens that belong to no document."""
 
     def __post_init__(self) -> None:
         tokens = self.columns[TOKENS]

@@ -78,6 +78,6 @@ def _token(path: AnyPath, dtype: np.dtype[Any], options: Mapping[str, str]) -> i
 def choice_needed(path: AnyPath, name: str, told: str, choice: str) -> InvalidOption:
     """The error where documents cannot be told apart before the user has chosen."""
     return InvalidOption(
-        f"{path} {told}, and nothing says where its documents are; if a token stands between "
+        f"{path} {told}, and nothing says where its documents are; if a token separates "
         f"them, give the format {name}:{choice} (an end of text inside of chats would split them)"
     )

@@ -29,7 +29,7 @@ _UNAVAILABLE = (
     *("No available kernel", "No viable backend", "no kernel image", "not supported"),
     "NotImplementedError",
 )
-"""What torch says if a kernel cannot run here."""
+"""The messages of torch for a kernel that cannot run here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,7 @@ Context = Callable[[], AbstractContextManager[object]]
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """A way to compute attention, and how a model is told to use it."""
+    """A way to compute attention, and how to make a model use it."""
 
     name: str
     attn_implementation: str

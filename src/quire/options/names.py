@@ -27,7 +27,7 @@ def option(name: str) -> str:
 
 
 def setting(name: str, value: object) -> str:
-    """An option with a value, as it is written to set it."""
+    """An option and its value, as the user writes them."""
     if not _ON_COMMAND_LINE[0]:
         return f"{name}={value!r}"
     flag = option(name)

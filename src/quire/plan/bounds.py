@@ -61,7 +61,7 @@ def bound_of_sizes(sizes: IntArray, options: PlanOptions) -> int:
 
 
 def bound_of_counts(sizes: list[int], counts: list[int], max_length: int, cap: int) -> int:
-    """The bound for so many fragments of each size; sizes are decreasing."""
+    """The bound for this many fragments of each size; sizes are decreasing."""
     increasing, numbers = np.array(sizes[::-1]), np.array(counts[::-1])
     return _bound(increasing, numbers, max_length, cap)
 

@@ -7,7 +7,7 @@ of moves take turns:
 
 - swaps of two items of similar cost, all of them in one matrix: each item with the next ones in
   decreasing order; of the good swaps, those are made that are the best of both their rows;
-- two rows at a time, one too expensive and one too cheap, divided anew in the best of all ways to
+- two rows at a time, one too expensive and one too cheap, divided again in the best of all ways to
   divide a few of their items.
 
 After every round rows are sorted into steps again. All arithmetic is on integers (costs are rounded
@@ -69,7 +69,7 @@ class Exchange:
         ``sizes`` is [items, budgets], ``limits`` what a row holds of each budget, ``costs`` come
         from `whole_costs`. ``zones[slot]`` says which slots, in the order of steps and ranks, may
         exchange items. ``reach`` is how many cheaper items each is compared with, ``free`` how many
-        items of each of two rows are divided anew.
+        items of each of two rows are divided again.
         """
         self._sizes, self._costs, self._limits = sizes, costs, limits
         self._zones, self._num_ranks = zones, num_ranks

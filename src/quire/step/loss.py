@@ -33,7 +33,7 @@ def loss_weights(plan: StepPlan, mean_over: str, mask: Any) -> FloatArray:  # no
 
 
 def _counted(mask: Any, lengths: IntArray) -> FloatArray:  # noqa: ANN401
-    """What every token counts: 1, or what a mask says that has any form of values per token."""
+    """The weight of every token: 1, or its value in a mask of any form of values per token."""
     if mask is None:
         return np.ones(int(lengths.sum()))
     try:

@@ -11,7 +11,6 @@ from quire.plan.lengths import MOST_TOKENS, FloatArray, IntArray, Lengths
 from quire.step.costs import sequence_costs, sums
 from quire.step.options import StepOptions
 from quire.step.plan import StepPlan
-from quire.step.shapes import padded_lengths
 from quire.step.slots import Slots, find_slots
 from quire.step.units import Units, make_units, read_lengths
 
@@ -37,7 +36,7 @@ def pack_step(lengths: Lengths, options: StepOptions) -> StepPlan:
     num_rows = options.num_ranks * found.num_micro_steps
     costs = sums(slot, sequence_costs(pieces.lengths, options.cost), num_rows)
     used = np.bincount(slot, options.spaces(pieces.lengths), num_rows).astype(np.int64)
-    row_lengths = padded_lengths(used, options)
+    row_lengths = _padded_lengths(used, options)
     if (places := float(row_lengths.sum(dtype=np.float64))) > MOST_TOKENS:
         raise InvalidOption(
             f"{num_rows} rows padded with align_rows={options.align_rows} have {places:.3g} places "
@@ -88,6 +87,51 @@ def _ranks(costs: FloatArray) -> IntArray:
         ranks[step, expensive] = free
         done[free] += row[expensive]
     return ranks
+
+
+def _padded_lengths(used: IntArray, options: StepOptions) -> IntArray:
+    """The length of each row; a row without sequences is as short as possible, but not empty."""
+    needed = np.maximum(used, 1)
+    lengths = -(-needed // options.align_rows) * options.align_rows
+    if options.shapes is None:
+        return lengths
+    shapes = options.shapes
+    if isinstance(shapes, int):  # empty rows fit any shape, so they are left out
+        chosen = best_shapes(lengths[used > 0] if used.any() else lengths, shapes)
+    else:
+        chosen = np.array(shapes)
+    return chosen[np.searchsorted(chosen, lengths)]
+
+
+def best_shapes(lengths: IntArray, most: int) -> IntArray:
+    """At most this many lengths, chosen so that padding rows to the next one costs least.
+
+    An exact dynamic program over the distinct lengths, in ``most * distinct ** 2`` steps.
+
+    >>> best_shapes(np.array([8, 8, 8, 7, 3, 2, 2]), most=2)
+    array([3, 8])
+    """
+    distinct, counts = np.unique(lengths, return_counts=True)
+    if len(distinct) <= most:
+        return distinct
+    rows = np.append(0, np.cumsum(counts))
+    # least[j]: places of the shortest j distinct lengths, the last of them being a shape.
+    least = rows[1:] * distinct
+    chosen = [np.zeros(len(distinct), dtype=np.int64)]
+    for _ in range(most - 1):
+        best, choice = least.copy(), np.zeros(len(distinct), dtype=np.int64)
+        for last in range(1, len(distinct)):
+            places = least[:last] + (rows[last + 1] - rows[1 : last + 1]) * distinct[last]
+            choice[last] = places.argmin() + 1
+            best[last] = places[choice[last] - 1]
+        least = best
+        chosen.append(choice)
+    shapes, last = [], len(distinct)
+    for choice in reversed(chosen):
+        if last:
+            shapes.append(int(distinct[last - 1]))
+            last = int(choice[last - 1])
+    return np.array(shapes[::-1])
 
 
 def _ledger(lengths: IntArray, units: Units, places: int) -> Ledger:

@@ -65,7 +65,7 @@ def level_rows(sizes: IntArray, limit: int, num_rows: int) -> IntArray | None:
 def last_rows(
     rows: IntArray, sizes: IntArray, costs: IntArray, limits: IntArray, shape: tuple[int, int]
 ) -> IntArray | None:
-    """The rows, of which the cheapest are divided anew among themselves and the empty slots.
+    """The rows, of which the cheapest are divided again among themselves and the empty slots.
 
     ``shape`` is steps and ranks. The most expensive steps keep their full rows; the cheapest rows
     and the empty ones become whole steps of rows that cost about the same.

@@ -185,7 +185,7 @@ class SameMicroStep(SameZone):
         return super().starts(num_steps)
 
     def _fits(self, num_steps: int) -> bool:
-        """Whether all groups found a place in so many micro-steps, which is then kept."""
+        """Whether all groups found a place in this many micro-steps; the places are then kept."""
         placed = [self._place(num_steps, fullest_first) for fullest_first in (False, True)]
         if found := [way for way in placed if way is not None]:
             self._ways = found

@@ -124,7 +124,7 @@ def _budgets(number: int, options: StepOptions) -> tuple[IntArray, IntArray]:
 
 
 def _labels(name: str, labels: object, number: int) -> IntArray:
-    """A number for each label. Kinds: None is a kind. Groups: None is no group, -1."""
+    """A number for each label. For kinds, None is a kind; for groups, it is no group, -1."""
     if labels is None:
         return np.full(number, -1 if name == "groups" else 0, dtype=np.int64)
     listed = labels.tolist() if hasattr(labels, "tolist") else labels

@@ -71,7 +71,7 @@ class SourceCollator:
 class SourceMetrics:
     """Sums of losses, correct predictions and targets per source, over microbatches and ranks.
 
-    Metrics are those of tokens, whatever the loss is averaged by.
+    Metrics are per token, however the loss is averaged.
     """
 
     names: Sequence[str]

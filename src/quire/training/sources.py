@@ -43,7 +43,7 @@ class Source(Protocol):
         """The microbatches of an epoch that follow the first ``done`` ones."""
 
     def state(self, epoch: int, done: int) -> State:
-        """The position after so many microbatches of the pass that `open` began."""
+        """The position after this many microbatches of the pass that `open` began."""
 
     def restore(self, state: Any) -> tuple[int, int]:  # noqa: ANN401 - checked here
         """The epoch and the microbatches done, if the state is of the same data."""

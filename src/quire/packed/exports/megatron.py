@@ -57,7 +57,7 @@ def write(part: Part) -> None:
 
 
 def finish(parts: list[Part]) -> list[str]:
-    """Nothing describes all parts: a trainer takes the prefixes."""
+    """Write nothing: a trainer takes the prefixes of all parts."""
     del parts
     return []
 

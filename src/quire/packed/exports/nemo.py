@@ -36,7 +36,7 @@ def write(part: Part) -> None:
 
 
 def finish(parts: list[Part]) -> list[str]:
-    """Nothing describes all parts."""
+    """Write nothing: no file describes all parts."""
     del parts
     return []
 

@@ -24,6 +24,6 @@ def write(part: Part) -> None:
 
 
 def finish(parts: list[Part]) -> list[str]:
-    """Nothing describes all parts: ``load_dataset("parquet", …)`` opens the folder ``data``."""
+    """Write nothing: ``load_dataset("parquet", …)`` opens the folder ``data``."""
     del parts
     return []

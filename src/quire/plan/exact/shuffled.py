@@ -20,7 +20,7 @@ from quire.plan.lengths import IntArray
 _WINDOW = 80
 """Blocks that a row is chosen from."""
 _BLOCKS = 4000
-"""As many blocks as there are at least at the start, if there are so many documents."""
+"""The fewest blocks at the start, if there are enough documents."""
 _MOST_FAILURES = 300
 """Searches without an exact fill before this is given up: it is for other lengths."""
 

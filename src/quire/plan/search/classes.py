@@ -63,7 +63,7 @@ class Classes:
 
 
 def group_sizes(sizes: IntArray, counts: IntArray, most_classes: int, max_length: int) -> Classes:
-    """Decreasing sizes in one dimension, grouped with their neighbors in at most so many classes.
+    """Decreasing sizes in one dimension, grouped with their neighbors in at most this many classes.
 
     Rounding a size costs the width of its class. The total over documents is least where widths
     are inverse to the root of the density, so classes are quantiles of the root of the counts.
@@ -91,7 +91,7 @@ def group_sizes(sizes: IntArray, counts: IntArray, most_classes: int, max_length
 
 
 def group_kinds(kinds: Kinds, most_classes: int, most_cells: int) -> Classes:
-    """Kinds in several dimensions in at most so many classes, for a table of so many cells.
+    """Kinds in several dimensions in at most this many classes, for a table of this many cells.
 
     The widest box, in parts of a row and times its documents, is halved until there are enough.
     If the table would be too large, the finest dimension is measured in twice its unit. Sizes are

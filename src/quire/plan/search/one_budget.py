@@ -78,7 +78,7 @@ class SizeCounts:
         return int(self.sizes[self.num_large :] @ self.counts[self.num_large :])
 
     def classes(self, most_classes: int) -> Classes:
-        """The large sizes in at most so many classes."""
+        """The large sizes in at most this many classes."""
         large = slice(self.num_large)
         return group_sizes(self.sizes[large], self.counts[large], most_classes, self.max_length)
 

@@ -33,7 +33,7 @@ class Window(NamedTuple):
 
     @classmethod
     def of(cls, fragments: Sequence[Tokens], num_documents: int, num_ends: int) -> Window:
-        """The window of these fragments, so many of which start and end a document."""
+        """The window of these fragments; the counts are those that start and end a document."""
         return cls(np.concatenate(fragments), tuple(map(len, fragments)), num_documents, num_ends)
 
 
