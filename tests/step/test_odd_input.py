@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import quire
-from quire.errors import InvalidLengths, InvalidOption
+from quire.errors import InvalidLengths, InvalidOption, OversizedDocument
 from quire.step import model_cost
 
 LENGTHS = [5, 3, 4, 4, 2, 6]
@@ -206,6 +206,8 @@ def test_jagged_tensors_with_gaps_are_gathered_by_their_lengths():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: PLAN.unpack(None), "rows_of_values is None but must be a list of rows"),
+        (lambda: PLAN.unpack(a_batch_of_one()), r"its shape is \(1, 7\), so pass row\[0\]"),
         (lambda: PLAN.gather(TOKENS, per="rows"), "per is 'rows' but must be token or sequence"),
         (lambda: PLAN.gather([[0] * n for n in LENGTHS], per="x"), "per is 'x' but must be"),
         (lambda: PLAN.unpack(PLAN.gather(TOKENS), per="x"), "per is 'x' but must be"),
@@ -219,6 +221,21 @@ def test_jagged_tensors_with_gaps_are_gathered_by_their_lengths():
 def test_values_of_another_form_are_errors(call, message):
     with pytest.raises(InvalidOption, match=message):
         call()
+
+
+def a_batch_of_one():
+    return [[torch.ones(1, int(length)) for length in rank] for rank in PLAN.row_lengths]
+
+
+def test_a_row_of_given_shapes_that_is_too_short_names_the_shapes():
+    with pytest.raises(OversizedDocument, match=r"holds 5; .* or raise the largest of shapes"):
+        quire.pack_step(LENGTHS, max_length=8, shapes=[4, 5])
+
+
+def test_a_group_too_large_for_a_micro_step_is_refused_in_the_words_of_the_guide():
+    options = {"groups": [0] * 6, "groups_share": "micro_step"}
+    with pytest.raises(OversizedDocument, match="does not fit into a micro-step of 2 rows of 8"):
+        quire.pack_step(LENGTHS, max_length=8, num_ranks=2, **options)
 
 
 def jagged(width):

@@ -38,39 +38,23 @@ def rearrange_micro_batches(
     Ranks agree on the number of micro-batches with one collective. The lengths are those of
     ``attention_mask``, or of jagged ``input_ids``.
     """
-    force_group_size = require_integer("force_group_size", force_group_size, 1)
-    lengths = _at_least_one(_lengths(batch))
-    if not len(lengths) or len(lengths) % force_group_size:
-        raise InvalidOption(
-            f"the batch has {len(lengths)} samples but must have a multiple of "
-            f"{force_group_size} (force_group_size), at least one"
-        )
+    lengths, groups, longest = _groups_of_samples(_lengths(batch), force_group_size)
     options: dict[str, Any] = {
         "max_length": max_token_len,
         "micro_steps_multiple_of": num_batches_divided_by or 1,
-        "groups": np.arange(len(lengths)) // force_group_size if force_group_size > 1 else None,
+        "groups": groups if force_group_size > 1 else None,
         "cost": VERL_COST,
         "order": "smallest_at_ends" if use_dynamic_bsz_balance else "largest_first",
     }
-    groups, least = len(lengths) // force_group_size, min_num_micro_batch or 1
-    longest = int(np.add.reduceat(lengths, np.arange(groups) * force_group_size).max(initial=0))
+    number, least = int(groups[-1]) + 1, min_num_micro_batch or 1
     plan = None
     if longest <= max_token_len:
         plan = pack_step(lengths, min_micro_steps=least, **options)
         least = plan.num_micro_steps
     if distributed.is_initialized() and same_micro_num_in_dp and dp_group is not None:
-        least, groups, longest = _agreed(least, groups, longest, dp_group)
+        least, number, longest = _agreed(least, number, longest, dp_group)
     # Every rank raises or none does: otherwise the others would wait for it.
-    if longest > max_token_len:
-        raise OversizedDocument(
-            f"a sample or a group of {force_group_size} has {longest} tokens on some rank but a "
-            f"micro-batch holds {max_token_len}; raise max_token_len"
-        )
-    if least > groups:
-        raise InvalidOption(
-            f"{least} micro-batches are needed but a rank has only {groups} samples or groups; "
-            "raise max_token_len or lower min_num_micro_batch"
-        )
+    _require_possible(least, number, longest, max_token_len, force_group_size)
     if plan is None or plan.num_micro_steps < least:
         plan = pack_step(lengths, min_micro_steps=least, **options)
     rows = [plan.row(0, step).tolist() for step in range(plan.num_micro_steps)]
@@ -178,6 +162,36 @@ def _lengths(batch: Mapping[str, torch.Tensor]) -> Any:  # noqa: ANN401 - an arr
     if ids.is_nested:
         return ids.offsets().diff().cpu().numpy()
     return batch["attention_mask"].sum(dim=1).cpu().numpy()
+
+
+def _groups_of_samples(samples: Any, size: int) -> tuple[IntArray, IntArray, int]:  # noqa: ANN401
+    """The lengths of samples, the group of each, and the tokens of the longest group."""
+    size = require_integer("force_group_size", size, 1)
+    lengths = _at_least_one(samples)
+    if not len(lengths) or len(lengths) % size:
+        raise InvalidOption(
+            f"the batch has {len(lengths)} samples but must have a multiple of {size} "
+            "(force_group_size), at least one"
+        )
+    return (
+        lengths,
+        np.arange(len(lengths)) // size,
+        int(lengths.reshape(-1, size).sum(axis=1).max()),
+    )
+
+
+def _require_possible(least: int, groups: int, longest: int, limit: int, size: int) -> None:
+    """Raise if the largest group, or the number of micro-batches, is too large for some rank."""
+    if longest > limit:
+        raise OversizedDocument(
+            f"a sample or a group of {size} has {longest} tokens on some rank but a "
+            f"micro-batch holds {limit}; raise max_token_len"
+        )
+    if least > groups:
+        raise InvalidOption(
+            f"{least} micro-batches are needed but a rank has only {groups} samples or groups; "
+            "raise max_token_len or lower min_num_micro_batch"
+        )
 
 
 def _at_least_one(lengths: Any) -> IntArray:  # noqa: ANN401

@@ -118,10 +118,10 @@ class Exchange:
 
     def _add_up(self) -> None:
         rows = self._num_rows
-        self._load = _sums(self._row, self._cost, rows)
+        self._load = whole_sums(self._row, self._cost, rows)
         self._space = np.empty((rows, len(self._limits)), dtype=np.int64)
         for budget, limit in enumerate(self._limits):
-            self._space[:, budget] = limit - _sums(self._row, self._size[:, budget], rows)
+            self._space[:, budget] = limit - whole_sums(self._row, self._size[:, budget], rows)
 
     def _arrange(self) -> None:
         """Sort the rows of each zone into its slots; the mean of its step is every row's target."""
@@ -240,7 +240,7 @@ def whole_costs(costs: FloatArray, num_rows: int) -> IntArray:
     return np.rint(np.ldexp(costs, bits - math.frexp(largest)[1])).astype(np.int64)
 
 
-def _sums(groups: IntArray, values: IntArray, number: int) -> IntArray:
+def whole_sums(groups: IntArray, values: IntArray, number: int = 0) -> IntArray:
     """The sum of each group; exact below 2 ** 53."""
     sums: IntArray = np.bincount(groups, values, number).astype(np.int64)
     return sums

@@ -119,6 +119,6 @@ def _size(config: object, name: str, default: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InvalidOption(
             f"cost is a {type(config).__name__} whose {name} is {value!r}; pass a model config "
-            "with that integer, or cost=(linear, quadratic)"
+            "with that integer, cost=(linear, quadratic), or a function of the lengths"
         )
     return value

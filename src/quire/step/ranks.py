@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.plan.exchange import exchanged, whole_costs
+from quire.plan.exchange import exchanged, whole_costs, whole_sums
 from quire.plan.lengths import IntArray
 from quire.step.rows import fewest_rows
 
@@ -35,8 +35,8 @@ class GroupedRanks:
     ) -> None:
         self._sizes, self._limits, self._num_ranks = sizes, limits, num_ranks
         _, self._group = np.unique(groups, return_inverse=True)
-        self._weights = _sums(self._group, _shares_of_rows(sizes, limits))
-        self._costs = _sums(self._group, costs)
+        self._weights = whole_sums(self._group, _shares_of_rows(sizes, limits))
+        self._costs = whole_sums(self._group, costs)
         self._tries = _WORK * num_ranks // (2 * max(1, len(sizes)))
 
     def find(self, least_rows: int) -> list[IntArray]:
@@ -54,7 +54,7 @@ class GroupedRanks:
         return [ranks[self._group] for ranks, most_rows in found if most_rows == fewest]
 
     def _most(self, ranks: IntArray) -> int:
-        return int(_sums(ranks, self._weights).max())
+        return int(whole_sums(ranks, self._weights).max())
 
     def _exchanged(self, ranks: IntArray, costs: IntArray, most: int) -> IntArray:
         """Ranks whose costs are even, none with more than a weight."""
@@ -85,7 +85,7 @@ class GroupedRanks:
         """Pairs of a group of the fullest rank and another, those that leave most room first."""
         own = np.flatnonzero(ranks == worst)[:_OWN]
         others = np.flatnonzero((ranks != worst) & (rows[ranks] <= most))[:_OTHERS]
-        room = most * _ROW - _sums(ranks, self._weights, self._num_ranks)
+        room = most * _ROW - whole_sums(ranks, self._weights, self._num_ranks)
         moved = self._weights[own][:, None] - self._weights[others]
         slack = np.minimum(room[worst] + moved, room[ranks[others]] - moved)
         first, second = np.divmod(np.argsort(-slack, axis=None, kind="stable"), max(1, len(others)))
@@ -114,10 +114,5 @@ def _shares_of_rows(sizes: IntArray, limits: IntArray) -> IntArray:
     """The part that every unit has of its row if all are packed together."""
     rows = fewest_rows(sizes, limits)
     demand = np.rint((sizes / limits).max(axis=1) * _ROW).astype(np.int64)
-    shares: IntArray = demand * _ROW // np.maximum(_sums(rows, demand), 1)[rows]
+    shares: IntArray = demand * _ROW // np.maximum(whole_sums(rows, demand), 1)[rows]
     return shares
-
-
-def _sums(groups: IntArray, values: IntArray, number: int = 0) -> IntArray:
-    sums: IntArray = np.bincount(groups, values, number).astype(np.int64)
-    return sums

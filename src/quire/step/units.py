@@ -67,21 +67,27 @@ def make_units(lengths: IntArray, options: StepOptions) -> Units:
     unit: IntArray = np.arange(len(pieces))
     if options.groups is not None and options.groups_share == "row":
         unit = numbered_by_first(group)
-    number = int(unit.max(initial=-1)) + 1
-    first = np.full(number, len(pieces))
-    np.minimum.at(first, unit, np.arange(len(pieces)))
-    of_unit = np.zeros((number, sizes.shape[1]), dtype=np.int64)
-    np.add.at(of_unit, unit, sizes)
+    first, of_unit = _united(unit, sizes)
     return Units(
         pieces=pieces,
         unit=unit,
         sizes=of_unit,
         limits=limits,
-        costs=sums(unit, sequence_costs(pieces.lengths, options.cost), number),
+        costs=sums(unit, sequence_costs(pieces.lengths, options.cost), len(first)),
         kinds=numbered_by_first(kinds[pieces.documents[first]]),
         groups=numbered_by_first(group[first]),
         dropped=dropped,
     )
+
+
+def _united(unit: IntArray, sizes: IntArray) -> tuple[IntArray, IntArray]:
+    """The first piece of every unit, and the sizes of its pieces together."""
+    number = int(unit.max(initial=-1)) + 1
+    first = np.full(number, len(unit))
+    np.minimum.at(first, unit, np.arange(len(unit)))
+    together = np.zeros((number, sizes.shape[1]), dtype=np.int64)
+    np.add.at(together, unit, sizes)
+    return first, together
 
 
 def read_lengths(lengths: Lengths) -> IntArray:
@@ -160,8 +166,8 @@ def _require_one_kind(groups: IntArray, kinds: IntArray, options: StepOptions) -
         other = int(wrong[0])
         raise InvalidOption(
             f"sequences {first[groups[other]]} and {other} are of one group, which shares a "
-            f"{options.groups_share}, but of different kinds; give them one kind, or "
-            "groups_share='rank'"
+            f"{options.groups_share.replace('_', '-')}, but of different kinds; give them one "
+            "kind, or groups_share='rank'"
         )
 
 
@@ -183,7 +189,8 @@ def _overlong(
         worst = int(np.argmax(longer))
         raise OversizedDocument(
             f"sequence {worst} has {lengths[worst]} tokens but a row holds {limits[0]}; "
-            "split it (overlong='split'), drop it (overlong='drop') or raise max_length"
+            "split it (overlong='split'), drop it (overlong='drop') or raise "
+            f"{'the largest of shapes' if isinstance(options.shapes, tuple) else 'max_length'}"
         )
     too_long: BoolArray = beyond.any(axis=1) & (lengths > 0)
     return too_long | longer if options.overlong == "drop" else too_long
@@ -234,7 +241,7 @@ def _in_large_groups(
         if large[members[0]] and options.overlong != "drop":
             raise OversizedDocument(
                 f"the group of sequence {documents[members[0]]} takes {sizes[members, 0].sum()} "
-                f"tokens and does not fit into a {options.groups_share} of "
+                f"tokens and does not fit into a {options.groups_share.replace('_', '-')} of "
                 f"{_room(limits, options)}; drop such groups (overlong='drop'), make them smaller "
                 "or raise max_length"
             )

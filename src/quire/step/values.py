@@ -203,6 +203,8 @@ def _is_per_token(values: Array, lengths: IntArray, per: Per | None) -> bool:
 
 def _flat_rows(rows: Sequence[Any], plan: StepPlan, rank: int | None) -> list[Array]:
     """The rows, in the order of ranks and micro-steps."""
+    if not hasattr(rows, "__len__"):
+        raise InvalidOption(f"rows_of_values is {rows!r} but must be a list of rows for each rank")
     if rank is None:
         if len(rows) != plan.num_ranks:
             raise InvalidOption(
@@ -239,8 +241,15 @@ def _rows_per_token(rows: list[Array], part: RowRange, lengths: IntArray, per: P
     raise InvalidOption(
         f"row {wrong} has {found[wrong]} values but {places[wrong]} tokens (with padding) and "
         f"{counts[wrong]} sequences; each row must have one value for each token, or each row one "
-        "for each sequence"
+        f"for each sequence{_without_batch_dimension(rows[wrong])}"
     )
+
+
+def _without_batch_dimension(row: Array) -> str:
+    """What to do about a row as models return it: a batch of one."""
+    if len(row.shape) < 2 or row.shape[0] != 1:
+        return ""
+    return f"; its shape is {tuple(row.shape)}, so pass row[0]"
 
 
 def _in_order(part: RowRange, rows: list[Array]) -> list[Array]:
