@@ -39,7 +39,8 @@ class StepPlan:
     num_micro_steps: int
     """Micro-steps, the same number on every rank."""
     lower_bound: int
-    """A number of micro-steps that no plan can go below."""
+    """A number of micro-steps that no plan of the same pieces, under the same options, can go
+    below."""
     row_offsets: IntArray
     documents: IntArray
     """The sequence of every piece."""
