@@ -300,6 +300,14 @@ def test_an_index_cannot_name_a_file_elsewhere(name, index, file, form, tmp_path
             open_corpus(path, form)
 
 
+def test_a_shard_that_is_missing_is_named(tmp_path):
+    path = copied("mds/zstd", tmp_path)
+    for shard in path.glob("shard.00001.*"):
+        shard.unlink()
+    with pytest.raises(CorruptFile, match="names a shard that is not beside it"):
+        open_corpus(path)
+
+
 def test_compressed_or_nested_arrow_is_read_and_hostile_arrow_is_not(tmp_path):
     table = pa.table({"input_ids": pa.array(DOCUMENTS, pa.large_list(pa.int64()))})
     for compression in ("lz4", "zstd"):

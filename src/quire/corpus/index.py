@@ -26,6 +26,7 @@ from quire.dataset.supervision import counts_before, supervised_by_labels
 from quire.documents import Documents
 from quire.errors import CorruptFile, InvalidOption, OutputError, unknown_name
 from quire.files import sha256_of
+from quire.formats.fingerprints import fingerprint_of_file
 from quire.ledger import Ledger, Tally, TokenTally
 from quire.options.names import option
 from quire.packed.manifest import MANIFEST, is_in_place, is_indexed, read_manifest
@@ -227,12 +228,11 @@ def write_plan(
     plan = index.plan(options)
     (out / PLANS).mkdir(exist_ok=True)
     file = f"{PLANS}/{name}.arrow"
-    sha256, size = _save(plan, out / file)
+    saved = _save(plan, out / file)
     return {
         "name": name,
         "file": file,
-        "sha256": sha256,
-        "bytes": size,
+        **saved,
         "options": options.row_options(),
         "rows": plan.num_rows,
         "tokens": int(plan.row_lengths.sum(dtype=np.int64)),
@@ -241,13 +241,14 @@ def write_plan(
     }
 
 
-def _save(plan: Plan, path: AnyPath) -> tuple[str | None, int]:
-    """SHA-256 and size of the plan, which is written as a whole."""
+def _save(plan: Plan, path: AnyPath) -> dict[str, Any]:
+    """What the manifest records of the file, which is written as a whole."""
     if isinstance(path, RemotePath):
         with path.written_whole() as local:
             return _save(plan, local)
     plan.save(path)
-    return sha256_of(path), path.stat().st_size
+    fingerprint, size, _ = fingerprint_of_file(path)
+    return {"sha256": sha256_of(path), "bytes": size, "fingerprint": fingerprint}
 
 
 def replan(

@@ -129,7 +129,7 @@ def _data(path: AnyPath, plain: Any) -> TokenBytes:  # noqa: ANN401 - JSON
     }
     if "raw" in files and files["raw"].is_file():
         data = TokenBytes(files["raw"])
-    elif "packed" in files:
+    elif "packed" in files and files["packed"].is_file():
         compression = str(plain.get("compression")).partition(":")[0]
         if compression != "zstd":
             raise InvalidOption(

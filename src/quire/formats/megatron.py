@@ -24,6 +24,7 @@ TYPES = {
     1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float64", 7: "float32",
     8: "uint16",
 }  # fmt: skip
+_AT_A_TIME = 1 << 20
 UNITS = ("sequences", "documents")
 OPTIONS = {"unit": UNITS}
 
@@ -64,7 +65,9 @@ def _open(path: AnyPath, options: Mapping[str, str]) -> TokenFile:
     pointers = index.array(np.dtype("<i8"), at + 4 * num_sequences, num_sequences)
     ends = index.array(np.dtype("<i8"), at + 12 * num_sequences, num_ends)
     _require_tokens(index, at + 12 * num_sequences + 8 * num_ends, num_sequences)
-    _require_ends(path, ends, num_sequences)
+    is_plain = _is_plain(ends, num_sequences)
+    if not is_plain:
+        _require_ends(path, ends, num_sequences)
     data = TokenBytes(_with_suffix(path, ".bin"))
     # Before documents are joined, so that an error names the sequence.
     column = Column(data, dtype, pointers)
@@ -75,9 +78,18 @@ def _open(path: AnyPath, options: Mapping[str, str]) -> TokenFile:
         columns={TOKENS: column},
         total=whole_tokens(data, dtype),
     )
-    if _unit(path, ends, num_sequences, options) == "documents":
-        return _joined(found, ends)
-    return found
+    if is_plain or _unit(path, ends, num_sequences, options) == "sequences":
+        return found
+    return _joined(found, ends)
+
+
+def _is_plain(ends: Ints, num_sequences: int) -> bool:
+    """Whether each sequence is a document, so that there is nothing to choose."""
+    pieces = range(0, len(ends), _AT_A_TIME)
+    return len(ends) == num_sequences + 1 and all(
+        np.array_equal(part, np.arange(first, first + len(part)))
+        for first, part in ((first, ends[first : first + _AT_A_TIME]) for first in pieces)
+    )
 
 
 def _header(index: TokenBytes) -> tuple[np.dtype[np.generic], tuple[int, int]]:
@@ -129,15 +141,13 @@ def _require_ends(path: AnyPath, ends: Ints, num_sequences: int) -> None:
 
 
 def _unit(path: AnyPath, ends: Ints, num_sequences: int, options: Mapping[str, str]) -> str:
-    num_documents = len(ends) - 1
-    is_same = num_documents == num_sequences and bool((np.diff(ends) == 1).all())
-    if "unit" not in options and not is_same:
+    if "unit" not in options:
         raise InvalidOption(
-            f"{path} has {num_sequences} sequences in {num_documents} documents, so the choice is "
+            f"{path} has {num_sequences} sequences in {len(ends) - 1} documents, so the choice is "
             "ambiguous; give the format megatron:unit=sequences (as Megatron trains GPT) or "
             "megatron:unit=documents (sequences of a document are joined)"
         )
-    return "sequences" if is_same else options["unit"]
+    return options["unit"]
 
 
 def _joined(file: TokenFile, ends: Ints) -> TokenFile:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
-from quire.errors import InvalidOption, missing_dependency
+from quire.errors import CorruptFile, InvalidOption, missing_dependency
+from quire.formats.fingerprints import fingerprint_of_file
 from quire.ledger import Ledger
 from quire.markup import block, figures, row_bar
 from quire.options import require_path
@@ -95,18 +96,19 @@ class PackedDataset:
                 return RemoteRows(self._shards, counts, shard_columns(self.manifest), columns)
             if is_in_place(self.manifest):
                 corpus = open_recorded(self.path, self.manifest)
-                return CorpusRows(corpus, Plan.load(self._shards.plan(self._entry)), columns)
+                return CorpusRows(corpus, self._shards.plan(self._entry), columns)
             # A plan covers all documents, so the rows of any rank come from all shards.
             plan = Plan.load(self._shards.plan(self._entry))
             return self._planned(self._shards.open_all(), plan, columns)
         if self._entry is not None and is_in_place(self.manifest):
             corpus = open_recorded(self.path, self.manifest)
-            return CorpusRows(corpus, _load_plan(self.path, self._entry), columns)
+            return CorpusRows(corpus, _plan_file(self.path, self._entry), columns)
         folder = self.path / FOLDER if cache_dir is None else Path(cache_dir) / self._hash_of_shards
         self._mapped = open_mapped(self.path, shards, folder)
         if self._entry is None:
             return ShardRows(self._mapped, columns)
-        return self._planned(self._mapped, _load_plan(self.path, self._entry), columns)
+        plan = Plan.load(_plan_file(self.path, self._entry))
+        return self._planned(self._mapped, plan, columns)
 
     def _planned(
         self, shards: list[MappedShard], plan: Plan, columns: Sequence[str] | None
@@ -309,7 +311,15 @@ def _listed(columns: Iterable[str]) -> list[str]:
     return list(columns)
 
 
-def _load_plan(path: Path, entry: Mapping[str, Any]) -> Plan:
-    file = path / entry["file"]
-    require_sha256(file, str(entry["sha256"]))
-    return Plan.load(file)
+def _plan_file(path: Path, entry: Mapping[str, Any]) -> Path:
+    """The file of a plan, unless it was changed.
+
+    Its rows have checksums in the part that the fingerprint covers; to hash all of a large file
+    would take seconds.
+    """
+    file = path / str(entry["file"])
+    if "fingerprint" not in entry or not file.is_file():
+        require_sha256(file, str(entry["sha256"]))
+    elif fingerprint_of_file(file)[0] != entry["fingerprint"]:
+        raise CorruptFile(f"{file} has other bytes than were written; plan again")
+    return file

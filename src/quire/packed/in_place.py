@@ -18,7 +18,7 @@ from quire.formats.corpora import open_corpus
 from quire.formats.fingerprints import fingerprint_of_file
 from quire.formats.token_corpus import FEW, TokenCorpus
 from quire.packed.rows import SOURCE, STARTS, Row, chosen_columns
-from quire.plan import Plan
+from quire.plan.plan_file import open_plan
 from quire.storage import AnyPath, RemotePath, as_path, each
 
 Ints = npt.NDArray[np.int64]
@@ -127,19 +127,19 @@ class CorpusRows:
     Memory: what the plan and the index take up if they are not mapped; tokens stay in the files.
     """
 
-    def __init__(self, corpus: TokenCorpus, plan: Plan, wanted: Sequence[str] | None) -> None:
-        plan.check_lengths(corpus.lengths())
+    def __init__(self, corpus: TokenCorpus, plan: Path, wanted: Sequence[str] | None) -> None:
         self.columns = chosen_columns([*corpus.columns, STARTS, *SOURCE], wanted)
-        self._corpus, self._plan = corpus, plan
+        self._corpus, self._plan = corpus, open_plan(plan, corpus.lengths())
         # A memoryview returns a number in half the time of an array.
-        self._offsets = memoryview(plan.row_offsets)  # type: ignore[arg-type]
-        arrays = (plan.documents, plan.starts, plan.stops)
+        self._offsets = memoryview(self._plan.row_offsets)  # type: ignore[arg-type]
+        arrays = (self._plan.documents, self._plan.starts, self._plan.stops)
         self._fragments = [memoryview(array) for array in arrays]  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return self._plan.num_rows
 
     def __getitem__(self, row: int) -> Row:
+        self._plan.check(row)
         first, last = self._offsets[row], self._offsets[row + 1]
         if last - first > FEW:
             return self.many([row])[0]
@@ -161,6 +161,8 @@ class CorpusRows:
     def many(self, rows: Sequence[int]) -> list[Row]:
         """Several rows, gathered together: views of one array for each column."""
         numbers, plan = np.asarray(rows, dtype=np.int64), self._plan
+        for row in rows:
+            plan.check(row)
         firsts, lasts = plan.row_offsets[numbers], plan.row_offsets[numbers + 1]
         counts = (lasts - firsts).astype(np.int64)
         cuts = _edges(counts)  # where the fragments of a row begin and end

@@ -151,16 +151,7 @@ class Plan:
 
     def check_lengths(self, lengths: Lengths) -> None:
         """Raise unless these are the lengths that were planned."""
-        actual = as_lengths(lengths)
-        if fingerprint_of(actual) != self.fingerprint:
-            documents = self.ledger.documents.input
-            tokens = self.ledger.tokens.input + self.options.ends_with_eos * documents
-            raise PlanError(
-                f"the plan was made for {documents} documents with {tokens} tokens, but these are "
-                f"{len(actual)} documents with {int(actual.sum(dtype=np.int64))} tokens (or the "
-                "same lengths in another order); plan again, or use the documents that were "
-                "planned"
-            )
+        actual = require_planned(lengths, self.fingerprint, self.ledger, self.options)
         longest = actual[self.documents].astype(np.int64)
         _reject("fragment", self.stops > longest, self.stops, "stop {} is beyond its document")
 
@@ -235,6 +226,23 @@ class Plan:
                 f"the fragments hold {content} tokens but the ledger counts {tokens.emitted} "
                 f"emitted, {tokens.overlap} repeated and {num_eos} EOS; plan again"
             )
+
+
+def require_planned(
+    lengths: Lengths, fingerprint: str, ledger: Ledger, options: PlanOptions
+) -> IntArray:
+    """The lengths, if a plan with this fingerprint is for them; raises otherwise."""
+    actual = as_lengths(lengths)
+    if fingerprint_of(actual) != fingerprint:
+        documents = ledger.documents.input
+        tokens = ledger.tokens.input + options.ends_with_eos * documents
+        raise PlanError(
+            f"the plan was made for {documents} documents with {tokens} tokens, but these are "
+            f"{len(actual)} documents with {int(actual.sum(dtype=np.int64))} tokens (or the "
+            "same lengths in another order); plan again, or use the documents that were "
+            "planned"
+        )
+    return actual
 
 
 def fingerprint_of(lengths: IntArray) -> str:
