@@ -4,7 +4,7 @@ Writes docs/reliability/resume_matrix.json: framework × data × ranks × kill. 
 run that was killed (SIGKILL) and resumed trained on the batches of the uninterrupted run, in the
 same order, and ended with bitwise equal weights (float32, on CPU, deterministic, with dropout).
 Another number of ranks adds in another order, so there the batches are equal and the weights
-differ by rounding. Lightning is tried if it is installed; it is no dependency of quire.
+differ by rounding. JAX reads streams through grain's `GrainBatches`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,10 @@ CELLS = [
     Cell(framework="transformers", data="vision", world="1", kill="step 3"),
     Cell(framework="trl", data="packed", world="1 to 2", kill="step 3"),
     Cell(framework="accelerate", data="stream", world="2", kill="step 3"),
+    Cell(framework="lightning", data="packed", world="1", kill="step 7"),
+    Cell(framework="lightning", data="stream", world="1", kill="step 3"),
     Cell(framework="jax", data="packed", world="1", kill="step 3"),
+    Cell(framework="jax", data="stream", world="1", kill="step 7"),
     Cell(framework="jax", data="stream", world="1", kill="save 4"),
     Cell(framework="torch", data="packed", world="2", kill="step 3", launcher="torchrun"),
     Cell(
