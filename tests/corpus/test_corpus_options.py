@@ -26,12 +26,18 @@ NUMBERS = {
     "max_record_bytes": 200,
 }
 
-
+OF_IMAGES = {
+    "max_images": 4,
+    "max_patches": 400,
+    "max_image_pixels": 10_000,
+    "image_token_id": 7,
+    "merge_size": 2,
+}
 OPTIONAL = {"drop_longer_than", "truncate_to", "max_documents_per_row", "partition_size"}
 
 
 def test_these_tests_cover_every_integer_option():
-    assert sorted(integer_fields(CorpusOptions)) == sorted(NUMBERS)
+    assert sorted(integer_fields(CorpusOptions)) == sorted(NUMBERS | OF_IMAGES)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint16])
@@ -49,7 +55,7 @@ def test_numpy_integers_become_python_ones():
     assert json.dumps(options.to_dict()) == json.dumps(CorpusOptions(**NUMBERS).to_dict())
 
 
-@pytest.mark.parametrize("name", sorted(NUMBERS))
+@pytest.mark.parametrize("name", sorted(NUMBERS | OF_IMAGES))
 @pytest.mark.parametrize("wrong", [-1, 1.5, [8], True])
 def test_a_value_that_is_not_an_integer_is_refused_by_the_name_of_its_option(name, wrong):
     with pytest.raises(InvalidOption) as refused:

@@ -40,6 +40,14 @@ def pack(
     ] = False,
     format: CorpusFormat = None,  # noqa: A002
     max_bad_records: MaxBadRecords = 0,
+    image_root: Annotated[
+        str | None,
+        typer.Option(
+            help="The folder that relative paths of images start at.",
+            show_default="that of the input that names them",
+            rich_help_panel="Input",
+        ),
+    ] = None,
     as_json: AsJson = False,
     options: dict[str, Any],
     engine: Annotated[
@@ -102,6 +110,7 @@ def pack(
             resume=resume,
             format=format,
             max_bad_records=max_bad_records,
+            image_root=image_root,
             on_start=display.start,
             on_progress=display.advance,
             **options,

@@ -38,6 +38,12 @@ def verify(
             help="The library that tokenizes, for --inputs.", show_default="the reference"
         ),
     ] = None,
+    image_root: Annotated[
+        str | None,
+        typer.Option(
+            help="The folder that relative paths of images start at; images are hashed again."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a packed dataset against its manifest and inputs.
@@ -53,12 +59,18 @@ def verify(
 
     if context.args:
         raise _unexpected_argument(context.args, inputs or [])
-    report = verify_output(path)
+    report = verify_output(path, image_root=image_root)
     if inputs and report.ok:
         from quire.verify.inputs import verify_inputs
 
         with warnings_as_lines():
-            report = verify_inputs(report, inputs, tokenizer, tokenizer_engine=tokenizer_engine)
+            report = verify_inputs(
+                report,
+                inputs,
+                tokenizer,
+                tokenizer_engine=tokenizer_engine,
+                image_root=image_root,
+            )
     if as_json:
         typer.echo(report.to_json())
     else:

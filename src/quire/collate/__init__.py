@@ -7,6 +7,7 @@ model's signature does not name: set `remove_unused_columns=False`, or `document
 
 Vision-language samples have their own collators: `VisionPaddingFreeCollator` concatenates packs,
 `VisionPaddedCollator` pads samples, and `VisionCollator` chooses between them.
+`PackedVisionCollator` reads the images of rows that `quire pack` wrote.
 """
 
 from quire.collate.causal_lm import DataCollatorForCausalLM
@@ -14,6 +15,7 @@ from quire.collate.padding_free import PaddingFreeCollator
 from quire.collate.positions import get_pos_ids_for_packed_sequence
 from quire.collate.vision import (
     MropeOptions,
+    PackedVisionCollator,
     VisionCollator,
     VisionPaddedCollator,
     VisionPaddingFreeCollator,
@@ -22,6 +24,7 @@ from quire.collate.vision import (
 __all__ = [
     "DataCollatorForCausalLM",
     "MropeOptions",
+    "PackedVisionCollator",
     "PaddingFreeCollator",
     "VisionCollator",
     "VisionPaddedCollator",

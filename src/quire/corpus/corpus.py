@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 
 from quire.corpus.columns import first_records, resolve_columns, shows_tokens
 from quire.corpus.encoding import Encoder, make_encoder
+from quire.corpus.image_grids import GridRule
 from quire.corpus.inputs import fields_to_read, find_inputs, read_span
 from quire.corpus.options import MEBIBYTE, CorpusOptions
 from quire.corpus.shards import document_schema, shard_schema
+from quire.corpus.vision_encoding import IMAGE_PAD, VisionEncoder, image_token_of
+from quire.corpus.vision_rows import MEDIA
 from quire.dataset.recognition import is_chat, with_record_kind
 from quire.errors import InvalidOption
 from quire.formats.fields import Fields
 from quire.formats.files import InputFile
 from quire.formats.format import Batch, Span
+from quire.formats.images import require_folder
+from quire.formats.record_kinds import VISION
+from quire.formats.vision_records import TYPES
 from quire.plan import PlanOptions
 from quire.storage import AnyPath, Named, as_path, is_uri
 from quire.text import Tokenizer, TokenizerLike
+from quire.text.chat import conversation_encoder
 from quire.text.chat.date import today
 from quire.text.chat.template import ChatTokenizer, as_chat_tokenizer, asks_for_date
 from quire.text.engine import open_chat_engine, open_tokenizer
@@ -45,6 +53,10 @@ class Corpus:
     """Whether the tokenizer's chat template renders the records."""
     engine: Tokenizer | None = None
     """Encodes what a chat template renders; None if none does."""
+    image_root: Path | None = None
+    """The folder that paths of images are relative to; None: that of the file with the record."""
+    grid_rule: GridRule | None = None
+    """How the model's image processor resizes, for conversations with images."""
     columns: Mapping[str, str]
     """Per-token columns of the input and their types, if it is tokenized."""
 
@@ -57,6 +69,7 @@ class Corpus:
         *,
         out: AnyPath | None = None,
         recorded: object = None,
+        image_root: Path | None = None,
     ) -> Corpus:
         """The corpus of these inputs.
 
@@ -64,9 +77,11 @@ class Corpus:
         """
         known = recorded if isinstance(recorded, Mapping) else {}
         files = find_inputs(inputs, out)
-        if tokenizer is None and shows_tokens(files, options):
-            options = replace(options, pretokenized=True)
-        options = with_record_kind(options, first_records(files, options))
+        seen = with_record_kind(options, first_records(files, options))
+        if not seen.has_images and tokenizer is None and shows_tokens(files, options):
+            seen = replace(options, pretokenized=True)
+        options = with_record_kind(seen, first_records(files, seen))
+        options.require_possible()
         chat = is_chat(options, first_records(files, options), tokenizer)
         size = sum(file.size for file in files)
         loaded = _load_tokenizer(tokenizer, options, size, chat)
@@ -75,6 +90,11 @@ class Corpus:
             chat_tokenizer = cast(ChatTokenizer, loaded)
             engine = open_chat_engine(chat_tokenizer, options.tokenizer_engine, size)
         options = replace(options, **_completed(options, loaded, files, known, chat))
+        rule = None
+        if options.has_images:
+            if chat:
+                rule = GridRule.of_folder(Path(str(tokenizer)))
+            options = _with_image_token(options, loaded, rule)
         columns = resolve_columns(files, options)
         return cls(
             files=files,
@@ -82,6 +102,8 @@ class Corpus:
             tokenizer=loaded,
             is_chat=chat,
             engine=engine,
+            image_root=image_root and require_folder(image_root),
+            grid_rule=rule,
             columns=columns,
         )
 
@@ -92,6 +114,9 @@ class Corpus:
 
     def schema(self) -> pa.Schema:
         """The columns of every shard."""
+        if self.options.has_images:
+            tokens = shard_schema({"labels": "int32", TYPES: "int8"}, self.options.keep_sources)
+            return pa.schema([*tokens, *(pa.field(*pair) for pair in MEDIA.items())])
         columns = {"labels": "int32"} if self.options.has_answers else self.columns
         if self.options.index_only:
             return document_schema(columns)
@@ -108,6 +133,20 @@ class Corpus:
             file, is_chat = self.files[span.file], self.is_chat
             yield from read_span(file, span, self.options, self.columns, is_chat=is_chat)
 
+    def _vision_encoder(self) -> VisionEncoder:
+        options, chat = self.options, None
+        if self.is_chat:
+            tokenizer = cast(ChatTokenizer, self.tokenizer)
+            only, date = options.assistant_only, options.chat_date
+            chat = conversation_encoder(tokenizer, only, date, self.engine)
+        return VisionEncoder(
+            options,
+            folder=self.image_root,
+            image_token_id=options.image_token_id,
+            chat=chat,
+            grid_rule=self.grid_rule,
+        )
+
     def try_engine(self, spans: Iterable[Span]) -> None:
         """Encode the first records of some spans if the fast engine is in use.
 
@@ -121,6 +160,8 @@ class Corpus:
 
     def encoder(self) -> Encoder:
         """A new encoder for records of this corpus."""
+        if self.options.has_images:
+            return self._vision_encoder()
         return make_encoder(
             self.options, self.tokenizer, dict(self.columns), self.engine, is_chat=self.is_chat
         )
@@ -140,7 +181,7 @@ def _load_tokenizer(
 ) -> TokenizerLike | None:
     """What encodes the corpus; None if records hold tokens and no tokenizer is named."""
     if named is None:
-        if options.pretokenized:
+        if options.pretokenized or options.record_kind == VISION:
             return None
         raise InvalidOption(
             "text needs a tokenizer; pass 'byte' or the path of one (records that hold tokens "
@@ -151,7 +192,7 @@ def _load_tokenizer(
             f"the tokenizer {as_path(named)} is in a store, but must be on the local disk\n"
             "fetch it, and pass its path"
         )
-    if is_chat:
+    if is_chat or options.record_kind == VISION:
         return as_chat_tokenizer(named)
     return open_tokenizer(named, options.tokenizer_engine, 0 if options.pretokenized else num_bytes)
 
@@ -178,8 +219,24 @@ def _completed(
         values["chat_date"] = recorded.get("chat_date") or today()
     if options.partition_size is None:
         size = default_partition_size(sum(file.size for file in files))
+        if options.embed_images:  # the files are much larger than the records that name them
+            size = MEBIBYTE
         values["partition_size"] = recorded.get("partition_size") or size
     return values
+
+
+def _with_image_token(
+    options: CorpusOptions, loaded: TokenizerLike | None, rule: GridRule | None
+) -> CorpusOptions:
+    """The options with the id of the placeholder and the merge size that the model has."""
+    token_id = image_token_of(loaded) if options.image_token_id is None else options.image_token_id
+    if rule is not None and token_id is None:
+        raise InvalidOption(
+            f"the tokenizer has no {IMAGE_PAD}, which represents an image in messages; use the "
+            "folder of a Qwen-VL model, or pack samples that a processor encoded"
+        )
+    merge = options.merge_size if rule is None else rule.merge_size
+    return replace(options, image_token_id=token_id, merge_size=merge)
 
 
 def chat_template_of(loaded: TokenizerLike | None) -> dict[str, object]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quire.corpus.options import CorpusOptions
-from quire.documents import Documents
+from quire.documents import Documents, Media
 from quire.errors import InvalidDocument, OversizedDocument, QuireError
 from quire.formats.arrays import is_number_list, list_lengths, list_values
 from quire.formats.bad_records import BadRecords
@@ -58,7 +58,9 @@ class Encoder(ABC):
             numbers = 2 * records[part.numbers >> 1] + (part.numbers & 1)
         else:
             numbers = records[part.numbers]
-        self._parts.append(replace(part, numbers=document_id(batch.file, 0) + numbers))
+        numbers += document_id(batch.file, 0)
+        media = part.media and replace(part.media, numbers=numbers)
+        self._parts.append(replace(part, numbers=numbers, media=media))
         return int(part.lengths.sum())
 
     def documents(self) -> Documents:
@@ -240,5 +242,6 @@ def _joined(parts: Sequence[Documents]) -> Documents:
         ),
         lengths=np.concatenate([part.lengths for part in parts]),
         numbers=np.concatenate([part.numbers for part in parts]),
+        media=first.media and Media.joined([part.media for part in parts if part.media]),
         ledger=sum((part.ledger for part in parts), Ledger()),
     )

@@ -49,6 +49,7 @@ def fields_to_read(
         messages_column=options.messages_column,
         tools_column=options.tools_column,
         tokens_column=options.tokens_column,
+        images_column=options.images_column,
         token_columns=columns,
         allow_other_columns=bool(options.columns),
         max_record_bytes=options.max_record_bytes,

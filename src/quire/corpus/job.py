@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from quire.corpus.encoding import Encoder, require_fitting
 from quire.corpus.output import DATA, write_errors
 from quire.corpus.partitions import Partition
 from quire.corpus.shards import DOCUMENT_ID, LENGTH, shard_name, write_shard
+from quire.corpus.vision_rows import embed_images, sources_of, tokens_per_row, vision_rows
 from quire.dataset.pairs import planned_pairs
 from quire.dataset.rows import trained_tokens
 from quire.dataset.supervision import supervised_by_labels
@@ -98,7 +100,9 @@ class _Shard:
         job, contents = self._job, self._contents(self._encoder.documents())
         path = job.out / DATA / shard_name(self._partition, self.piece)
         with write_errors(job.out):
-            sha256, size = write_shard(path, contents.records, contents.record_length)
+            sha256, size = write_shard(
+                path, contents.records, contents.record_length, contents.complete
+            )
         commit = Commit(
             run=job.run,
             partition=self._partition,
@@ -118,6 +122,9 @@ class _Shard:
 
     def _contents(self, documents: Documents) -> Contents:
         corpus, options = self._job.corpus, self._job.plan_options
+        if corpus.options.has_images:
+            seed = shard_seed(corpus.options.seed, self._partition, self.piece)
+            return packed_samples(corpus, documents, replace(options, seed=seed))
         if corpus.options.overlong == "error":
             names = [str(file.path) for file in corpus.files]
             require_fitting(documents.lengths, options.max_fragment, documents.numbers, names)
@@ -151,6 +158,8 @@ class Contents:
     ledger: Ledger
     record_length: int
     """The approximate number of tokens in a record."""
+    complete: Callable[[pa.Table], pa.Table] | None = None
+    """Adds to some of the records what is too large to be held for all."""
 
 
 def packed_rows(corpus: Corpus, documents: Documents, options: PlanOptions) -> Contents:
@@ -169,6 +178,21 @@ def packed_rows(corpus: Corpus, documents: Documents, options: PlanOptions) -> C
         content=plan.content,
         ledger=ledger,
         record_length=options.max_length,
+    )
+
+
+def packed_samples(corpus: Corpus, documents: Documents, options: PlanOptions) -> Contents:
+    """The rows into which samples with images are packed."""
+    files, embeds = [str(file.path) for file in corpus.files], corpus.options.embed_images
+    rows, plan, kept = vision_rows(documents, options, corpus.options, files)
+    trained = TokenTally(trained=trained_tokens(rows))
+    return Contents(
+        records=rows.cast(corpus.schema()),
+        tokens=int(plan.row_lengths.sum(dtype=np.int64)),
+        content=plan.content,
+        ledger=kept.ledger + plan.ledger + Ledger(tokens=trained),
+        record_length=tokens_per_row(kept, plan.num_rows, options.max_length, embeds),
+        complete=partial(embed_images, sources=sources_of(kept)) if embeds else None,
     )
 
 

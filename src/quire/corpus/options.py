@@ -7,13 +7,28 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from quire.errors import InvalidOption
-from quire.options import EncodeOptions, PackOptions, Seed, Size, SourceOptions
-from quire.options.names import option
+from quire.formats.images import MOST_PIXELS
+from quire.formats.record_kinds import VISION, WITH_IMAGES
+from quire.options import (
+    Count,
+    EncodeOptions,
+    PackOptions,
+    Positive,
+    Seed,
+    Size,
+    SourceOptions,
+)
+from quire.options.names import option, setting
 from quire.plan import require_plannable
 
 MEBIBYTE = 1 << 20
 ROW_OPTIONS = tuple(field.name for field in fields(PackOptions))
 """The options that shape rows; the others decide what the documents are."""
+IMAGE_OPTIONS = (
+    *("images_column", "max_images", "max_patches", "embed_images", "max_image_pixels"),
+    *("image_token_id", "merge_size"),
+)
+"""The options that only records with images have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +42,21 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
     index_only: bool = False
     """Write tokenized documents and a plan of their rows instead of rows; quire replan then makes
     other rows in seconds."""
+    images_column: str = "images"
+    """The column that holds the images of vision records: paths, bytes, or structs of both."""
+    max_images: Positive | None = None
+    """The most images in a row. None: no limit."""
+    max_patches: Positive | None = None
+    """The most vision patches (rows of pixel_values) in a row. None: no limit."""
+    embed_images: bool = False
+    """Copy image files into the shards; otherwise shards hold their paths and SHA-256."""
+    max_image_pixels: Positive = MOST_PIXELS
+    """A record with a larger image is a bad record."""
+    image_token_id: Count | None = None
+    """The placeholder of images in tokens. None: the tokenizer's <|image_pad|>, or
+    mm_token_type_ids."""
+    merge_size: Positive = 2
+    """One placeholder represents a square of this many patches on each side."""
     partition_size: Size | None = None
     """Bytes of text that are packed together. None: a sixteenth of the inputs, from 4M to 256M."""
     max_record_bytes: Size = 256 * MEBIBYTE
@@ -41,6 +71,40 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
                 "an index-only output always records where fragments come from; leave "
                 f"{option('keep_sources')} on"
             )
+
+    @property
+    def has_images(self) -> bool:
+        """Whether records are samples with images, which are never cut."""
+        return self.record_kind in WITH_IMAGES
+
+    def require_possible(self) -> None:
+        """Raise for options that the kind of the records, now known, does not have."""
+        if not self.has_images:
+            self.require_unset(f"images ({setting('record_kind', 'vision')})", *IMAGE_OPTIONS)
+            return
+        for name, value, least in (("stride", self.stride, 0), ("align", self.align, 1)):
+            if value != least:
+                raise InvalidOption(f"samples with images are never cut; leave {option(name)} out")
+        if self.overlong not in ("split", "drop", "error") or self.strategy == "wrapped":
+            name = "strategy" if self.strategy == "wrapped" else "overlong"
+            raise InvalidOption(
+                f"{setting(name, getattr(self, name))} would cut samples with images; drop those "
+                f"that do not fit ({setting('overlong', 'drop')}), or leave {option(name)} out"
+            )
+        if self.has_budgets and self.strategy not in ("exact_fit", "tight"):
+            raise InvalidOption(
+                f"{setting('strategy', self.strategy)} looks only at tokens; with "
+                f"{option('max_images')} or {option('max_patches')} use exact_fit or tight"
+            )
+        if self.index_only:
+            raise InvalidOption(
+                f"plans of documents hold no images; leave {option('index_only')} out"
+            )
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether rows are limited in more than tokens and documents."""
+        return self.max_images is not None or self.max_patches is not None
 
     def _require_one_kind(self) -> None:
         if not self.pretokenized:
@@ -91,7 +155,10 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
             del plain["tools_column"], plain["chat_date"]
         if self.record_kind in (None, "text", "messages", "tokens"):
             del plain["record_kind"]  # the other options say it
-        if not self.pretokenized:
+        if not self.has_images:
+            for name in IMAGE_OPTIONS:
+                del plain[name]
+        if not self.pretokenized and self.record_kind != VISION:
             del plain["tokens_column"]
         # 0.1.0 did not have these two; without them, its headers and today's stay equal.
         if self.align == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from quire.corpus.commits import Commit, finished, read_commits, require_present
@@ -75,6 +76,7 @@ def pack_corpus(
     resume: bool = False,
     format: str | None = None,  # noqa: A002
     max_bad_records: int = 0,
+    image_root: Named | None = None,
     on_start: Callable[[Start], None] | None = None,
     on_progress: Report | None = None,
     **options: Any,  # noqa: ANN401 - declared once, at CorpusOptions
@@ -86,7 +88,9 @@ def pack_corpus(
     continued, and a finished one is left as it is. With ``index_only``, documents and a plan of
     their rows are written instead of rows, and `replan` makes other rows from them. A tokenized
     corpus of another system (see `quire.formats.open_corpus`, and ``format``) is then read in
-    place: only a plan is written. The bytes
+    place: only a plan is written. Samples with images (see the guide to vision-language models)
+    are packed with references to their files, whose relative paths start at ``image_root``, or at
+    the folder of the input that names them. The bytes
     depend only on the inputs, the tokenizer and the options, not on workers, engine or
     interruptions. Memory: a few times ``partition_size`` per worker.
 
@@ -118,7 +122,14 @@ def pack_corpus(
         recorded = _recorded_header(out, work)
         if "strategy" not in options:
             given = _with_strategy_of(recorded, given)
-        corpus = Corpus.open(named, tokenizer, given, out=out, recorded=recorded.get("options"))
+        corpus = Corpus.open(
+            named,
+            tokenizer,
+            given,
+            out=out,
+            recorded=recorded.get("options"),
+            image_root=None if image_root is None else Path(str(image_root)),
+        )
         header = make_header(corpus, tokenizer_fingerprint(tokenizer, corpus.tokenizer))
         if recorded:  # continue under this header: commits and the manifest refer to it
             header = require_same(out, recorded, header, type(given))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -59,13 +59,22 @@ def document_schema(columns: Mapping[str, str]) -> pa.Schema:
     return pa.schema([(DOCUMENT_ID, pa.int64()), (LENGTH, pa.int64()), *lists])
 
 
-def write_shard(path: AnyPath, records: pa.Table, record_length: int) -> tuple[str, int]:
-    """Write a shard as a whole; returns its SHA-256 and size."""
-    with whole_file(path) as temporary, _HashingFile(temporary) as file:
-        pq.write_table(
-            _in_pieces(records, max(1, _PIECE_TOKENS // record_length)),
+def write_shard(
+    path: AnyPath,
+    records: pa.Table,
+    record_length: int,
+    complete: Callable[[pa.Table], pa.Table] | None = None,
+) -> tuple[str, int]:
+    """Write a shard as a whole; returns its SHA-256 and size.
+
+    ``complete`` is applied to the records of each row group just before they are written.
+    """
+    with (
+        whole_file(path) as temporary,
+        _HashingFile(temporary) as file,
+        pq.ParquetWriter(
             file,
-            row_group_size=max(1, _GROUP_TOKENS // record_length),
+            records.schema,
             compression="zstd",
             compression_level=1,
             write_batch_size=_WRITTEN_AT_ONCE,
@@ -73,7 +82,15 @@ def write_shard(path: AnyPath, records: pa.Table, record_length: int) -> tuple[s
             write_statistics=False,
             version="2.6",
             data_page_version="1.0",
-        )
+        ) as writer,
+    ):
+        size = max(1, _GROUP_TOKENS // record_length)
+        if complete is None:
+            pieces = _in_pieces(records, max(1, _PIECE_TOKENS // record_length))
+            writer.write_table(pieces, row_group_size=size)
+        else:
+            for first in range(0, records.num_rows, size):
+                writer.write_table(complete(records.slice(first, size)), row_group_size=size)
     return file.digest.hexdigest(), file.size
 
 

@@ -24,6 +24,7 @@ from quire.formats.record_kinds import (
     KINDS,
     TEXT,
     TOKENS_KIND,
+    WITH_IMAGES,
     Pair,
     RecordProblem,
     Sample,
@@ -52,6 +53,11 @@ Item = TypeVar("Item")
 def documents_of(columns: Columns, options: DatasetOptions, day: datetime.date) -> Documents:
     """The documents of all records; ``day`` is for chat templates that ask for the date."""
     options = with_record_kind(options, columns.examples())
+    if options.record_kind in WITH_IMAGES:
+        raise InvalidOption(
+            "the records have images, which pack_dataset would leave out; pack them on disk "
+            "(quire pack, pack_corpus) or as they are read (quire.vision.PackedVLDataset)"
+        )
     if options.has_answers:
         options.require_unset("tokens", "columns")
         options.require_unset("text", "truncate_at", "truncate_to")

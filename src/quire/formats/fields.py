@@ -11,6 +11,8 @@ import pyarrow as pa
 from quire.formats.record_kinds import (
     CONVERSATIONS,
     KINDS,
+    VISION,
+    WITH_IMAGES,
     RecordProblem,
     kinds_of,
     required,
@@ -34,6 +36,7 @@ class Fields:
     """The column of conversations."""
     tools_column: str | None = TOOLS
     tokens_column: str = TOKENS
+    images_column: str = "images"
     token_columns: Mapping[str, str] = field(default_factory=dict)
     """Read tokens: ``input_ids`` and its parallel columns, with the Arrow types of their values."""
     allow_other_columns: bool = False
@@ -85,9 +88,12 @@ class Fields:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of text or messages that are packed."""
+        """The columns of text, messages or images that are packed."""
+        images = (self.images_column,) if self.kind in WITH_IMAGES else ()
+        if self.kind == VISION:
+            return (self.tokens_column, *images)
         if self.kind in CONVERSATIONS and self.messages_column is not None:
-            return (self.messages_column,)
+            return (self.messages_column, *images)
         return KINDS[self.kind].columns or (self.text_column,)
 
     @property

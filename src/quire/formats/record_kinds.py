@@ -17,6 +17,7 @@ from quire.formats.arrays import is_list, is_number_list, is_text
 
 if TYPE_CHECKING:
     from quire.formats.fields import Fields
+    from quire.formats.vision_records import VisionSample
 
 Record: TypeAlias = Mapping[str, Any]
 SEEN = 100
@@ -68,7 +69,7 @@ class RecordKind:
     """The columns that are read, besides those that options name."""
     optional: tuple[str, ...] = ()
     """Columns that are read where they exist."""
-    read: Callable[[Record, Fields], Sample | Pair] | None = None
+    read: Callable[[Record, Fields], Sample | Pair | VisionSample] | None = None
 
 
 def required(record: Record, key: str, kind: type) -> Any:  # noqa: ANN401 - a JSON value
@@ -237,10 +238,57 @@ def _num_shared(one: Sequence[Any], other: Sequence[Any]) -> int:
     return next((n for n in range(most) if one[n] != other[n]), max(0, most))
 
 
+_WATCHED = (
+    *("attention_mask", "position_ids", "document_starts", "seq_lengths", "videos"),
+    *("video_grid_thw", "loss_mask", "assistant_masks", "completion_mask"),
+)
+"""Columns of encoded samples that show that a record cannot be packed."""
+
+
+def _has_images(record: Record) -> bool:
+    return bool(record.get("images"))
+
+
+def _fits_vision_messages(record: Record) -> bool:
+    named = (_has_conversation(record, key) for key in ("role", "from"))
+    return _has_images(record) and any(named)
+
+
+def _read_vision(record: Record, fields: Fields) -> VisionSample:
+    from quire.formats.vision_records import read_encoded
+
+    return read_encoded(record, fields)
+
+
+def _read_vision_messages(record: Record, fields: Fields) -> VisionSample:
+    from quire.formats.vision_records import read_conversation
+
+    turns = record.get(fields.messages_column or "messages")
+    read = _read_sharegpt if is_conversation(turns, "from") else _read_messages
+    return read_conversation(record, read(record, fields), fields)
+
+
 TEXT, MESSAGES, TOKENS_KIND = "text", "messages", "tokens"
+VISION, VISION_MESSAGES = "vision", "vision_messages"
+WITH_IMAGES = (VISION, VISION_MESSAGES)
+"""The kinds whose records have images, which only `quire pack` reads."""
 KINDS = {
     kind.name: kind
     for kind in (
+        RecordKind(
+            name=VISION,
+            holds="encoded samples with images",
+            fits=lambda record: isinstance(record.get("input_ids"), list) and _has_images(record),
+            optional=("labels", "mm_token_type_ids", "image_grid_thw", *_WATCHED),
+            read=_read_vision,
+        ),
+        RecordKind(
+            name=VISION_MESSAGES,
+            holds="messages with images",
+            fits=_fits_vision_messages,
+            optional=("system", "videos"),
+            read=_read_vision_messages,
+        ),
         RecordKind(name=TEXT, holds="text", fits=lambda record: _has_texts(record, "text")),
         RecordKind(
             name=TOKENS_KIND,
@@ -286,7 +334,7 @@ KINDS = {
     )
 }
 """By name; a record that fits several is the first of them."""
-CONVERSATIONS = (MESSAGES, "sharegpt")
+CONVERSATIONS = (MESSAGES, "sharegpt", VISION_MESSAGES)
 """The kinds whose records are conversations under ``messages_column``."""
 
 

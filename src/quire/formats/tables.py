@@ -22,7 +22,7 @@ from quire.formats.compression import Expansion, damage_as_corrupt_file
 from quire.formats.fields import Fields, without_nulls
 from quire.formats.files import InputFile
 from quire.formats.format import BadRecord, Batch, Format, Span, require_reached
-from quire.formats.record_kinds import TEXT, RecordProblem
+from quire.formats.record_kinds import TEXT, WITH_IMAGES, RecordProblem
 from quire.formats.token_columns import TOKENS, WATCHED, unfit_records
 from quire.storage import AnyPath
 
@@ -181,10 +181,12 @@ def _value_batch(
     """Texts, conversations, or what else the records hold; ``names`` are the columns of it."""
     batch = Batch(file=file.number, num_bytes=rows.select(names).nbytes)
     columns = [as_objects(column) for column in rows.columns]
+    images = fields.images_column if fields.kind in WITH_IMAGES else None  # may be null: no image
     for record, values in enumerate(zip(*columns, strict=True), first):
         row = dict(zip(rows.schema.names, values, strict=True))
         try:
-            _require_readable(row, names, fields.max_record_bytes)
+            needed = [name for name in names if name != images]
+            _require_readable(row, needed, fields.max_record_bytes)
             if fields.kind != TEXT:
                 row = {name: without_nulls(value) for name, value in row.items()}
             batch.values.append(fields.of(row))

@@ -35,9 +35,15 @@ RecordKindName: TypeAlias = Literal[
     "instruction",
     "preference",
     "tokens",
+    "vision",
+    "vision_messages",
 ]
 """What a record may hold; `quire.formats.record_kinds` reads them."""
-MESSAGES_IN = {"messages": "messages", "sharegpt": "conversations"}
+MESSAGES_IN = {
+    "messages": "messages",
+    "sharegpt": "conversations",
+    "vision_messages": "messages",
+}
 """The column of conversations, by the kind of records."""
 TOOLS = "tools"
 """The column that holds the tools of conversations, as in transformers and TRL."""
@@ -71,8 +77,9 @@ class SourceOptions(TextOptions):
 
     record_kind: RecordKindName | None = None
     """What a record holds: text, messages, sharegpt (conversations of from and value),
-    prompt_completion, instruction (with input and output), preference (chosen and rejected) or
-    tokens. None: recognized from the first records."""
+    prompt_completion, instruction (with input and output), preference (chosen and rejected),
+    tokens, vision (tokens and images) or vision_messages. None: recognized from the first
+    records."""
     messages_column: str | None = None
     """The column that holds a conversation, for the tokenizer's chat template. None: messages, or
     conversations for ShareGPT."""

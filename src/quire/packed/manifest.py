@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from quire.errors import CorruptFile, InvalidOption, StorageError, unknown_name
+from quire.formats.record_kinds import WITH_IMAGES
 from quire.options.names import option, setting
 from quire.seals import (
     FORMAT_VERSION,
@@ -25,6 +26,8 @@ PACKED, INDEXED, IN_PLACE = "quire.packed", "quire.indexed", "quire.in_place"
 """The formats: rows in shards; documents in shards and rows in plans; rows in plans, and documents
 in files of another system."""
 CHECKSUM = "checksum"
+MEDIA = ("num_images", "image_grid_thw", "images")
+"""Columns of rows of samples with images: how many each sample has, their grids and files."""
 _SHARD = re.compile(r"data/shard-\d{5,}-\d{3,}\.parquet")
 _PLAN = re.compile(r"plans/[A-Za-z0-9_][A-Za-z0-9._-]*\.arrow")
 
@@ -123,11 +126,13 @@ def content_of(entry: Mapping[str, Any]) -> int:
 def shard_columns(manifest: Mapping[str, Any]) -> list[str]:
     """The columns of every shard of packed rows, without opening one."""
     options = manifest["options"]
-    has_answers = options.get("messages_column") or options.get("record_kind")
+    kind = options.get("record_kind")
+    has_answers, images = options.get("messages_column") or kind, kind in WITH_IMAGES
     given = ["labels"] if has_answers else list(manifest.get("columns") or ())
+    given = [*given, *(["mm_token_type_ids"] if images else [])]
     others = [name for name in given if name != "input_ids"]
     source = ("document_ids", "document_offsets") if options.get("keep_sources", True) else ()
-    return ["input_ids", *others, "document_starts", *source]
+    return ["input_ids", *others, "document_starts", *source, *(MEDIA if images else ())]
 
 
 def chosen_plan(

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.errors import CorruptFile, OutputError, StorageError
@@ -68,8 +69,25 @@ def checksum_of(column: pa.Array) -> int:
     while isinstance(column, pa.ListArray | pa.LargeListArray):
         total = zlib.crc32(np.ascontiguousarray(column.offsets.to_numpy()).data, total)
         column = column.values
+    if isinstance(column, pa.StructArray):  # images
+        for field in column.flatten():
+            total = _checksum_of_texts(field, total)
+        return total
+    if isinstance(column, pa.FixedSizeListArray):
+        column = column.flatten()
     values = np.ascontiguousarray(column.to_numpy(zero_copy_only=False))
     return zlib.crc32(values.view(np.uint8).data, total)
+
+
+def _checksum_of_texts(column: pa.Array, total: int) -> int:
+    """CRC-32 of texts or bytes, continued from another one."""
+    lengths = pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False)
+    total = zlib.crc32(np.ascontiguousarray(lengths).data, total)
+    data = column.buffers()[2]
+    if data is None or not len(column):
+        return total
+    ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: len(column) + 1]
+    return zlib.crc32(memoryview(data)[int(ends[0]) : int(ends[-1])], total)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,8 @@ from quire.packed.mapped import MappedShard, ShardCache
 from quire.plan import Plan
 
 Row: TypeAlias = dict[str, npt.NDArray[Any]]
-Lists: TypeAlias = "tuple[npt.NDArray[Any] | _Bits, npt.NDArray[np.int32]]"
+"""Arrays by column; the images of samples are a list of dicts."""
+Lists: TypeAlias = "tuple[npt.NDArray[Any] | _Bits | _Records, npt.NDArray[np.int32]]"
 STARTS = "document_starts"
 SOURCE = ("document_ids", "document_offsets")
 _NOT_PER_TOKEN = ("document_id", "length")
@@ -47,7 +48,7 @@ class ShardRows:
         self._batches[batch].check(self.columns)
         at = row - int(self._first_rows[batch])
         return {
-            name: values[offsets[at] : offsets[at + 1]]
+            name: values[offsets[at] : offsets[at + 1]]  # type: ignore[misc] # images are a list
             for name, (values, offsets) in self._lists[batch].items()
         }
 
@@ -188,14 +189,30 @@ def chosen_columns(known: list[str], wanted: Sequence[str] | None) -> list[str]:
 
 def _lists(batch: pa.RecordBatch, name: str) -> Lists:
     column = batch.column(name)
+    if isinstance(column, pa.ListArray) and pa.types.is_struct(column.type.value_type):
+        return _Records(column.values), column.offsets.to_numpy()
     if not isinstance(column, pa.ListArray | pa.LargeListArray) or column.values.null_count:
         raise CorruptFile(
             f"column {name} is {column.type} or holds nulls, where lists of numbers are needed; "
             "the shard was changed: pack it again"
         )
     values = column.values
+    if pa.types.is_fixed_size_list(values.type):  # grids: [n, 3]
+        width = values.type.list_size
+        return values.flatten().to_numpy().reshape(-1, width), column.offsets.to_numpy()
     flat = _Bits(values) if pa.types.is_boolean(values.type) else values.to_numpy()
     return flat, column.offsets.to_numpy()
+
+
+class _Records:
+    """Structs, such as images; a slice is read when it is asked for."""
+
+    def __init__(self, values: pa.StructArray) -> None:
+        self._values = values
+
+    def __getitem__(self, part: slice) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._values[part].to_pylist()
+        return found
 
 
 class _Bits:

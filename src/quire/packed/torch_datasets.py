@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
@@ -36,8 +37,11 @@ class TorchRows(Dataset[Tensors]):
 
 
 def row_tensors(row: Row) -> Tensors:
-    """A row as tensors of its own."""
-    return {name: torch.tensor(values) for name, values in row.items()}
+    """A row as tensors of its own; images stay a list of dicts."""
+    return {
+        name: torch.tensor(values) if isinstance(values, np.ndarray) else values
+        for name, values in row.items()
+    }
 
 
 class TorchBatches(IterableDataset[Any]):

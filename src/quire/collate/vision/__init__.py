@@ -6,9 +6,11 @@ from quire.collate.vision.collators import (
     VisionPaddingFreeCollator,
 )
 from quire.collate.vision.mrope import MropeOptions, VisionModel, resolve_mrope
+from quire.collate.vision.packed import PackedVisionCollator
 
 __all__ = [
     "MropeOptions",
+    "PackedVisionCollator",
     "VisionCollator",
     "VisionModel",
     "VisionPaddedCollator",

@@ -23,8 +23,10 @@ from quire.text import TokenizerLike
 from quire.verify.inputs.answers import PAIRS
 from quire.verify.inputs.documents import Columns, make_encoder, read_documents
 from quire.verify.inputs.files import FILE_SHIFT, find_files, has_own_reader
+from quire.verify.inputs.images import IMAGES, TYPES, is_over_budget
 from quire.verify.output.check import OutputReport
 from quire.verify.output.drops import ExpectedDrops, Span, dropped_by_shards
+from quire.verify.output.images import COLUMNS, KINDS, read_images
 from quire.verify.output.manifest import is_indexed, read_bad_records, read_manifest
 from quire.verify.output.shards import counts_eos, has_bos, list_column, read_fragments
 
@@ -42,6 +44,7 @@ def verify_inputs(
     tokenizer: TokenizerLike | None,
     *,
     tokenizer_engine: TokenizerEngine | None = None,
+    image_root: Named | None = None,
 ) -> OutputReport:
     """The report of `verify_output`, extended by a comparison with the inputs.
 
@@ -52,7 +55,8 @@ def verify_inputs(
     try:
         manifest = read_manifest(report.path)
         report.notes += _shared_reader_notes(manifest)
-        _Comparison(report, manifest).run(inputs, tokenizer, tokenizer_engine)
+        folder = None if image_root is None else Path(str(image_root))
+        _Comparison(report, manifest).run(inputs, tokenizer, tokenizer_engine, folder)
     except QuireError:
         raise
     except _SIGNS_OF_DAMAGE as error:
@@ -98,10 +102,11 @@ class _Comparison:
         inputs: Sequence[Named],
         tokenizer: TokenizerLike | None,
         engine: TokenizerEngine | None,
+        image_root: Path | None,
     ) -> None:
         """Add what is wrong to the report."""
         manifest, report = self._manifest, self._report
-        encoder = make_encoder(manifest, tokenizer, engine)
+        encoder = make_encoder(manifest, tokenizer, engine, image_root)
         stored = _StoredDocuments(report.path, manifest)
         drops = ExpectedDrops(
             manifest["options"],
@@ -172,8 +177,10 @@ class _Comparison:
                 self._add(f"{_name(document)}: {what} {offset} to {stop} differ from the input")
             spans.append((offset, stop))
         length = len(given["input_ids"])
+        options = self._manifest["options"]
+        oversized = IMAGES in given and is_over_budget(given, options)
         self._num_eos += any(stop == length for _, stop in spans)
-        missing = drops.add_document(length, spans, given.get("labels"), together)
+        missing = drops.add_document(length, spans, given.get("labels"), together, oversized)
         if missing is not None:
             start, stop = missing
             self._add(
@@ -201,6 +208,8 @@ class _StoredDocuments:
         options = manifest["options"]
         has_answers = options["messages_column"] is not None or options.get("record_kind")
         rendered = ["labels"] if has_answers else []
+        self._has_images = options.get("record_kind") in KINDS
+        rendered += [TYPES] if self._has_images else []
         self._columns = list(dict.fromkeys(["input_ids", *manifest["columns"], *rendered]))
         self._indexed = is_indexed(manifest)
         self._prefix = int(not self._indexed and has_bos(manifest))
@@ -240,6 +249,10 @@ class _StoredDocuments:
             _, sizes = list_column(path.name, table, "input_ids")
             offsets = np.zeros_like(documents)
         else:
+            named: list[list[str]] = []
+            if self._has_images:
+                named = _images_of(path.name, table)
+                table = table.drop_columns(COLUMNS)
             tokens, fragments = read_fragments(path.name, table, prefix=self._prefix)
             (documents, offsets, _), sizes = fragments.spans(), fragments.sizes
         stops = np.cumsum(sizes)
@@ -249,7 +262,22 @@ class _StoredDocuments:
         for number in order.tolist():
             part = slice(int(starts[number]), int(stops[number]))
             own = {name: values[part] for name, values in columns.items()}
+            if self._has_images:
+                own[IMAGES] = np.array(named[number], str)
             yield int(documents[number]), _Fragment(int(offsets[number]), own)
+
+
+def _images_of(name: str, table: pa.Table) -> list[list[str]]:
+    """The images of every fragment of a shard, each by its SHA-256 and grid."""
+    _, per_row = list_column(name, table, "num_images")
+    images = read_images(name, table, per_row)
+    named = [
+        f"{image['sha256']} {t}x{h}x{w}"
+        for image, (t, h, w) in zip(images.files, images.grids.tolist(), strict=True)
+    ]
+    ends = np.cumsum(images.counts).tolist()
+    counts = images.counts.tolist()
+    return [named[end - count : end] for count, end in zip(counts, ends, strict=True)]
 
 
 def _equal(given: npt.NDArray[Any], stored: npt.NDArray[Any]) -> bool:

@@ -42,6 +42,7 @@ from quire.verify.inputs.answers import (
     keys_of,
 )
 from quire.verify.inputs.files import FILE_SHIFT, Values, read_records
+from quire.verify.inputs.images import keys_of_samples, sample_encoder
 
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 """The tokens of a document under ``input_ids``, and its other columns."""
@@ -53,6 +54,8 @@ DOCUMENT_OPTIONS = frozenset(
         "pretokenized", "tokens_column", "columns",
         "add_bos", "add_eos", "drop_longer_than", "truncate_to", "truncate_at", "tokenizer_engine",
         "keep_sources", "index_only", "partition_size", "max_record_bytes",
+        "images_column", "max_images", "max_patches", "embed_images", "max_image_pixels",
+        "image_token_id", "merge_size",
     }
 )  # fmt: skip
 """The options that decide what documents are, all of which this package applies itself."""
@@ -86,12 +89,15 @@ class Encoder:
     """The token before every fragment."""
     eos: int | None = None
     """The token after every document that is not empty."""
+    for_file: Callable[[AnyPath], Encoder] | None = None
+    """The encoder for the records of one file, if they depend on where it is."""
 
 
 def make_encoder(
     manifest: Mapping[str, Any],
     tokenizer: TokenizerLike | None,
     engine: TokenizerEngine | None = None,
+    image_root: Path | None = None,
 ) -> Encoder:
     """The encoder for the options of the output.
 
@@ -101,6 +107,8 @@ def make_encoder(
     _require_known(options)
     if options["pretokenized"]:
         return _token_encoder(manifest)
+    if options.get("record_kind") in ("vision", "vision_messages"):
+        return _sample_encoder(options, image_root)
     tokenizer = local_tokenizer(tokenizer)
     if tokenizer is None:
         raise InvalidOption(
@@ -123,7 +131,9 @@ def read_documents(
     The columns of bad records are None.
     """
     most_bytes = manifest["options"]["max_record_bytes"]
+    for_file = encoder.for_file
     for file, path in enumerate(paths):
+        encoder = encoder if for_file is None else for_file(path)
         with local_copy(path) as local:
             kind = manifest["inputs"][file]["kind"]
             records = read_records(local, kind, encoder.keys, most_bytes)
@@ -213,6 +223,21 @@ def _token_encoder(manifest: Mapping[str, Any]) -> Encoder:
     return Encoder(keys=(*keys.values(), *watched), encode=_one_by_one(encode_record))
 
 
+def _sample_encoder(options: Mapping[str, Any], image_root: Path | None) -> Encoder:
+    if options["record_kind"] != "vision":
+        raise InvalidOption(
+            "messages with images cannot be compared with their inputs yet; verify the output "
+            "without --inputs"
+        )
+
+    def for_file(path: AnyPath) -> Encoder:
+        folder = image_root or Path(str(path)).parent
+        return Encoder(keys=keys, encode=_one_by_one(sample_encoder(options, folder)))
+
+    keys = keys_of_samples(options)
+    return Encoder(keys=keys, encode=_one_by_one(lambda _: None), for_file=for_file)
+
+
 def _one_by_one(
     encode_record: Callable[[Values], Columns | tuple[Columns, ...] | None],
 ) -> Callable[[Sequence[Values | None]], Iterator[Columns | tuple[Columns, ...] | None]]:
@@ -273,7 +298,7 @@ def _answer_encoder(
     encode: Callable[[Any], Columns],
     *,
     is_chat: bool,
-    **specials: int | None,
+    **specials: Any,  # noqa: ANN401 - bos and eos
 ) -> Encoder:
     """The encoder of records with answers, from that of one conversation or text."""
     in_pairs = options.get("record_kind") == PAIRS

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import pyarrow.parquet as pq
 from quire.errors import CorruptFile, QuireError, StorageError
 from quire.printable import counted
 from quire.storage import AnyPath, Named, as_path
+from quire.verify.output.images import COLUMNS, KINDS, image_problems, read_images, unchecked
 from quire.verify.output.in_place import recount_corpus
 from quire.verify.output.manifest import (
     bad_record_problems,
@@ -29,6 +32,7 @@ from quire.verify.output.shards import (
     Recount,
     counts_eos,
     mapped_problems,
+    read_fragments,
     recount_rows,
 )
 
@@ -65,11 +69,12 @@ class OutputReport:
         return json.dumps({**vars(self), "path": str(self.path), "ok": self.ok})
 
 
-def verify_output(path: Named) -> OutputReport:
+def verify_output(path: Named, *, image_root: Named | None = None) -> OutputReport:
     """Recount every file of a packed dataset and compare it with the manifest.
 
     Checks checksums, boundaries, row lengths, totals, the equation of the ledger, and that no two
-    fragments hold the same tokens of a document. One shard is in memory at a time.
+    fragments hold the same tokens of a document. One shard is in memory at a time. Images are
+    hashed again; relative paths of those that are not embedded start at ``image_root``.
     """
     folder = as_path(path)
     try:
@@ -77,8 +82,12 @@ def verify_output(path: Named) -> OutputReport:
         report = OutputReport(path=folder, ledger=manifest["ledger"])
         report.problems += manifest["checksum_problems"]
         report.problems += unlisted_files(folder, manifest)
-        recount = _recount_index if is_indexed(manifest) else _recount_rows
-        (_recount_in_place if is_in_place(manifest) else recount)(report, manifest)
+        if manifest["options"].get("record_kind") in KINDS:
+            images = None if image_root is None else Path(str(image_root))
+            _recount_samples(report, manifest, images)
+        else:
+            recount = _recount_index if is_indexed(manifest) else _recount_rows
+            (_recount_in_place if is_in_place(manifest) else recount)(report, manifest)
         report.problems += bad_record_problems(folder, manifest)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, QuireError):
@@ -89,13 +98,42 @@ def verify_output(path: Named) -> OutputReport:
     return report
 
 
-def _recount_rows(report: OutputReport, manifest: Mapping[str, Any]) -> None:
-    """Every shard of rows, and their totals."""
+def _recount_samples(
+    report: OutputReport, manifest: Mapping[str, Any], folder: Path | None
+) -> None:
+    """Every shard of samples with images, as rows, and their images."""
+    options, num_unchecked = manifest["options"], 0
 
     def recount(shard: Mapping[str, Any], table: pa.Table) -> Recount:
+        nonlocal num_unchecked
+        name, tokens = shard["file"], table.drop_columns(COLUMNS)
+        found = recount_rows(tokens, options, shard)
+        _, fragments = read_fragments(name, tokens, has_sources=bool(options["keep_sources"]))
+        images = read_images(name, table, fragments.per_row)
+        problems = image_problems(name, table, fragments, images, options, folder)
+        found.problems += islice(problems, _MOST_PROBLEMS)
+        num_unchecked += unchecked(images.files, folder)
+        return found
+
+    _recount_rows(report, manifest, recount)
+    if num_unchecked:
+        report.notes.append(
+            f"{counted(num_unchecked, 'image')} with relative paths not compared with the files; "
+            "name the folder that the paths start at (--image-root)"
+        )
+
+
+def _recount_rows(
+    report: OutputReport,
+    manifest: Mapping[str, Any],
+    recount: Callable[[Mapping[str, Any], pa.Table], Recount] | None = None,
+) -> None:
+    """Every shard of rows, and their totals."""
+
+    def recount_text(shard: Mapping[str, Any], table: pa.Table) -> Recount:
         return recount_rows(table, manifest["options"], shard)
 
-    content = 0
+    recount, content = recount or recount_text, 0
     for found in _recount_shards(report, manifest, "rows", recount):
         report.rows += found.rows
         report.tokens += found.tokens

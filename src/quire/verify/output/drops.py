@@ -82,10 +82,12 @@ class ExpectedDrops:
         found: Sequence[Span],
         labels: npt.NDArray[Any] | None,
         together: Sequence[int] = (),
+        oversized: bool = False,
     ) -> Span | None:
         """Count what a document lacks; the first part that the options do not explain, if any.
 
-        ``together`` are the lengths of all documents that share its row.
+        ``together`` are the lengths of all documents that share its row; an ``oversized`` one has
+        more images or patches than a row holds.
         """
         self.input.update(documents=1)
         if not length:
@@ -95,6 +97,10 @@ class ExpectedDrops:
         if self._is_too_long(length):
             self._count("documents", "too_long", 1)
             self._count("tokens", "too_long", length - self._uncounted)
+            return (0, length) if found else None
+        if oversized and self._overlong == "drop":
+            self._count("documents", "skipped_oversized", 1)
+            self._count("tokens", "skipped_oversized", length)
             return (0, length) if found else None
         if self._in_pairs and self._is_too_long_together(together):
             self._count("documents", "group_too_long", 1)

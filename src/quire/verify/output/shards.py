@@ -347,6 +347,7 @@ def _possible_reasons(options: Mapping[str, Any], what: str) -> set[str]:
         "truncated": what == "tokens" and bool(cuts),
         "row_too_short": int(options["min_length"]) > 1,
         "group_too_long": kind == "preference",
+        "skipped_oversized": options["overlong"] == "drop" and str(kind).startswith("vision"),
         "unterminated": what == "tokens" and bool(options.get("in_place")),
     }
     return {reason for reason, is_possible in possible.items() if is_possible}
@@ -400,6 +401,9 @@ def _is_trusted(path: Path, manifest: Mapping[str, Any]) -> bool:
 
 
 def _same_lists(one: pa.Table, other: pa.Table, column: str) -> bool:
+    kind = one[column].type
+    if not pa.types.is_list(kind) or pa.types.is_nested(kind.value_type):  # images and grids
+        return bool(one[column].equals(other[column]))
     try:
         values, lengths = list_column("", one, column)
         others, other_lengths = list_column("", other, column)
