@@ -37,7 +37,10 @@ KINDS = {
 }
 
 
-SLOW = ["recipe", "shard", "manifest_verified", "index", "index_verified", "resumed_run"]
+SLOW = [
+    "recipe", "shard", "manifest_verified", "index", "index_verified", "resumed_run",
+    "tokenizer_engine",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import tokenizers
-from tokenizers import models, pre_tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
 
 from quire import boundaries
 from quire.collate import DataCollatorForCausalLM
@@ -26,6 +26,7 @@ from quire.stream import StreamConfig
 from quire.text import ByteTokenizer
 from quire.text.engine import open_tokenizer
 from quire.text.fast_tokenizer import ENOUGH, engine_version
+from quire.text.hostile_texts import hostile_texts
 from quire.text.tokenizer_file import load_tokenizer_file
 from quire.vision import VisionPackingOptions
 from tests.compat.recipes.test_any_text import PIECES
@@ -249,6 +250,67 @@ def _tokenizer_json(folder: Path) -> Subject:
     return Subject(make=make, read=read)
 
 
+_PATTERNS = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+",
+    r"(a+)+$|\s+(?!\S)|\s+",
+    r"(?=(\w+))\1|(?<!\p{L})\d|.",
+)
+"""That of Llama 3, one that backtracks, one with look-around and a back reference."""
+
+
+def _engine_seeds() -> list[str]:
+    """Tokenizers of the kinds that the fast engine takes."""
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    vocabulary = {word: number for number, word in enumerate([*sorted(alphabet), "ab", "abc"])}
+    found = [tokenizers.Tokenizer(models.BPE(vocabulary, [("a", "b"), ("ab", "c")]))]
+    found[0].pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    for pattern in _PATTERNS:
+        one = tokenizers.Tokenizer(models.BPE(vocabulary, [("a", "b"), ("ab", "c")]))
+        split = pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        one.pre_tokenizer = pre_tokenizers.Sequence([split, level])
+        one.normalizer = normalizers.NFC()
+        one.add_special_tokens(["<s>", "</s>"])
+        found.append(one)
+    pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a", "b", "ab"]
+    numbers = {word: number for number, word in enumerate(pieces)}
+    model = models.BPE(numbers, [("a", "b")], unk_token="<unk>", fuse_unk=True, byte_fallback=True)  # noqa: S106
+    found.append(tokenizers.Tokenizer(model))
+    found[-1].normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+    return [one.to_str() for one in found]
+
+
+def _tokenizer_engine(folder: Path) -> Subject:
+    """What the fast engine is given: damaged tokenizers of its kinds, and hostile texts.
+
+    An abort of the engine would end this process, which the campaign reports as a crash.
+    """
+    file, seeds = folder / "tokenizer.json", _engine_seeds()
+    hostile = hostile_texts(["<s>", "</s>"])
+    engine_version()
+
+    def make(choose: Random) -> tuple[bytes, list[str]]:
+        texts = [
+            "".join(choose.choices(hostile, k=choose.randrange(1, 4))) * choose.choice((1, 1, 9))
+            for _ in range(3)
+        ]
+        return _changed(choose, choose.choice(seeds)), [*texts, "aab " * 2000, "a" * 5000]
+
+    def read(given: tuple[bytes, list[str]]) -> str | None:
+        file.write_bytes(given[0])
+        reference = load_tokenizer_file(folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the fast engine cannot be used
+            fast = open_tokenizer(folder, "auto", ENOUGH)
+            encoded = fast.encode_batch(given[1])
+        assert encoded.tokens.tolist() == reference.encode_batch(given[1]).tokens.tolist()
+        return None if getattr(fast, "is_fast", False) else "fallback"
+
+    return Subject(make=make, read=read)
+
+
 def _changed(choose: Random, text: str) -> bytes:
     if choose.random() < 0.3:
         return mutated_bytes(choose, text.encode())
@@ -301,5 +363,6 @@ TARGETS = by_name(
     Target(name="jsonl_gz", prepare=_compressed("gz", lambda data: gzip.compress(data, mtime=0))),
     Target(name="jsonl_zst", prepare=_compressed("zst", _zstd)),
     Target(name="tokenizer_json", prepare=_tokenizer_json),
+    Target(name="tokenizer_engine", prepare=_tokenizer_engine),
     Target(name="document_starts", prepare=_document_starts),
 )
