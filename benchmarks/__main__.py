@@ -23,6 +23,7 @@ ALL = (
     "shuffled",
     "chat",
     "corpus",
+    "corpus_share",
     "ray_engine",
     "loader",
     "collate",

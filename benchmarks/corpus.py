@@ -60,7 +60,9 @@ _TRL = "datasets and trl"
 _PEER = (
     f"datasets {version('datasets')} and trl {version('trl')}: `load_dataset`, `map` with the "
     f"tokenizer where there is text, `pack_dataset` with `bfd_split`, which like quire splits what "
-    f"is longer than a row, each in {PROCESSES} processes, and `to_parquet`."
+    f"is longer than a row, each in {PROCESSES} processes, and `to_parquet`. Each side writes "
+    "parquet as it does by default: quire with zstd's level 1, datasets with snappy, "
+    "dictionaries, content-defined pages and a page index."
 )
 
 

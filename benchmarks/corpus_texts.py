@@ -32,7 +32,7 @@ def machine_texts(size: int) -> Iterator[str]:
 
     Files are taken by the hash of their names, so that every kind of them is met early.
     """
-    packages = Path(sysconfig.get_paths()["purelib"])
+    packages = Path(np.__file__).parents[1]  # site-packages, also of a venv that shares others
     for folders in ((packages,), _MANUALS):
         files = [path for folder in folders for path in folder.rglob("*") if _is_text(path)]
         files.sort(key=lambda path: hashlib.sha256(str(path).encode()).digest())
