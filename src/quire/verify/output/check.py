@@ -159,7 +159,6 @@ def _recount_in_place(report: OutputReport, manifest: Mapping[str, Any]) -> None
     """The files of another system, then every plan with the documents' lengths."""
     found = recount_corpus(report.path, manifest)
     report.problems += found.problems
-    report.notes += found.notes
     if not found.problems:  # otherwise the lengths are not those of the plans
         _recount_plans(report, manifest, found.lengths)
 
