@@ -12,6 +12,7 @@ from pathlib import Path
 
 ALL = (
     "planner",
+    "exact_fit",
     "scale",
     "online",
     "tight",

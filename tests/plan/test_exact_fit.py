@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire import lower_bound, make_plan
+from quire import Plan, lower_bound, make_plan
 from quire.plan.exact import evenly, scarcest
+from quire.plan.exact.dealt import dealt_rows
 from quire.plan.exact.evenly import even_rows
 from quire.plan.exact.problem import Problem, RowKinds
 from quire.plan.exact.scarcest import scarcest_first
 from quire.plan.exact.shuffled import shuffled_rows
+from quire.plan.histogram import rows_from_runs
 from quire.plan.strategies import exact_fit
 
 ROW = 4096
@@ -65,13 +68,21 @@ def rows_of(lengths: list[int], max_length: int, **options: object) -> list[list
     return [[lengths[part.document] for part in row] for row in plan]
 
 
+def rows_from_kinds(kinds: RowKinds, counts: list[int]) -> list[list[int]]:
+    """The sizes in every row, where the rows hold so many documents of each size."""
+    decreasing = np.repeat(np.arange(len(counts)), counts)[::-1]
+    rows = rows_from_runs(np.arange(len(decreasing)), kinds.runs(), kinds.num_rows)
+    sizes = decreasing[rows.fragments].tolist()
+    return [sizes[a:b] for a, b in pairwise(rows.offsets.tolist())]
+
+
 def test_rows_are_filled_exactly_where_best_fit_needs_one_more() -> None:
     assert make_plan([5, 5, 4, 4, 3, 3], 12, "best_fit").num_rows == 3
     assert rows_of([5, 5, 4, 4, 3, 3], 12) == [[5, 4, 3], [5, 4, 3]]
 
 
 def test_rows_of_best_fit_are_kept_where_no_plan_needs_fewer() -> None:
-    lengths = drawn("web")
+    lengths = drawn("web", 1000)
     ours, best_fit = (make_plan(lengths, ROW, name) for name in ("exact_fit", "best_fit"))
     assert best_fit.num_rows == best_fit.lower_bound
     assert np.array_equal(ours.documents, best_fit.documents)
@@ -81,7 +92,7 @@ def test_rows_of_best_fit_are_kept_where_no_plan_needs_fewer() -> None:
 @pytest.mark.parametrize(
     ("kind", "over"),
     [
-        ("chat", 0),
+        ("chat", 1),
         ("three to a row", 12),
         ("a fifth to three fifths", 40),
         ("a sixth to a half", 20),
@@ -93,6 +104,26 @@ def test_rows_are_at_the_bound_where_few_documents_fill_one(kind: str, over: int
     plan = make_plan(lengths, ROW, "exact_fit")
     assert plan.num_rows <= plan.lower_bound + over
     assert plan.num_rows < make_plan(lengths, ROW, "best_fit").num_rows
+
+
+@pytest.mark.parametrize("kind", ["chat", "web", "three to a row"])
+def test_rows_of_small_plans_mix_lengths_nearly_as_random_rows_do(kind: str) -> None:
+    lengths = drawn(kind, 10_000)
+    random = make_plan(lengths, ROW, "greedy")
+    assert spread_inside_rows(make_plan(lengths, ROW, "exact_fit"), lengths) > 0.9 * (
+        spread_inside_rows(random, lengths)
+    )
+    assert spread_inside_rows(make_plan(lengths, ROW, "best_fit"), lengths) < 0.8 * (
+        spread_inside_rows(random, lengths)
+    )
+
+
+def spread_inside_rows(plan: Plan, lengths: np.ndarray) -> float:
+    """The deviation of the logarithms of lengths from the mean of their row."""
+    logs = np.log(lengths[plan.documents])
+    counts = np.diff(plan.row_offsets)
+    means = np.add.reduceat(logs, plan.row_offsets[:-1]) / counts
+    return float(np.std(logs - np.repeat(means, counts)))
 
 
 def test_the_optimum_is_found_for_nearly_all_small_plans_and_no_bound_is_above_it() -> None:
@@ -129,7 +160,7 @@ def test_no_option_makes_more_rows_than_best_fit(
         assert make_plan(lengths, 64, "exact_fit", overlong="fill", **options).num_rows
 
 
-@pytest.mark.parametrize("search", ["scarcest", "shuffled", "evenly"])
+@pytest.mark.parametrize("search", ["scarcest", "dealt", "shuffled", "evenly"])
 @pytest.mark.parametrize("kind", ["chat", "a sixth to a half", "twelve to a row"])
 @pytest.mark.parametrize("cap", [3, 1000])
 def test_every_search_places_every_document_once_in_rows_that_hold_them(
@@ -139,19 +170,16 @@ def test_every_search_places_every_document_once_in_rows_that_hold_them(
     problem = Problem.of(sizes.tolist(), counts.tolist(), ROW, cap)
     kinds, left = RowKinds(), problem
     if search != "scarcest":
-        found = shuffled_rows(problem) if search == "shuffled" else even_rows(problem)
+        searches = {"dealt": dealt_rows, "shuffled": shuffled_rows, "evenly": even_rows}
+        found = searches[search](problem)
         if found is None:
             return
         kinds, left = found
     kinds = scarcest_first(left, kinds)
-    placed: Counter[int] = Counter()
-    for row, times in kinds:
-        assert sum(row) <= problem.space
-        assert len(row) <= cap
-        for size in row:
-            placed[size] += times
+    rows = rows_from_kinds(kinds, problem.counts)
+    assert all(sum(row) <= problem.space and 0 < len(row) <= cap for row in rows)
+    placed = Counter(size for row in rows for size in row)
     assert placed == {size: count for size, count in enumerate(problem.counts) if count}
-    assert kinds.num_rows == sum(times for _, times in kinds)
 
 
 def test_very_long_rows_are_searched_in_coarser_units() -> None:
@@ -192,8 +220,9 @@ def test_the_reading_for_rows_that_are_not_exact_is_limited_in_all(
     monkeypatch.setattr(scarcest, "chosen_sizes", counted)
     monkeypatch.setattr(scarcest, "_MOST_READ", 2000, raising=False)
     sizes, counts = np.unique(without_exact_rows(), return_counts=True)
-    kinds = scarcest_first(Problem.of(sizes.tolist(), counts.tolist(), ROW, 9))
-    assert sum(times * len(row) for row, times in kinds) == 5000
+    problem = Problem.of(sizes.tolist(), counts.tolist(), ROW, 9)
+    rows = rows_from_kinds(scarcest_first(problem), problem.counts)
+    assert sum(map(len, rows)) == 5000
     assert max(reads) > 60
     assert sum(reads) < 2000 + 600 + 60 * len(reads)
 
@@ -203,9 +232,11 @@ def test_the_search_for_even_rows_ends_when_it_has_ordered_enough_sizes(
 ) -> None:
     monkeypatch.setattr(evenly, "_MOST_ORDERED", 2000, raising=False)
     sizes, counts = np.unique(drawn("three to a row", 5000), return_counts=True)
-    kinds, left = even_rows(Problem.of(sizes.tolist(), counts.tolist(), ROW, 9))
+    problem = Problem.of(sizes.tolist(), counts.tolist(), ROW, 9)
+    kinds, left = even_rows(problem)
     assert 1000 < left.num_documents < 4900
-    assert sum(times * len(row) for row, times in kinds) + left.num_documents == 5000
+    placed = [all_of - of for all_of, of in zip(problem.counts, left.counts, strict=True)]
+    assert {sum(row) for row in rows_from_kinds(kinds, placed)} == {problem.space}
 
 
 def test_a_search_without_exact_rows_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,11 +83,11 @@ def rows_from_runs(order: IntArray, runs: Runs, num_rows: int) -> Rows:
 
 def _row_offsets(table: IntArray, num_rows: int) -> IntArray:
     first_row, rows, per_row, _ = table.T
-    offsets = np.zeros(num_rows + 2, dtype=np.int64)
-    np.add.at(offsets, first_row + 1, per_row)
-    np.subtract.at(offsets, first_row + rows + 1, per_row)
-    fragments_per_row = np.cumsum(offsets[:-1], out=offsets[:-1])
-    return np.cumsum(fragments_per_row)
+    # Sums of whole numbers below 2^53 are exact in the floats that `bincount` returns.
+    more = np.bincount(first_row + 1, weights=per_row, minlength=num_rows + 2)
+    more -= np.bincount(first_row + rows + 1, weights=per_row, minlength=num_rows + 2)
+    fragments_per_row = np.cumsum(more[:-1])
+    return np.cumsum(fragments_per_row).astype(np.int64)
 
 
 def _targets(table: IntArray, offsets: IntArray) -> IntArray:

@@ -1,6 +1,7 @@
 """Rows that documents fill exactly, found on the histogram of sizes: the searches of `exact_fit`.
 
     problem    sizes and counts in the largest unit; the kinds of rows that a search found
+    dealt      documents dealt to many rows at once by array operations; for small plans
     scarcest   the largest document first, completed by sizes as equal as possible
     shuffled   documents in random order, completed by subset sums; for rows of many documents
     evenly     the size that lags behind first, so all run out together; for rows of about three
