@@ -218,13 +218,15 @@ class RunningLedger:
             documents, tokens = ledger.documents, ledger.tokens
             for kind in _TOTALS:
                 self.add(kind, getattr(documents, kind, 0), getattr(tokens, kind))
+            if tokens.trained is not None:
+                self.add("trained", tokens=tokens.trained)
             for reason in {*documents.dropped, *tokens.dropped}:
                 self.add(reason, documents.dropped.get(reason, 0), tokens.dropped.get(reason, 0))
 
     def add(self, kind: str, documents: int = 0, tokens: int = 0) -> None:
         """Count documents and tokens as ``input``, ``emitted``, or dropped for a reason.
 
-        ``special``, ``padding`` and ``overlap`` are tokens only.
+        ``special``, ``padding``, ``overlap`` and ``trained`` are tokens only.
         """
         before = self._counts.get(kind, (0, 0))
         self._counts[kind] = (before[0] + documents, before[1] + tokens)
@@ -242,7 +244,9 @@ class RunningLedger:
         )
         return Ledger(
             documents=Tally(**_tally_fields(documents, pending[0], _TOTALS[:2])),
-            tokens=TokenTally(**_tally_fields(tokens, pending[1], _TOTALS)),
+            tokens=TokenTally(
+                **_tally_fields(tokens, pending[1], _TOTALS), trained=tokens.get("trained")
+            ),
         )
 
     def state_dict(self) -> dict[str, list[int]]:
@@ -253,8 +257,8 @@ class RunningLedger:
         """Continue from the counts that `state_dict` returned."""
         counts: dict[str, tuple[int, int]] = {}
         for kind, (documents, tokens) in state.items():
-            if kind not in REASONS and kind not in _TOTALS:
-                raise unknown_name("kind of count", kind, REASONS.union(_TOTALS))
+            if kind not in _KINDS:
+                raise unknown_name("kind of count", kind, _KINDS)
             _require_count(kind, documents)
             _require_count(kind, tokens)
             counts[kind] = (documents, tokens)
@@ -262,6 +266,7 @@ class RunningLedger:
 
 
 _TOTALS = ("input", "emitted", "overlap", "special", "padding")
+_KINDS = REASONS.union(_TOTALS, ["trained"])
 
 
 def _tally_fields(counts: Mapping[str, int], pending: int, totals: Sequence[str]) -> dict[str, Any]:

@@ -1,10 +1,44 @@
-"""A progress bar for long work, shown only on a terminal."""
+"""Progress of long work: stages that a command shows, and a bar for calls from Python."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import TypeAlias
+
+Advance: TypeAlias = Callable[[int], None]
+"""Adds finished items."""
+Display: TypeAlias = Callable[[str, int | None, str], AbstractContextManager[Advance]]
+"""Shows a stage: what is done, how many items there are if that is known, and what they are."""
+
+_display: ContextVar[Display | None] = ContextVar("display", default=None)
+
+
+@contextmanager
+def shown_by(display: Display) -> Iterator[None]:
+    """Show the stages of the block; without this, nobody sees them."""
+    token = _display.set(display)
+    try:
+        yield
+    finally:
+        _display.reset(token)
+
+
+@contextmanager
+def stage(label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
+    """A part of long work, shown if a command runs it; yields what counts finished items.
+
+    >>> with stage("reading", 2, "row") as advance:
+    ...     advance(2)
+    """
+    display = _display.get()
+    if display is None:
+        yield lambda done: None
+        return
+    with display(label, total, unit) as advance:
+        yield advance
 
 
 @contextmanager

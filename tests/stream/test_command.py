@@ -83,7 +83,7 @@ def test_a_state_that_could_not_be_saved_is_refused_before_any_work(config, tmp_
     assert isinstance(result.exception, OutputError)
     assert "there is no folder" in str(result.exception)
     forbidding = SimpleNamespace(access=lambda *_: False, W_OK=os.W_OK, X_OK=os.X_OK)
-    monkeypatch.setattr("quire.cli.stream.os", forbidding)
+    monkeypatch.setattr("quire.cli.console.os", forbidding)
     result = run("--config", str(config), "--state", str(tmp_path / "state.json"))
     assert "is read-only" in str(result.exception)
 

@@ -111,3 +111,22 @@ def test_the_remedy_for_a_mixture_entry_without_a_source_works(sources):
         open_stream(config(sources=[{"backend": "hf"}]), tokenizer=Numbers())
     with open_stream(config(sources=[{"files": [sources[0]]}]), tokenizer=Numbers()) as stream:
         assert len(take(stream, 2)) == 2
+
+
+def test_statistics_tell_the_tokens_and_epochs_of_each_source(tmp_path):
+    for name, count in (("a", 2), ("b", 40)):
+        lines = ['{"text": "' + name * 9 + '"}\n'] * count
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    sources = [{"files": str(tmp_path / f"{name}.jsonl")} for name in "ab"]
+    options = {"tokenizer": "byte", "max_length": 8, "batch_size": 1, "add_bos": False}
+    with open_stream(sources=sources, num_streams=1, **options) as stream:
+        for _ in range(60):
+            batch = next(stream)
+        first, second = stream.stats()["sources"]
+    assert batch.input_ids.shape == (1, 1, 8)
+    assert (first["source"], second["source"]) == tuple(one["files"] for one in sources)
+    total = first["tokens"] + second["tokens"]
+    assert first["tokens"] == pytest.approx(second["tokens"], abs=10)
+    assert first["share"] == first["tokens"] / total
+    documents = first["tokens"] // 10  # nine letters and EOS; two documents in an epoch
+    assert first["epochs"] in (documents // 2, documents // 2 - 1) and second["epochs"] == 0

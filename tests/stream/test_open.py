@@ -192,7 +192,8 @@ def test_every_option_of_the_config_has_a_name_in_quire():
         translated = {dotted.rpartition(".")[2] for dotted in NAMES.values()}
         assert {option.name for option in fields(kind)} <= translated | own
     ours = {option.name for option in fields(StreamOptions)}
-    assert ours - set(NAMES) == {"names", "drop_longer_than", "truncate_at"}
+    answers = {"record_kind", "messages_column", "tools_column", "assistant_only", "chat_date"}
+    assert ours - set(NAMES) == {"names", "drop_longer_than", "truncate_at", *answers}
 
 
 def test_options_of_shared_groups_are_declared_once():
@@ -203,7 +204,7 @@ def test_options_of_shared_groups_are_declared_once():
             assert all(kind in group.__mro__ for kind in declared), option
 
 
-@pytest.mark.parametrize("option", ["messages_column", "pretokenized", "overlong", "stride"])
+@pytest.mark.parametrize("option", ["tokens_column", "pretokenized", "overlong", "stride"])
 def test_an_option_that_streams_do_not_support_is_refused_by_its_name(option):
     with pytest.raises(InvalidOption, match=f"unknown option {option}"):
         opened(**{option: "split"})

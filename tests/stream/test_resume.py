@@ -167,9 +167,9 @@ class SharedWorkers:
     def close(self):
         pass
 
-    def make(self, tokenizer, options):
+    def make(self, tokenizer, options, answers):
         if not options.num_workers:
-            return make_encoder(tokenizer, options)
+            return make_encoder(tokenizer, options, answers)
         assert (options.bos, options.eos, options.num_workers) == (1, 2, 2)
         return self
 

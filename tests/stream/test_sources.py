@@ -147,7 +147,7 @@ def test_a_bad_line_is_named_with_its_byte_and_the_next_one_is_read(
     tmp_path, line, problem, monkeypatch
 ):
     if "150" in problem:
-        monkeypatch.setattr("quire.stream.sources.MAX_RECORD_BYTES", 150)
+        monkeypatch.setattr("quire.stream.reading.MAX_RECORD_BYTES", 150)
     file = tmp_path / "a.jsonl"
     file.write_bytes(b'{"text": "x"}\n' + line + b'\n{"text": "y"}\n')
     first, bad, last = read_all(files(file).open(0, None))

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from tests.tokenizer_files import folder_of, load
 
-from quire.text.hub import is_hub_name
+from quire.storage.hub import is_hub_name
 
 NAME, COMMIT = "owner/small", "a" * 40
 FILES = {
@@ -109,7 +109,8 @@ def test_a_tokenizer_is_fetched_by_its_name_and_then_kept(tmp_path):
 def test_without_a_hub_the_error_says_so_within_seconds(monkeypatch, request, is_silent):
     """Refused at once, or without an answer, as where the name of a host cannot be looked up."""
     from quire.errors import SourceError
-    from quire.text.hub import local_tokenizer, require_hub
+    from quire.storage.hub import require_hub
+    from quire.text.hub import local_tokenizer
 
     endpoint = "http://127.0.0.1:9"
     for name, value in (("HF_ENDPOINT", endpoint), ("NO_PROXY", "*")):

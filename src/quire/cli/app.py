@@ -20,9 +20,11 @@ from typer.main import get_command as get_command_of
 import quire
 from quire.cli.console import say, saying_what_is_logged
 from quire.cli.help_pages import HelpPage
+from quire.cli.progress import stage_line
 from quire.errors import QuireError
 from quire.options.names import command_words
 from quire.printable import printable
+from quire.progress import shown_by
 
 COMMANDS = {
     "demo": ("demo", "Plan and pack the sources of the Python standard library."),
@@ -152,7 +154,7 @@ def main() -> None:
             output.reconfigure(errors="backslashreplace")
     debug = "--debug" in sys.argv
     try:
-        with command_words(), saying_what_is_logged():
+        with command_words(), saying_what_is_logged(), shown_by(stage_line):
             app(args=[word for word in sys.argv[1:] if word != "--debug"])
     except QuireError as error:
         if debug:

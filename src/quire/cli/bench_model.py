@@ -13,6 +13,7 @@ from rich.table import Table
 from quire.cli.console import say
 from quire.cli.options import AsJson
 from quire.errors import missing_dependency
+from quire.progress import stage
 
 if TYPE_CHECKING:
     from quire.speed import Measured
@@ -64,22 +65,24 @@ def bench_model(
         from quire.verify.isolation.causal_lm import load_causal_lm
     except ModuleNotFoundError as missing:
         raise missing_dependency(str(missing.name), "quire bench-model", "torch,hf") from None
-    model = load_causal_lm(path, dtype, attn_implementation)
-    if data is None:
+    rows = None
+    if data is not None:
+        from quire.packed import PackedDataset
+
+        rows = PackedDataset(data)
+    with stage("loading the model"):
+        model = load_causal_lm(path, dtype, attn_implementation, device or "cpu")
+    if rows is None:
         length = max_length or SpeedOptions().max_length
         vocabulary: Any = model.get_input_embeddings()  # type: ignore[operator]
         texts = random_documents(documents, vocabulary.num_embeddings, length, seed)
     else:
-        from quire.packed import PackedDataset
-
-        rows = PackedDataset(data)
         length = max_length or rows.max_length
         texts = packed_documents(rows, documents)
     options = SpeedOptions(
         max_length=length, tokens_per_step=tokens_per_step, repeats=repeats, device=device
     )
-    with Console(stderr=True).status("measuring"):
-        measured = measure_speed(model, texts, options)
+    measured = measure_speed(model, texts, options)
     if as_json:
         typer.echo(json.dumps({"ways": [one.to_dict() for one in measured], "data": data}))
     else:

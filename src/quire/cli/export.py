@@ -40,11 +40,11 @@ def export(
     """
     from quire.packed.exports import export as run
     from quire.packed.manifest import read_manifest
-    from quire.progress import progress_bar
+    from quire.progress import stage
     from quire.storage import as_path
 
     total = int(read_manifest(as_path(path))["rows"])
-    with stopping(as_path(out)), progress_bar("rows", total) as advance:
+    with stopping(as_path(out)), stage("writing rows", total, "row") as advance:
         result = run(
             path,
             out,

@@ -131,12 +131,12 @@ def _write_json(rows: Rows, start: int, examples: int) -> None:
 
 
 def _histogram(rows: Rows, most: int | None) -> None:
-    from quire.progress import progress_bar
+    from quire.progress import stage
     from quire.view import histogram_lines
 
     lengths: list[int] = []
     fragments: list[int] = []
-    with progress_bar("rows", rows.num_rows or most or 0) as advance:
+    with stage("reading rows", rows.num_rows or most or 0, "row") as advance:
         for row in rows.views(0, most):
             lengths.append(len(row.input_ids))
             fragments += row.lengths.tolist()

@@ -17,8 +17,9 @@ import typer
 
 from quire.options import Integer, Number, parse_size
 
+_INPUT_GROUPS = ("TextOptions", "RecordOptions", "SourceOptions", "SourceFields", "StreamSource")
 _PANEL_OF_GROUP = {
-    **dict.fromkeys(("TextOptions", "SourceOptions", "SourceFields", "StreamSource"), "Input"),
+    **dict.fromkeys(_INPUT_GROUPS, "Input"),
     "EncodeOptions": "Tokens",
     **dict.fromkeys(("RowOptions", "PackOptions", "StreamOptions"), "Packing"),
     "PipelineFields": "Running",
@@ -32,7 +33,7 @@ Inputs = Annotated[
         metavar="INPUTS...",
         help="Files, globs or folders of jsonl or ndjson (.gz, .zst), parquet, arrow, txt (one "
         "document per file), or a dataset written by save_to_disk; paths, or URIs such as "
-        "s3://bucket/folder.",
+        "s3://bucket/folder. PATH:COLUMN names the column of an input's text.",
     ),
 ]
 

@@ -19,6 +19,7 @@ from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidOption
 from quire.options import PackOptions, parse_size
 from quire.printable import counted
+from quire.progress import stage
 from quire.storage import AnyPath, as_path
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def replan(
     """
     from quire.corpus import replan as plan_again
 
-    with stopping(as_path(path), "run the same command again"):
+    with stopping(as_path(path), "run the same command again"), stage("planning rows"):
         result = plan_again(path, name=name, **options)
     print_result(result, as_json)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from quire.cli.console import warnings_as_lines
 from quire.cli.options import AsJson, CorpusFormat, Inputs, MaxBadRecords, TokenizerName, options_of
@@ -16,6 +15,7 @@ from quire.cli.plan_tables import print_estimate, print_json, print_table
 from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidOption, MissingDependency
 from quire.options import make_options
+from quire.progress import stage
 
 if TYPE_CHECKING:
     from quire.corpus.lengths import CorpusLengths
@@ -118,12 +118,11 @@ def plan(
         return
     if documents is not None or tokens is not None:
         raise InvalidOption("--documents and --tokens are for estimates; add --estimate")
+    ways = _ways(corpus_options, lengths_asked, strategy, overlong or ["split"])
     cache_dir = _cache_dir() if cache else None
     with warnings_as_lines():
         corpus = _counted(inputs, tokenizer, corpus_options, cache_dir, max_bad_records, format)
-    found, notes = _candidates(
-        corpus, corpus_options, lengths_asked, strategy, overlong or ["split"], batch_size
-    )
+    found, notes = _candidates(corpus, ways, batch_size)
     if not found:
         raise InvalidOption(f"there is nothing to compare: {'; '.join(notes)}")
     if not len(corpus.lengths):
@@ -194,7 +193,7 @@ def _counted(
     from quire.cli.progress import PackProgress
     from quire.corpus.lengths import corpus_lengths
 
-    with PackProgress() as display:
+    with PackProgress(stage="counting tokens") as display:
         return corpus_lengths(
             inputs,
             tokenizer,
@@ -207,34 +206,41 @@ def _counted(
         )
 
 
-def _candidates(
-    corpus: CorpusLengths,
+def _ways(
     options: CorpusOptions,
     lengths: Sequence[int],
     strategies: Sequence[str] | None,
-    policies: Sequence[str],
-    batch_size: int,
-) -> tuple[list[Candidate], list[str]]:
+    policies: Sequence[Any],
+) -> list[CorpusOptions]:
+    """The ways of packing to compare, checked before anything is read."""
     from dataclasses import replace
 
     from quire.plan import quick_strategy_names
+
+    return [
+        replace(options, max_length=length, strategy=name, overlong=policy)
+        for name in strategies or quick_strategy_names()
+        for length in lengths
+        for policy in policies
+    ]
+
+
+def _candidates(
+    corpus: CorpusLengths, ways: Sequence[CorpusOptions], batch_size: int
+) -> tuple[list[Candidate], list[str]]:
     from quire.plan.comparison import compare
 
     found: list[Candidate] = []
     notes: list[str] = []
     supervised = corpus.supervised()
-    for name in strategies or quick_strategy_names():
-        try:
-            ways: list[dict[str, Any]] = [
-                {"max_length": n, "strategy": name, "overlong": policy}
-                for n in lengths
-                for policy in policies
-            ]
-            asked = [corpus.plan_options(replace(options, **way)) for way in ways]
-            with Console(stderr=True).status(f"planning: {name}"):
+    with stage("planning", len(ways)) as advance:
+        for way in ways:
+            try:
+                asked = [corpus.plan_options(way)]
                 found += compare(
                     corpus.lengths, asked, batch_size=batch_size, supervised=supervised
                 )
-        except MissingDependency as missing:
-            notes.append(str(missing))
+            except MissingDependency as missing:
+                notes += [str(missing)] if str(missing) not in notes else []
+            advance(1)
     return sorted(found, key=lambda one: (one.max_length, one.overlong, one.strategy)), notes

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from quire.cli.console import say
 from quire.printable import counted
+from quire.progress import stage
 
 if TYPE_CHECKING:
     from quire.corpus.estimate import Estimate, Sample
@@ -127,9 +128,10 @@ def print_estimate(
     as_json: bool,
 ) -> None:
     """Pack a sample, and print what the whole corpus would take with each number of workers."""
-    from quire.corpus.estimate import estimate, pack_sample
+    from quire.corpus.estimate import estimate, pack_sample, require_question
 
-    with Console(stderr=True).status("packing a sample"):
+    require_question(workers, documents, tokens)
+    with stage("packing a sample"):
         sample = pack_sample(
             inputs, tokenizer, options, size=SAMPLE_BYTES, max_bad_records=max_bad_records
         )

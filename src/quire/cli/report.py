@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from quire.cli.console import say
+from quire.cli.console import require_folder, say
 from quire.cli.options import AsJson, CacheDir, PackedPath, PlanName
 from quire.printable import counted
 
@@ -40,7 +40,7 @@ def report(
     Example: quire report packed -o report.html
     """
     from quire.packed.manifest import read_manifest
-    from quire.progress import progress_bar
+    from quire.progress import stage
     from quire.report import ReportOptions, report_figures, write_report
     from quire.storage import as_path
 
@@ -52,12 +52,16 @@ def report(
         cache_dir=cache_dir,
     )
     total = int(read_manifest(as_path(path))["rows"])
+    if not as_json:
+        require_folder("--out", out)
     if as_json:
-        typer.echo(
-            json.dumps(report_figures(path, tokenizer=tokenizer, options=options, plan=plan))
-        )
+        with stage("reading rows", total, "row") as advance:
+            figures = report_figures(
+                path, tokenizer=tokenizer, options=options, plan=plan, on_shard=advance
+            )
+        typer.echo(json.dumps(figures))
         return
-    with progress_bar("rows", total) as advance:
+    with stage("reading rows", total, "row") as advance:
         figures = write_report(
             path, out, tokenizer=tokenizer, options=options, plan=plan, on_shard=advance
         )

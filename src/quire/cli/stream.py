@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -12,23 +11,27 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from quire.cli.console import say, warnings_as_lines
+from quire.cli.console import require_folder, say, warnings_as_lines
 from quire.cli.options import TokenizerName, options_of
+from quire.cli.progress import ProgressLine
 from quire.config import load_options
-from quire.errors import InvalidOption, OutputError
+from quire.errors import InvalidOption
+from quire.printable import counted
 from quire.stream import Stream, StreamConfig, load_state, open_stream, save_state
 from quire.stream.options import StreamOptions
 
-_LINES_EVERY_SECONDS = 5.0
+_SECONDS_BETWEEN_FIGURES = 0.2
 
 
 @options_of(StreamOptions, leave_out=("files", "sources", "names"), only_given=True)
 def stream(
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Files, folders or globs of jsonl (.gz, .zst), parquet and text."),
+        typer.Argument(
+            help="Files, folders or globs of jsonl (.gz, .zst), parquet and text. "
+            "PATH:COLUMN names the column of the text."
+        ),
     ] = None,
     *,
     tokenizer: TokenizerName = None,
@@ -69,7 +72,7 @@ def stream(
     elif override:
         raise InvalidOption("--override changes a config; add --config, or use the options")
     if state is not None:
-        _require_folder(state)
+        require_folder("--state", state)
     with _interrupts() as interrupted, open_stream(**options) as opened:
         if state is not None and state.exists():
             opened.load_state_dict(load_state(state))
@@ -80,7 +83,15 @@ def stream(
                 save_state(opened.state_dict(), state)
         _report(opened, as_json=stats)
     if interrupted:
+        say(_how_to_go_on(opened, state), to_stderr=True)
         raise typer.Exit(128 + interrupted[0])
+
+
+def _how_to_go_on(opened: Stream, state: Path | None) -> str:
+    step = f"stopped after step {opened.stats()['step']:,}"
+    if state is None:
+        return f"{step}; no state was saved: with --state FILE, the next run goes on from there"
+    return f"{step}; the state is saved in {str(state)!r}: run the same command to go on"
 
 
 def _from_config(config: Path, overrides: list[str], others: dict[str, Any]) -> dict[str, Any]:
@@ -92,29 +103,18 @@ def _from_config(config: Path, overrides: list[str], others: dict[str, Any]) -> 
         return {"config": load_options(StreamConfig, config, overrides)}
 
 
-def _require_folder(state: Path) -> None:
-    """Fail before any work, which would be lost if its state could not be saved."""
-    folder = state.parent
-    if not folder.is_dir():
-        raise OutputError(f"--state is {state} but there is no folder {folder}; create it")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"--state is {state} but {folder} is read-only; choose another folder")
-
-
 def _run(opened: Stream, batches: int | None, interrupted: list[int]) -> None:
-    console = Console(stderr=True)
-    pause = 0.2 if console.is_terminal else _LINES_EVERY_SECONDS
-    done, printed = 0, time.monotonic()
-    with console.status("streaming") as status:
+    done = counted_to = 0
+    shown = 0.0
+    with ProgressLine("streaming", batches) as line:
         while not interrupted and (batches is None or done < batches):
             if next(opened, None) is None:
                 break
             done += 1
-            if time.monotonic() - printed >= pause:
-                printed = time.monotonic()
-                status.update(_line(opened))
-                if not console.is_terminal:
-                    say(_line(opened), to_stderr=True)
+            now = time.monotonic()
+            if now - shown >= _SECONDS_BETWEEN_FIGURES or done == batches:
+                line.advance(done - counted_to, _line(opened))
+                shown, counted_to = now, done
 
 
 def _line(opened: Stream) -> str:
@@ -131,6 +131,14 @@ def _report(opened: Stream, *, as_json: bool) -> None:
         typer.echo(json.dumps(report, sort_keys=True))
     else:
         typer.echo(_line(opened))
+        sources = opened.stats()["sources"]
+        for one in sources if len(sources) > 1 else ():
+            say(
+                f"  {one['source']}: {counted(one['tokens'], 'token')} ({one['share']:.1%}), "
+                f"read to the end {counted(one['epochs'], 'time')}"
+            )
+        for line in opened.ledger.trained_lines():
+            say(f"  {line}")
 
 
 @contextmanager

@@ -59,10 +59,14 @@ def verify(
 
     if context.args:
         raise _unexpected_argument(context.args, inputs or [])
+    if inputs:
+        from quire.verify.inputs import require_inputs, verify_inputs
+
+        require_inputs(
+            path, inputs, tokenizer, tokenizer_engine=tokenizer_engine, image_root=image_root
+        )
     report = verify_output(path, image_root=image_root)
     if inputs and report.ok:
-        from quire.verify.inputs import verify_inputs
-
         with warnings_as_lines():
             report = verify_inputs(
                 report,

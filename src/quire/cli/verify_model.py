@@ -13,6 +13,7 @@ from rich.text import Text
 from quire.cli.options import AsJson
 from quire.errors import missing_dependency
 from quire.printable import counted
+from quire.progress import stage
 
 if TYPE_CHECKING:
     import torch
@@ -82,10 +83,12 @@ def verify_model(
         documents_per_row=documents,
         seed=seed,
     )
-    model = load_causal_lm(path, dtype, attn_implementation, device)
+    with stage("loading the model"):
+        model = load_causal_lm(path, dtype, attn_implementation, device)
     if kernels:
         _try_kernels(model, device, as_json=as_json)
-    report = check_call(model, options)
+    with stage("checking the model"):
+        report = check_call(model, options)
     if as_json:
         typer.echo(report.to_json())
     else:
@@ -96,7 +99,8 @@ def verify_model(
 def _try_kernels(model: torch.nn.Module, device: str, *, as_json: bool) -> NoReturn:
     from quire.kernels import check_kernels
 
-    report = check_kernels(model, device=device)
+    with stage("trying kernels"):
+        report = check_kernels(model, device=device)
     if as_json:
         typer.echo(report.to_json())
     else:

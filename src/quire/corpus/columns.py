@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from quire.corpus.inputs import fields_to_read, of_each
 from quire.corpus.options import CorpusOptions
+from quire.dataset.recognition import require_texts
 from quire.errors import InvalidDocument, InvalidOption, QuireError, unknown_name
 from quire.formats.arrays import is_list, is_number_list
 from quire.formats.fields import TOOLS, kind_of_values
@@ -32,6 +33,7 @@ def resolve_columns(files: Sequence[InputFile], options: CorpusOptions) -> dict[
     schemas = _schemas(files, options)
     for file, schema in schemas.items():
         _require_distinct(file, schema)
+    require_texts(files, options)
     if not options.pretokenized:
         for file, schema in schemas.items():
             _require_fields(file, schema, options)
@@ -59,7 +61,7 @@ def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
     """Whether the records contain tokens and no text, although the options do not say so."""
     if options.pretokenized or options.has_answers:
         return False
-    if any(file.format.is_plain_text for file in files):
+    if any(file.format.is_plain_text or file.text_column for file in files):
         return False
     asked = replace(
         options, pretokenized=True, truncate_at=None, truncate_to=None, drop_longer_than=None
@@ -72,18 +74,6 @@ def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
         return False
     file, known = _first_columns(files, schemas, asked)
     return TOKENS in known and (file in schemas or bool(_of_lines(file, asked)))
-
-
-def first_records(
-    files: Sequence[InputFile], options: CorpusOptions
-) -> Iterator[Mapping[str, Any]]:
-    """Records that show what the files hold: of a table, one made of its columns."""
-    for file in files:
-        if file.format.is_plain_text:
-            yield {options.text_column: ""}
-            continue
-        schema = file.format.schema(file)
-        yield from _sample(file, options) if schema is None else [example_of(schema)]
 
 
 def _schemas(files: Sequence[InputFile], options: CorpusOptions) -> dict[InputFile, pa.Schema]:
@@ -133,13 +123,13 @@ def _require_distinct(file: InputFile, schema: pa.Schema) -> None:
 
 
 def _require_fields(file: InputFile, schema: pa.Schema, options: CorpusOptions) -> None:
-    fields = fields_to_read(options, {})
+    fields = file.own_fields(fields_to_read(options, {}))
     tools = options.tools_column
     for one in [*fields.columns, *([] if tools in (None, TOOLS) else [str(tools)])]:
         if one not in schema.names:
             raise _missing_column(file, one, schema, options)
     if not options.has_answers:
-        require_text(file.path, schema, options.text_column)
+        require_text(file.path, schema, fields.text_column)
 
 
 def _missing_column(

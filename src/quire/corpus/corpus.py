@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from quire.corpus.columns import first_records, resolve_columns, shows_tokens
+from quire.corpus.columns import resolve_columns, shows_tokens
 from quire.corpus.encoding import Encoder, make_encoder
 from quire.corpus.image_grids import GridRule
 from quire.corpus.inputs import fields_to_read, find_inputs, read_span
@@ -17,7 +17,7 @@ from quire.corpus.options import MEBIBYTE, CorpusOptions
 from quire.corpus.shards import document_schema, shard_schema
 from quire.corpus.vision_encoding import IMAGE_PAD, VisionEncoder, image_token_of
 from quire.corpus.vision_rows import MEDIA
-from quire.dataset.recognition import is_chat, with_record_kind
+from quire.dataset.recognition import first_records, is_chat, with_record_kind
 from quire.errors import InvalidOption
 from quire.formats.fields import Fields
 from quire.formats.files import InputFile
@@ -76,13 +76,13 @@ class Corpus:
         ``recorded`` are the options of the output that is being resumed, if there is one.
         """
         known = recorded if isinstance(recorded, Mapping) else {}
-        files = find_inputs(inputs, out)
-        seen = with_record_kind(options, first_records(files, options))
+        files = find_inputs(inputs, out, options.pattern)
+        seen = with_record_kind(options, first_records(files, fields_to_read(options, {})))
         if not seen.has_images and tokenizer is None and shows_tokens(files, options):
             seen = replace(options, pretokenized=True)
-        options = with_record_kind(seen, first_records(files, seen))
+        options = with_record_kind(seen, first_records(files, fields_to_read(seen, {})))
         options.require_possible()
-        chat = is_chat(options, first_records(files, options), tokenizer)
+        chat = is_chat(options, first_records(files, fields_to_read(options, {})), tokenizer)
         size = sum(file.size for file in files)
         loaded = _load_tokenizer(tokenizer, options, size, chat)
         engine = None

@@ -274,12 +274,22 @@ def _memory(sample: Sample, partition_size: int) -> int | None:
     return sample.peak_memory + math.ceil(per_byte * (partition_size - sample.num_bytes))
 
 
-def _times(sample: Sample, documents: int | None, tokens: int | None) -> float:
-    """The size of the whole, relative to the sample."""
+def require_question(workers: Sequence[int], documents: int | None, tokens: int | None) -> None:
+    """Raise if no estimate can answer this, before anything is read."""
+    for count in workers:
+        require_integer("workers", count, 1)
+    for name, size in (("documents", documents), ("tokens", tokens)):
+        if size is not None:
+            require_integer(name, size, 1)
     if documents is not None and tokens is not None:
         raise InvalidOption("the size is given in documents and in tokens; give only one")
+
+
+def _times(sample: Sample, documents: int | None, tokens: int | None) -> float:
+    """The size of the whole, relative to the sample."""
+    require_question((), documents, tokens)
     if documents is not None:
-        return require_integer("documents", documents, 1) / sample.documents
+        return documents / sample.documents
     if tokens is not None:
-        return require_integer("tokens", tokens, 1) / sample.tokens
+        return tokens / sample.tokens
     return sample.total_bytes / sample.num_bytes

@@ -11,7 +11,7 @@ from quire.corpus.output import is_inside
 from quire.errors import InvalidOption, SourceError, StorageError
 from quire.formats import format_of
 from quire.formats.fields import Fields
-from quire.formats.files import InputFile, find_paths
+from quire.formats.files import FoundFile, InputFile, find_paths
 from quire.formats.fingerprints import fingerprint_of_file
 from quire.formats.format import Batch, Span
 from quire.formats.record_kinds import TEXT
@@ -20,15 +20,19 @@ from quire.storage import AnyPath, Named, RemotePath, each
 Result = TypeVar("Result")
 
 
-def find_inputs(named: Iterable[Named], out: AnyPath | None = None) -> tuple[InputFile, ...]:
+def find_inputs(
+    named: Iterable[Named], out: AnyPath | None = None, pattern: str | None = None
+) -> tuple[InputFile, ...]:
     """All files that are named, with fingerprints.
 
     Files that a glob finds inside the output ``out`` were written by an earlier run and are not
-    inputs.
+    inputs. A ``pattern`` selects files of folders.
     """
-    found = find_paths(named, exclude=lambda path: out is not None and is_inside(path, out))
-    in_stores = any(isinstance(path, RemotePath) for path, _ in found)
-    numbered = ((number, *pair) for number, pair in enumerate(found))
+    found = find_paths(
+        named, exclude=lambda path: out is not None and is_inside(path, out), pattern=pattern
+    )
+    in_stores = any(isinstance(file.path, RemotePath) for file in found)
+    numbered = enumerate(found)
     return tuple(each(lambda known: _input_file(*known), numbered, at_once=in_stores))
 
 
@@ -92,10 +96,13 @@ def manifest_entry(file: InputFile) -> dict[str, object]:
         "bytes": file.size,
         "fingerprint": file.fingerprint,
     }
+    if file.text_column is not None:
+        entry["text_column"] = file.text_column
     return {**entry, "beside": dict(file.beside)} if file.beside else entry
 
 
-def _input_file(number: int, path: AnyPath, name: str) -> InputFile:
+def _input_file(number: int, file: FoundFile) -> InputFile:
+    path = file.path
     try:
         fingerprint, size, changed_at = fingerprint_of_file(path)
         found, _ = format_of(path.name)
@@ -107,10 +114,9 @@ def _input_file(number: int, path: AnyPath, name: str) -> InputFile:
         raise InvalidOption(f"{path} cannot be read: {error.strerror}") from error
     return InputFile(
         number=number,
-        path=path,
-        name=name,
         size=size,
         fingerprint=fingerprint,
         beside=beside,
         changed_at=changed_at,
+        **file._asdict(),
     )

@@ -57,6 +57,9 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
     mm_token_type_ids."""
     merge_size: Positive = 2
     """One placeholder represents a square of this many patches on each side."""
+    pattern: str | None = None
+    """Which files of a folder are read, such as '*.py' or 'docs/**/*.rst'; any suffix without a
+    format is read as text. None: those of known formats, without .json, .md and .py."""
     partition_size: Size | None = None
     """Bytes of text that are packed together. None: a sixteenth of the inputs, from 4M to 256M."""
     max_record_bytes: Size = 256 * MEBIBYTE
@@ -151,6 +154,7 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
         """Plain values, as the manifest records them: options without effect are left out."""
         plain = asdict(self)
         del plain["tokenizer_engine"]  # all give the same ids
+        del plain["pattern"]  # the manifest lists the files
         if not self.has_answers:
             del plain["tools_column"], plain["chat_date"]
         if self.record_kind in (None, "text", "messages", "tokens"):

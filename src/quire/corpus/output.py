@@ -11,6 +11,7 @@ from typing import Any
 from quire.corpus.lock import writer_lock
 from quire.errors import InvalidOption, OutputError, StorageError
 from quire.files import make_folder
+from quire.formats.files import split_column
 from quire.packed.manifest import MANIFEST
 from quire.storage import AnyPath, Named, RemotePath, as_path, sweep_scratch
 
@@ -90,7 +91,7 @@ def write_errors(out: AnyPath) -> Iterator[None]:
 def require_apart(named: Sequence[Named], out: AnyPath) -> None:
     """Raise if the output is inside an input: the next run would read it."""
     for one in named:
-        folder = as_path(one)
+        folder = as_path(split_column(one)[0])
         if is_inside(out, folder):
             raise InvalidOption(f"the output {out} is inside the input {folder}; choose another")
 

@@ -54,7 +54,9 @@ def first_partitions(corpus: Corpus) -> Iterator[Partition]:
 def text_size(corpus: Corpus) -> int:
     """Bytes of text in all files, as far as they are known before reading."""
     fields = corpus.fields
-    return sum(of_each(corpus.files, lambda file: file.format.text_size(file, fields)))
+    return sum(
+        of_each(corpus.files, lambda file: file.format.text_size(file, file.own_fields(fields)))
+    )
 
 
 def _grouped(spans: Iterable[Span], limit: int) -> Iterator[Partition]:
@@ -73,4 +75,4 @@ def _grouped(spans: Iterable[Span], limit: int) -> Iterator[Partition]:
 def _spans(corpus: Corpus, file: InputFile) -> Iterator[Span]:
     fields, size = corpus.fields, corpus.options.partition_bytes
     with read_errors(file):
-        yield from file.format.spans(file, fields, size)
+        yield from file.format.spans(file, file.own_fields(fields), size)

@@ -29,6 +29,7 @@ from quire.formats.record_kinds import (
     RecordProblem,
     Sample,
     kinds_of,
+    num_characters,
 )
 from quire.formats.token_columns import TOKENS, WATCHED, documents_from_columns
 from quire.ledger import Ledger, Tally, TokenTally
@@ -213,7 +214,7 @@ def _from_answers(columns: Columns, options: DatasetOptions) -> Documents:
         tools_column=options.tools_column,
     )
     rows = _records(columns, fields)
-    encoder = _sample_encoder(options, fields, sum(map(_num_characters, rows)))
+    encoder = _sample_encoder(options, fields, sum(map(num_characters, rows)))
     bad = BadRecords(len(rows), options.max_bad_records)
     with progress_bar("rendering", len(rows), show=options.progress) as advance:
         samples = _samples(_advancing(rows, advance), fields, bad)
@@ -270,15 +271,6 @@ def _samples(
         except RecordProblem as problem:
             bad.add(number, str(problem), problem.fits or "")
             yield None
-
-
-def _num_characters(value: object) -> int:
-    """About how much text a JSON value holds."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(_num_characters, value.values()))
-    return sum(map(_num_characters, value)) if isinstance(value, list) else 0
 
 
 def _advancing(items: Iterable[Item], advance: Callable[[int], None]) -> Iterator[Item]:

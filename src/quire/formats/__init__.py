@@ -94,6 +94,11 @@ def _split(name: str) -> tuple[str, str]:
     return (stem, dot + suffix) if dot else (name, "")
 
 
+def format_named(name: str) -> Format:
+    """The format of this name, such as ``text``."""
+    return _load(name)
+
+
 @cache
 def _load(module: str) -> Format:
     return cast("Format", import_module(f"quire.formats.{module}").FORMAT)

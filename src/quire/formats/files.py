@@ -5,17 +5,21 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from quire.errors import CorruptFile, InvalidOption, SourceChanged, StorageError
-from quire.formats import format_of, known_suffixes
+from quire.errors import CorruptFile, InvalidOption, SourceChanged, SourceError, StorageError
+from quire.formats import COMPRESSIONS, format_named, format_of, known_suffixes
 from quire.formats.compression import open_decompressed
+from quire.options.names import setting
+from quire.printable import counted
 from quire.storage import AnyPath, Named, RemotePath, as_path, matching
+from quire.storage.hub import hub_dataset
 
 if TYPE_CHECKING:
     from quire.formats.fields import Fields
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 _NOT_IN_FOLDERS = (".json", ".md", ".py")
 """A folder of data often has such files, which describe it or made it; they are read only if they
 are named, one by one or by a pattern."""
+_COLUMN = re.compile(r"[A-Za-z_]\w*(-\w+)*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,11 +46,17 @@ class InputFile:
     """Of its content, where the reader records one."""
     beside: tuple[tuple[str, str], ...] = ()
     """Names and fingerprints of other files that are read with it."""
+    text_column: str | None = None
+    """The column of its text, if its input names one."""
+    is_text: bool = False
+    """Whether a pattern chose it although its suffix is of no format, so it is read as text."""
 
     @property
     def format(self) -> Format:
         """How it is read."""
         found, _ = format_of(self.path.name)
+        if self.is_text:
+            return format_named("text")
         if found is None:
             raise _unknown_format(self.path, "inputs")
         return found
@@ -66,9 +77,13 @@ class InputFile:
         self.require_unchanged()
         return open_decompressed(self.path, self.size, self.compression)
 
+    def own_fields(self, fields: Fields) -> Fields:
+        """What is read of each record of this file."""
+        return fields if self.text_column is None else replace(fields, text_column=self.text_column)
+
     def read(self, span: Span, fields: Fields) -> Iterator[Batch]:
         """The records of a span, or from a cursor on, in batches."""
-        yield from self.format.read(self, span, fields)
+        yield from self.format.read(self, span, self.own_fields(fields))
         self.require_unchanged()
 
     def require_unchanged(self) -> None:
@@ -87,12 +102,38 @@ class InputFile:
             )
 
 
-def find_files(named: Iterable[Named], *, option: str = "inputs") -> list[InputFile]:
+class FoundFile(NamedTuple):
+    """A file that the inputs name."""
+
+    path: AnyPath
+    name: str
+    text_column: str | None = None
+    is_text: bool = False
+
+
+def find_files(
+    named: Iterable[Named], *, option: str = "inputs", pattern: str | None = None
+) -> list[InputFile]:
     """The files that paths, globs and folders name; ``option`` is their name in messages."""
+    found = find_paths(named, option=option, pattern=pattern)
     return [
-        InputFile(number=number, path=path, name=name, size=path.stat().st_size)
-        for number, (path, name) in enumerate(find_paths(named, option=option))
+        InputFile(number=number, size=file.path.stat().st_size, **file._asdict())
+        for number, file in enumerate(found)
     ]
+
+
+def split_column(named: Named) -> tuple[Named, str | None]:
+    """A path, and the column of text that is named after a colon, if it is not part of the path.
+
+    >>> split_column("s3://bucket/books/*.parquet:body"), split_column("s3://bucket/books")
+    (('s3://bucket/books/*.parquet', 'body'), ('s3://bucket/books', None))
+    """
+    if not isinstance(named, str):
+        return named, None
+    path, _, column = named.rpartition(":")
+    if len(path) < 2 or not _COLUMN.fullmatch(column) or os.path.lexists(named):
+        return named, None
+    return path, column
 
 
 def find_paths(
@@ -100,18 +141,32 @@ def find_paths(
     *,
     option: str = "inputs",
     exclude: Callable[[AnyPath], bool] = lambda path: False,
-) -> list[tuple[AnyPath, str]]:
-    """(path, name) of every file that is named, in that order; in globs and folders by name.
+    pattern: str | None = None,
+) -> list[FoundFile]:
+    """Every file that is named, in that order; in globs and folders by name.
 
-    A file that is named twice is an error. Globs ignore files that ``exclude`` selects.
+    A file that is named twice is an error. Globs ignore files that ``exclude`` selects. A
+    ``pattern`` selects files of folders, which are text if their suffix is of no format.
     """
-    found = [pair for one in as_list(named, option) for pair in _find(one, option, exclude)]
+    found: list[tuple[AnyPath, str]] = []
+    columns: dict[AnyPath, str | None] = {}
+    for one in as_list(named, option):
+        path_named, column = split_column(one)
+        here = _find(path_named, option, exclude, pattern)
+        found += here
+        columns |= {path: column for path, _ in here}
     if not found:
         raise InvalidOption(f"{option} is empty; name files, globs or folders")
     seen: dict[object, AnyPath] = {}
     for path, _ in found:
-        if format_of(path.name)[0] is None:
+        known = format_of(path.name)[0]
+        if known is None and not _is_text(path, pattern):
             raise _unknown_format(path, option)
+        if columns[path] is not None and (known is None or known.is_plain_text):
+            raise InvalidOption(
+                f"{option}: {path} is text without columns, but the column {columns[path]!r} is "
+                "named after the colon; leave it out"
+            )
         identity = _identity(path, option)
         if identity in seen:
             raise InvalidOption(
@@ -119,7 +174,17 @@ def find_paths(
                 "be read twice; name it once"
             )
         seen[identity] = path
-    return _with_distinct_names(found)
+    return [
+        FoundFile(path, name, columns[path], format_of(path.name)[0] is None)
+        for path, name in _with_distinct_names(found)
+    ]
+
+
+def _is_text(path: AnyPath, pattern: str | None) -> bool:
+    """Whether a file of unknown suffix is one that the pattern chose; compressed ones are not."""
+    if pattern is None or path.name.lower().endswith(tuple(COMPRESSIONS)):
+        return False
+    return PurePosixPath(path.name).match(PurePosixPath(pattern).name)
 
 
 def as_list(named: Iterable[Named], option: str = "inputs") -> list[Named]:
@@ -133,7 +198,8 @@ def as_list(named: Iterable[Named], option: str = "inputs") -> list[Named]:
 
 def _unknown_format(path: AnyPath, option: str) -> InvalidOption:
     return InvalidOption(
-        f"{option}: {path} has a suffix of no known format; known are {known_suffixes()}"
+        f"{option}: {path} has a suffix of no known format; known are {known_suffixes()}; to read "
+        f"such files as text, name their folder and {setting('pattern', '*' + path.suffix)}"
     )
 
 
@@ -172,14 +238,14 @@ def _common_start(paths: Sequence[list[str]]) -> list[str]:
 
 
 def _find(
-    named: Named, option: str, exclude: Callable[[AnyPath], bool]
+    named: Named, option: str, exclude: Callable[[AnyPath], bool], pattern: str | None
 ) -> list[tuple[AnyPath, str]]:
     """(path, name) of every file that one argument names."""
     path = as_path(named)
     is_pattern = glob.has_magic(str(path))
     try:
         if path.is_dir():
-            return list(_in_folder(path, option))
+            return list(_in_folder(path, option, pattern))
         if path.exists():
             return [(path, path.name)]
     except StorageError:
@@ -193,7 +259,20 @@ def _find(
         return _matching(path, option, exclude)
     if isinstance(path, RemotePath):
         path.require_bucket()
+    if (dataset := hub_dataset(named)) is not None:
+        return _of_hub(named, dataset, option, pattern)
     raise InvalidOption(f"{option}: there is no file or folder {path}")
+
+
+def _of_hub(named: Named, uri: str, option: str, pattern: str | None) -> list[tuple[AnyPath, str]]:
+    """The files of a dataset of the hub."""
+    folder = as_path(uri)
+    try:
+        if folder.is_dir():
+            return list(_in_folder(folder, option, pattern))
+    except SourceError as error:
+        raise SourceError(f"{option}: there is no file or folder {named}; {error}") from error
+    raise InvalidOption(f"{option}: there is no file, folder or dataset of the hub {named}")
 
 
 def _matching(
@@ -206,7 +285,7 @@ def _matching(
     return [(files[name], name) for name in sorted(files)]
 
 
-def _in_folder(folder: AnyPath, option: str) -> Iterator[tuple[AnyPath, str]]:
+def _in_folder(folder: AnyPath, option: str, pattern: str | None) -> Iterator[tuple[AnyPath, str]]:
     if (folder / "dataset_dict.json").is_file():
         raise InvalidOption(
             f"{option}: {folder} holds the splits of a dataset; name the folder of one"
@@ -216,6 +295,9 @@ def _in_folder(folder: AnyPath, option: str) -> Iterator[tuple[AnyPath, str]]:
         return
     files = {_name(path, folder): path for path in _files_below(folder, option)}
     visible = sorted(name for name in files if not _is_hidden(name))
+    if pattern is not None:
+        yield from ((files[name], name) for name in _chosen(visible, folder, option, pattern))
+        return
     known = [name for name in visible if _is_read_from_folders(name)]
     suffixes = known_suffixes(without=_NOT_IN_FOLDERS)
     if not known:
@@ -235,6 +317,17 @@ def _in_folder(folder: AnyPath, option: str) -> Iterator[tuple[AnyPath, str]]:
             stacklevel=2,
         )
     yield from ((files[name], name) for name in known)
+
+
+def _chosen(names: Sequence[str], folder: AnyPath, option: str, pattern: str) -> Sequence[str]:
+    """The names that a pattern matches: one without a slash, in folders of any depth."""
+    chosen = [name for name in names if PurePosixPath(name).match(pattern)]
+    if not chosen:
+        raise InvalidOption(
+            f"{option}: of the {counted(len(names), 'file')} in {folder}, none matches "
+            f"{setting('pattern', pattern)}; correct the pattern"
+        )
+    return chosen
 
 
 def _beside(path: AnyPath) -> list[AnyPath]:

@@ -364,6 +364,19 @@ def _example(kind: pa.DataType) -> object:
     return [_example(kind.value_type)] if is_list(kind) else None
 
 
+def num_characters(value: object) -> int:
+    """About how much text a JSON value or a sample holds.
+
+    >>> num_characters(Conversation([{"role": "user", "content": "Hi?"}]))
+    7
+    """
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(num_characters, value.values()))
+    return sum(map(num_characters, value)) if isinstance(value, list | tuple) else 0
+
+
 def is_chat_record(kind: str, record: Record) -> bool:
     """Whether a record of this kind holds messages rather than text."""
     name = {"prompt_completion": "completion", "preference": "chosen"}.get(kind)

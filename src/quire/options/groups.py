@@ -65,15 +65,15 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
-    """What a text is: the part of `SourceOptions` that streams have too."""
+    """What a text is."""
 
     text_column: str = "text"
     """The column that holds the text."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceOptions(TextOptions):
-    """What a document is: a text, a conversation, or tokens."""
+class RecordOptions(TextOptions):
+    """What a record holds: the part of `SourceOptions` that streams have too."""
 
     record_kind: RecordKindName | None = None
     """What a record holds: text, messages, sharegpt (conversations of from and value),
@@ -90,24 +90,11 @@ class SourceOptions(TextOptions):
     chat_date: ChatDate | None = None
     """The date, such as 2026-11-18, for chat templates that ask for one. None: the day of the
     first run."""
-    pretokenized: bool = False
-    """Records hold tokens, which are used as they are. Assumed if there is no tokenizer."""
-    tokens_column: str = TOKENS
-    """The column that holds the tokens."""
-    columns: tuple[str, ...] | None = None
-    """Columns with a value per token, packed together with the tokens. None: all of them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.messages_column is not None and self.pretokenized:
-            raise InvalidOption(
-                f"a record holds tokens or messages; leave out {option('pretokenized')} or "
-                f"{option('messages_column')}"
-            )
         object.__setattr__(self, "record_kind", self._named_kind())
         kind = self.record_kind
-        if kind == "tokens":
-            object.__setattr__(self, "pretokenized", True)
         if kind in MESSAGES_IN and self.messages_column is None:
             object.__setattr__(self, "messages_column", MESSAGES_IN[kind])
         if kind in ("text", "tokens"):
@@ -118,18 +105,11 @@ class SourceOptions(TextOptions):
     def _named_kind(self) -> RecordKindName | None:
         """The kind that the options name or imply; None: it is to be recognized."""
         kind = self.record_kind
-        if self.pretokenized and kind not in (None, "tokens"):
-            raise InvalidOption(
-                f"{setting('record_kind', kind)} is not tokens; leave out {option('pretokenized')} "
-                f"or {option('record_kind')}"
-            )
         if self.messages_column is not None and kind not in (None, *MESSAGES_IN):
             raise InvalidOption(
                 f"{setting('record_kind', kind)} has no {option('messages_column')}; leave out one "
                 "of the two"
             )
-        if self.pretokenized:
-            return "tokens"
         names_text = self.text_column != TextOptions.text_column and self.messages_column is None
         return "text" if kind is None and names_text else kind
 
@@ -146,6 +126,37 @@ class SourceOptions(TextOptions):
                 raise InvalidOption(
                     f"{setting(name, value)} is only for {kind}; leave {option(name)} out"
                 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(RecordOptions):
+    """What a document is: a text, a conversation, or tokens."""
+
+    pretokenized: bool = False
+    """Records hold tokens, which are used as they are. Assumed if there is no tokenizer."""
+    tokens_column: str = TOKENS
+    """The column that holds the tokens."""
+    columns: tuple[str, ...] | None = None
+    """Columns with a value per token, packed together with the tokens. None: all of them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.record_kind == "tokens":
+            object.__setattr__(self, "pretokenized", True)
+
+    def _named_kind(self) -> RecordKindName | None:
+        kind = self.record_kind
+        if self.messages_column is not None and self.pretokenized:
+            raise InvalidOption(
+                f"a record holds tokens or messages; leave out {option('pretokenized')} or "
+                f"{option('messages_column')}"
+            )
+        if self.pretokenized and kind not in (None, "tokens"):
+            raise InvalidOption(
+                f"{setting('record_kind', kind)} is not tokens; leave out {option('pretokenized')} "
+                f"or {option('record_kind')}"
+            )
+        return "tokens" if self.pretokenized else RecordOptions._named_kind(self)
 
 
 @dataclass(frozen=True, kw_only=True)

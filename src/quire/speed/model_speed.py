@@ -13,6 +13,7 @@ import torch
 from quire.collate import DataCollatorForCausalLM
 from quire.dataset import pack_dataset
 from quire.errors import InvalidOption
+from quire.progress import stage
 from quire.speed.documents import Document
 from quire.text import ByteTokenizer
 
@@ -83,14 +84,17 @@ def measure_speed(
         "packed": _batches(_packed(cut, options.max_length), cut, options),
     }
     placed = {name: [_on(batch, device) for batch in batches] for name, batches in ways.items()}
-    for batches in placed.values():  # kernels are chosen and memory is reserved
-        _pass(model, batches[:1], device)
     seconds: dict[str, list[float]] = {name: [] for name in placed}
     peaks: dict[str, int | None] = {}
-    for _ in range(options.repeats):
-        for name, batches in placed.items():
-            elapsed, peaks[name] = _pass(model, batches, device)
-            seconds[name].append(elapsed)
+    with stage("measuring", 2 * (1 + options.repeats)) as advance:
+        for batches in placed.values():  # kernels are chosen and memory is reserved
+            _pass(model, batches[:1], device)
+            advance(1)
+        for _ in range(options.repeats):
+            for name, batches in placed.items():
+                elapsed, peaks[name] = _pass(model, batches, device)
+                seconds[name].append(elapsed)
+                advance(1)
     tokens = sum(map(len, cut))
     return [
         Measured(

@@ -18,6 +18,7 @@ from quire.errors import (
     StorageError,
     unknown_name,
 )
+from quire.storage.hub import hub_away, is_offline, is_reachable
 from quire.storage.location import Location
 
 _S3_OPTIONS = ("anonymous", "endpoint_override", "region", "scheme")
@@ -132,6 +133,8 @@ def fsspec_system(location: Location) -> tuple[Any, str]:
             f"{location.scheme}:// URIs take no options\n"
             "set it in the environment or in fsspec's configuration"
         )
+    if location.scheme == "hf" and not is_offline() and not is_reachable():
+        raise hub_away(location.shown)  # its client would wait for minutes
     try:
         import fsspec
     except ModuleNotFoundError:

@@ -20,7 +20,8 @@ from quire.stream.chomp import (
 )
 from quire.stream.open import open_stream
 from quire.stream.options import StreamOptions
-from quire.stream.sources import BadRecord, Shard, Shards
+from quire.stream.records import BadRecord
+from quire.stream.sources import Shard, Shards
 from quire.stream.state import load_state, save_state
 from quire.stream.stream import Stream
 from quire.stream.workers import latest_state

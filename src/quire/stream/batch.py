@@ -13,6 +13,7 @@ import numpy.typing as npt
 from quire.boundaries import Boundaries
 from quire.labels import DEFAULT as LABELS
 from quire.markup import block, figures, row_bar
+from quire.stream.labels import unmarked
 from quire.stream.options import StreamOptions
 from quire.stream.packers import Window
 
@@ -99,6 +100,9 @@ class BatchMaker:
         """Write tokens and labels of one row; the last token of a full window is only a label."""
         tokens, length = window.tokens, len(window.tokens)
         ids[:length] = tokens[: self._width]
+        if self._options.trains_answers:
+            ids[:length] = unmarked(ids[:length])
+            tokens = np.where(tokens < 0, LABELS.ignore_index, tokens)
         ids[length:] = self._pad
         num_labels = max(length - 1, 0)
         targets[:num_labels] = tokens[1:]

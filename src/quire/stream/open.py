@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from quire.config import build_options
 from quire.errors import InvalidOption
 from quire.formats.bad_records import BadRecordBudget
 from quire.options import Count, Options, Positive
+from quire.stream.answers import Answers
 from quire.stream.chomp import (
     StreamConfig,
     config_tokenizer,
@@ -24,9 +25,10 @@ from quire.stream.encode import Encoder, make_encoder
 from quire.stream.options import StreamOptions
 from quire.stream.pipeline import Pipeline, RankRows
 from quire.stream.reader import RetryingReader, ShardReader, Share
+from quire.stream.reading import Reading
 from quire.stream.row_stream import Mixture, RowStream
 from quire.stream.shuffle import ShuffleWindows, SourceDocuments
-from quire.stream.sources import Shards, open_source
+from quire.stream.sources import Shards, open_source, reading_of
 from quire.stream.stream import Saved, Stream, require_config
 from quire.text import Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.engine import engine_record, open_tokenizer
@@ -75,6 +77,8 @@ class StreamArguments(Options):
     world_size: Positive = 1
     source: object | None = None
     tokenizer: TokenizerLike | None = None
+    is_chat: bool = False
+    """Whether a chat template renders all records, which then get no BOS and EOS of ours."""
 
     @classmethod
     def of(
@@ -95,22 +99,48 @@ class StreamArguments(Options):
 
     def resolved(self) -> tuple[StreamOptions, Tokenizer]:
         """The options with everything that was left to the tokenizer, and the tokenizer."""
+        framing: dict[str, Any] = {"add_bos": False, "add_eos": False} if self.is_chat else {}
         if self.config is None:
             tokenizer = as_tokenizer(self.tokenizer)
-            return self.options.with_tokenizer(tokenizer), tokenizer
+            return replace(self.options, **framing).with_tokenizer(tokenizer), tokenizer
         tokenizer = config_tokenizer(self.config, self.tokenizer)
-        values = tokenizer_values(self.config, tokenizer)
+        values = tokenizer_values(self.config, tokenizer) | framing
         return replace(self.options, **values).checked_specials(), tokenizer
+
+    def _recognized(self, readings: Sequence[Reading]) -> StreamArguments:
+        """The arguments with the kinds of records that the sources hold."""
+        found = [reading.options for reading in readings]
+        several = (
+            replace(self.options, sources=cast(Any, tuple(found)))
+            if self.options.sources
+            else found[0]
+        )
+        is_chat = all(reading.is_chat for reading in readings)
+        return replace(self, options=cast(StreamOptions, several), is_chat=is_chat)
+
+    def _named_tokenizer(self) -> TokenizerLike:
+        """The tokenizer as it was named, of which chat templates are loaded."""
+        if self.tokenizer is not None or self.config is None:
+            return cast(TokenizerLike, self.tokenizer)
+        named = self.config.data.tokenizer
+        return named.hf_name_or_path or "byte"
 
     def open(self) -> Stream:
         """The stream."""
         rows = RankRows(options=self.options, rank=self.rank, world_size=self.world_size)
-        options, tokenizer = self.resolved()
-        sources = _open_sources(options, self.source)
+        sources = _open_sources(self.options, self.source, self._named_tokenizer())
+        named = self.options.sources or (self.options,)
+        readings = [reading_of(one, given) for one, given in zip(sources, named, strict=True)]
+        options, tokenizer = self._recognized(readings).resolved()
+        _require_one_framing(options, readings)
         # Workers get what was compared here; without them, little text needs no fast engine.
         num_bytes = ENOUGH if options.num_workers else None
         engine = open_tokenizer(tokenizer, options.tokenizer_engine, num_bytes)
-        encoder = make_encoder(engine, options)
+        answers = [
+            Answers.of(reading, options, engine, self._named_tokenizer(), num_bytes)
+            for reading in readings
+        ]
+        encoder = make_encoder(engine, options, answers)
         streams = {n: _row_stream(options, sources, encoder, n) for n in rows.streams}
         return Stream(
             options,
@@ -185,21 +215,49 @@ class LoaderDataset:
 def _from_keywords(keywords: Mapping[str, Any], tokenizer: TokenizerLike | None) -> StreamOptions:
     if tokenizer is None:
         raise InvalidOption("tokenizer is missing; give 'byte', a path or a tokenizer object")
-    plain = {**keywords}
-    if isinstance(files := plain.get("files"), str | os.PathLike):
-        plain["files"] = (os.fspath(files),)
+    plain = _with_listed_files(keywords)
+    if isinstance(sources := plain.get("sources"), list | tuple):
+        plain["sources"] = [
+            _with_listed_files(source) if isinstance(source, Mapping) else source
+            for source in sources
+        ]
     return build_options(StreamOptions, plain)
 
 
-def _open_sources(options: StreamOptions, given: object | None) -> list[Shards]:
+def _with_listed_files(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords, in which the files may have been a single pattern."""
+    files = plain.get("files")
+    return (
+        {**plain, "files": [os.fspath(files)]}
+        if isinstance(files, str | os.PathLike)
+        else {**plain}
+    )
+
+
+def _require_one_framing(options: StreamOptions, readings: Sequence[Reading]) -> None:
+    """Raise if BOS and EOS would be added to the texts of a mixture and not to its messages."""
+    if (options.bos, options.eos) == (None, None):
+        return
+    of_chat = [number for number, reading in enumerate(readings) if reading.is_chat]
+    if of_chat and len(of_chat) < len(readings):
+        raise InvalidOption(
+            f"sources[{of_chat[0]}] is rendered by a chat template, which writes special tokens "
+            "itself, and other sources would get BOS or EOS; set add_bos and add_eos to False for "
+            "all of them, or open two streams"
+        )
+
+
+def _open_sources(
+    options: StreamOptions, given: object | None, tokenizer: TokenizerLike
+) -> list[Shards]:
     if not options.sources:
-        return [open_source(options, given)]
+        return [open_source(options, given, tokenizer)]
     if given is not None:
         raise InvalidOption(
             f"{options.name('sources')} is a mixture, but there is another source besides it; "
             "leave source out, or the mixture"
         )
-    return [open_source(source) for source in options.sources]
+    return [open_source(source, tokenizer=tokenizer) for source in options.sources]
 
 
 def _row_stream(
@@ -210,6 +268,6 @@ def _row_stream(
     for number, shards in enumerate(sources):
         share = Share(options=options, source=number, stream=stream)
         windows = ShuffleWindows(RetryingReader(ShardReader(shards, share), options), share)
-        documents.append(SourceDocuments(windows, encoder, budget))
+        documents.append(SourceDocuments(windows, encoder, budget, number))
     weights = [source.weight for source in options.sources] or [1.0]
     return RowStream(options, Mixture(documents, weights), budget)

@@ -17,9 +17,10 @@ from quire.options import (
     Number,
     Options,
     Positive,
+    RecordOptions,
     RowOptions,
-    TextOptions,
 )
+from quire.options.names import setting
 from quire.text import Tokenizer
 from quire.text.tokenizer import adds_bos
 
@@ -29,6 +30,11 @@ LONGEST_ROW = (1 << 31) - 2
 RowLength = Annotated[int, Integer(1, LONGEST_ROW)]
 Weight = Annotated[float, Number(above=0)]
 Seconds = Annotated[float, Number(least=0)]
+_PACKED_ONLY = {
+    **dict.fromkeys(("tokens", "vision", "vision_messages"), ""),
+    "preference": " and would separate the two documents of a pair where a row is full",
+}
+"""Kinds of records that streams do not read."""
 SPECIAL_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
@@ -39,7 +45,11 @@ class SourceFields(Options):
     backend: Backend | None = None
     """What kind of source is read. None: as the other options suggest, otherwise hf."""
     files: tuple[str, ...] = ()
-    """Paths or globs of jsonl, parquet and text files, also compressed (``.gz``, ``.zst``)."""
+    """Paths, globs or folders of jsonl, parquet and text files, also compressed (``.gz``,
+    ``.zst``); PATH:COLUMN names the column of the text."""
+    pattern: str | None = None
+    """Which files of a folder are read, such as '*.py' or 'docs/**/*.rst'; any suffix without a
+    format is read as text. None: those of known formats, without .json, .md and .py."""
     local_text: str | None = None
     """A single document, for experiments."""
     hf_dataset: str | None = None
@@ -61,6 +71,16 @@ class SourceFields(Options):
         """Whether any option says what to read."""
         return bool(self.files) or self.local_text is not None or self.hf_dataset is not None
 
+    @property
+    def title(self) -> str:
+        """What statistics call the source."""
+        if self.files:
+            return ", ".join(self.files)
+        if self.local_text is not None:
+            return "local_text"
+        parts = (self.hf_dataset, self.hf_name, *self.hf_data_files)
+        return " ".join(part for part in parts if part) or "source"
+
     def _implied_backend(self) -> Backend:
         if self.hf_dataset is not None or (not self.files and self.local_text is None):
             return "hf"
@@ -73,11 +93,20 @@ class SourceFields(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamSource(SourceFields, TextOptions):
+class StreamSource(SourceFields, RecordOptions):
     """A source, and what a document of it is."""
 
     names: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """What error messages call an option, if not by its name here."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.record_kind in _PACKED_ONLY:
+            raise InvalidOption(
+                f"{setting('record_kind', self.record_kind)} is not for streams, which read text "
+                f"and answers{_PACKED_ONLY[self.record_kind]}; pack such records with pack_dataset "
+                "or quire pack"
+            )
 
     def name(self, option: str) -> str:
         """The name of an option in error messages."""
@@ -174,6 +203,11 @@ class StreamOptions(PipelineFields, RowOptions, EncodeOptions, StreamSource):
             )
 
     @property
+    def trains_answers(self) -> bool:
+        """Whether any source has records of which only a part is trained."""
+        return self.has_answers or any(source.has_answers for source in self.sources)
+
+    @property
     def window_size(self) -> int:
         """Tokens in a window: one more than in a row, as labels are shifted."""
         return self.max_length + 1
@@ -226,19 +260,30 @@ class StreamOptions(PipelineFields, RowOptions, EncodeOptions, StreamSource):
         return {
             name: value
             for name, value in plain.items()
-            if not INDECISIVE.fullmatch(name)
-            and not (name in ADDED_LATER and value == default_of(name))
+            if not INDECISIVE.fullmatch(name) and not _is_implied(name, value)
         }
 
 
 INDECISIVE = re.compile(
     r"(sources\[\d+\]\.)?names|prefetch|num_workers|max_retries|retry_delay_sec"
-    r"|state_update_interval|max_bad_records|tokenizer_engine"
+    r"|state_update_interval|max_bad_records|tokenizer_engine|(sources\[\d+\]\.)?pattern"
 )
 """Options that change time, cost or tolerance, but no batch."""
-ADDED_LATER = ("truncate_at",)
+ADDED_LATER = (
+    "truncate_at",
+    "record_kind",
+    "messages_column",
+    "tools_column",
+    "assistant_only",
+    "chat_date",
+)
 """Options that were added to this version of states later. They are recorded only if they are set,
-so that the state of a stream without them stays the same."""
+so that the state of a stream without them stays the same; text is the kind of those states."""
+
+
+def _is_implied(name: str, value: object) -> bool:
+    """Whether an option is not recorded because states without it mean this value."""
+    return name.rpartition(".")[2] in ADDED_LATER and value in (None, default_of(name))
 
 
 def default_of(name: str) -> object:
@@ -249,6 +294,8 @@ def default_of(name: str) -> object:
     """
     in_mixture = re.fullmatch(r"sources\[\d+\]\.(\w+)", name)
     kind, own = (MixtureSource, in_mixture[1]) if in_mixture else (StreamOptions, name)
+    if own == "record_kind":
+        return "text"
     option = kind.__dataclass_fields__.get(own)
     default = MISSING if option is None else option.default
     return list(default) if isinstance(default, tuple) else default

@@ -11,7 +11,8 @@ from typing import TypeVar
 from quire.errors import InvalidOption, QuireError, SourceChanged, SourceError
 from quire.plan.build import permutation
 from quire.stream.options import StreamOptions
-from quire.stream.sources import Record, Shard, Shards
+from quire.stream.records import BadRecord, Record, content_of
+from quire.stream.sources import Shard, Shards
 from quire.stream.state import State, read_count, read_fields
 
 Result = TypeVar("Result")
@@ -54,8 +55,8 @@ class RecordDigest:
 
     def add(self, record: Record) -> None:
         """Add one record."""
-        kind, text = (b"+", record) if isinstance(record, str) else (b"-", record.problem)
-        data = self._value + kind + text.encode("utf-8", "surrogatepass")
+        kind = b"-" if isinstance(record, BadRecord) else b"+"
+        data = self._value + kind + content_of(record).encode("utf-8", "surrogatepass")
         self._value = hashlib.blake2b(data, digest_size=16).digest()
         self.count += 1
 
@@ -70,7 +71,7 @@ class _RecordHash:
 
     def add(self, record: Record) -> None:
         self.count += 1
-        self.value = hash((self.value, record))
+        self.value = hash((self.value, content_of(record)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

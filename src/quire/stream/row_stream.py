@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from math import lcm
 
 from quire.errors import InvalidState, QuireError
@@ -104,7 +105,7 @@ class RowStream:
     """Packs the documents of one stream into windows."""
 
     def __init__(self, options: StreamOptions, mixture: Mixture, budget: BadRecordBudget) -> None:
-        self._mixture, self._budget = mixture, budget
+        self._mixture, self._budget, self._options = mixture, budget, options
         self._size = options.window_size
         self._vocab_size = options.vocab_size or _LARGEST_VOCABULARY
         self._packer = PACKERS[options.strategy](
@@ -152,6 +153,8 @@ class RowStream:
         self._counts.add("emitted", documents, tokens)
         self._counts.add("special", tokens=num_tokens - tokens)
         self._counts.add("padding", tokens=self._size * count - num_tokens)
+        if self._options.trains_answers:
+            self._counts.add("trained", tokens=sum(map(self._num_trained, windows)))
         return windows
 
     def drop(self) -> bool:
@@ -196,10 +199,7 @@ class RowStream:
             self._ready.extend(self._packer.add(document.tokens))
             return
         self._counts.add("input", 1, num_cut)
-        if document.problem is not None:
-            self._counts.add("bad_record", 1)
-        else:
-            self._counts.add("too_long" if num_cut else "empty", 1, num_cut)
+        self._counts.add(document.reason, 1, num_cut)
 
     def _require_end(self) -> None:
         """Raise if there is another document: such a state would end an epoch early."""
@@ -218,6 +218,15 @@ class RowStream:
         num_ends = sum(window.num_ends for window in windows)
         tokens = sum(len(window.tokens) for window in windows)
         return documents, tokens - self._num_bos * documents - self._num_eos * num_ends
+
+    def _num_trained(self, window: Window) -> int:
+        """Targets in a window, by the rules of `BatchMaker`."""
+        is_target = window.tokens >= 0
+        if not self._options.train_on_eos:
+            is_target &= window.tokens != self._options.eos_token_id
+        starts = [0, *accumulate(window.lengths[:-1])]
+        is_target[starts if self._options.mask_boundary_loss else 0] = False
+        return int(is_target.sum())
 
     def _pending(self) -> tuple[int, int]:
         """Documents and tokens that are buffered; counted, not inferred."""

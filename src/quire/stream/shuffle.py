@@ -16,7 +16,7 @@ from quire.errors import InvalidOption, InvalidState
 from quire.formats.bad_records import BadRecordBudget
 from quire.stream.encode import EncodedTexts, Encoder
 from quire.stream.reader import RecordDigest, RetryingReader, Share, changed_source
-from quire.stream.sources import Record
+from quire.stream.records import BadRecord, Record, size_of
 from quire.stream.state import State, Tokens, read_count, read_fields
 from quire.text.fast_tokenizer import TokenizerMismatch
 
@@ -136,7 +136,7 @@ class ShuffleWindows:
             return 0
         self._digest.add(record)
         self._records.append(record)
-        return _num_characters(record)
+        return size_of(record)
 
     def _read_again(self, read: int, digest: object) -> None:
         shuffles = self._options.shuffle
@@ -166,7 +166,7 @@ class ShuffleWindows:
         characters = 0
         while self._records and len(records) < _SLICE_RECORDS and characters <= _SLICE_CHARACTERS:
             records.append(self._records.popleft())
-            characters += _num_characters(records[-1])
+            characters += size_of(records[-1])
         state = self.state_dict()
         self._position += len(records)
         return Slice(records, state)
@@ -212,25 +212,27 @@ class ShuffleWindows:
         )
 
 
-def _num_characters(record: Record) -> int:
-    return len(record) if isinstance(record, str) else 0
-
-
 class StreamedDocument(NamedTuple):
     """One document of a source, possibly without tokens."""
 
     tokens: Tokens
     num_cut: int
     """Tokens that were dropped from its end, or all of them if it is too long."""
-    problem: str | None
-    """Why the record has no readable text."""
+    reason: str
+    """Why it is dropped, if it has no tokens."""
+    problem: BadRecord | None = None
+    """What is wrong with the record, if it is a bad one."""
 
 
 class SourceDocuments:
     """The documents of one source in shuffled order, encoded ahead."""
 
-    def __init__(self, windows: ShuffleWindows, encoder: Encoder, budget: BadRecordBudget) -> None:
+    def __init__(
+        self, windows: ShuffleWindows, encoder: Encoder, budget: BadRecordBudget, source: int = 0
+    ) -> None:
         self._windows, self._encoder, self._budget = windows, encoder, budget
+        self._source = source
+        """Its number among those that the encoder knows."""
         self._reset(windows.state_dict(), from_start=True)
 
     @property
@@ -244,7 +246,7 @@ class SourceDocuments:
             self._next_slice()
         document = self._ready[0]
         if document.problem is not None:
-            self._budget.spend(document.problem)
+            self._budget.spend(document.problem.problem, document.problem.fits)
         self._ready.popleft()
         self._used += 1
         if len(document.tokens):
@@ -283,12 +285,11 @@ class SourceDocuments:
         self._slice, self._epoch, self._used = part, part.epoch, 0
         rows = zip(part.records, documents.split(), documents.num_cut.tolist(), strict=True)
         for number, (record, tokens, num_cut) in enumerate(rows):
-            problem = documents.problems.get(number)
-            if problem is not None:
-                problem = f"a document {problem}"
-            elif not isinstance(record, str):
-                problem = record.problem
-            self._ready.append(StreamedDocument(tokens, num_cut, problem))
+            problem = record if isinstance(record, BadRecord) else None
+            if (found := documents.problems.get(number)) is not None:
+                problem = BadRecord(f"a document {found}")
+            reason = "bad_record" if problem else documents.reason_of(number)
+            self._ready.append(StreamedDocument(tokens, num_cut, reason, problem))
 
     def _encode_ahead(self) -> None:
         while len(self._ahead) <= self._encoder.num_ahead:
@@ -298,8 +299,7 @@ class SourceDocuments:
                 if self._ahead:
                     return
                 raise
-            texts = [record if isinstance(record, str) else "" for record in part.records]
-            self._ahead.append((part, self._encoder.submit(texts)))
+            self._ahead.append((part, self._encoder.submit(part.records, self._source)))
 
     def _require_tokens_in_epoch(self, part: Slice) -> None:
         share = self._windows.share

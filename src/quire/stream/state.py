@@ -21,6 +21,7 @@ from quire.ledger import Ledger
 from quire.options import require_path
 from quire.seals import Seal, canonical
 from quire.stream.chomp import translated_options
+from quire.stream.labels import unmarked
 
 FORMAT = "quire.stream"
 State: TypeAlias = dict[str, Any]
@@ -28,6 +29,8 @@ Tokens: TypeAlias = npt.NDArray[np.int32]
 
 ENGINE = "tokenizer_engine"
 """Which engine encodes, for the record: another one may continue. Only where there is a choice."""
+_MARKS = "untrained"
+"""Which tokens are not trained, in bits; only where there are any."""
 _FIELDS = ("format", "version", "step", "options", "tokenizer", "streams", "checksum")
 
 
@@ -108,25 +111,28 @@ def tokens_to_json(documents: Sequence[Tokens]) -> State:
     >>> tokens_to_json([np.array([1, 2], np.int32)])
     {'lengths': [2], 'width': 1, 'data': 'AQI='}
     """
-    flat = np.concatenate([*documents, np.zeros(0, np.int32)]).astype("<i4")
+    marked = np.concatenate([*documents, np.zeros(0, np.int32)])
+    flat = unmarked(marked).astype("<i4")
     width = (int(flat.max(initial=1)).bit_length() + 7) // 8
     data = flat.view(np.uint8).reshape(len(flat), 4)[:, :width].tobytes()
-    return {
+    fields: State = {
         "lengths": [len(document) for document in documents],
         "width": width,
         "data": base64.b64encode(data).decode(),
     }
+    if (marked < 0).any():
+        fields[_MARKS] = base64.b64encode(np.packbits(marked < 0).tobytes()).decode()
+    return fields
 
 
 def tokens_from_json(what: str, plain: object, vocab_size: int) -> list[Tokens]:
     """The documents that `tokens_to_json` wrote; every id is in the vocabulary."""
-    fields = read_fields(what, plain, ("lengths", "width", "data"))
+    has_marks = isinstance(plain, Mapping) and _MARKS in plain
+    names = ("lengths", "width", "data")
+    fields = read_fields(what, plain, (*names, _MARKS) if has_marks else names)
     lengths = read_counts(f"{what}: lengths", fields["lengths"])
     width = read_count(f"{what}: width", fields["width"], most=4)
-    try:
-        data = base64.b64decode(fields["data"], validate=True)
-    except (binascii.Error, TypeError, ValueError) as error:
-        raise InvalidState(f"{what}: data is not base64: {error}") from error
+    data = _bytes_of(what, "data", fields)
     if not width or len(data) != width * sum(lengths) or 0 in lengths:
         raise InvalidState(
             f"{what}: {len(data)} bytes are not the {sum(lengths)} tokens of {width} bytes that "
@@ -138,7 +144,19 @@ def tokens_from_json(what: str, plain: object, vocab_size: int) -> list[Tokens]:
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
         wrong = int(tokens.min()) if int(tokens.min()) < 0 else int(tokens.max())
         raise InvalidState(f"{what}: token id {wrong} is outside the vocabulary of {vocab_size}")
+    if has_marks:
+        marks = np.unpackbits(np.frombuffer(_bytes_of(what, _MARKS, fields), np.uint8))
+        if len(marks) != -(-len(tokens) // 8) * 8:
+            raise InvalidState(f"{what}: {_MARKS} are not those of {len(tokens)} tokens")
+        tokens = np.where(marks[: len(tokens)], ~tokens, tokens)
     return list(np.split(tokens, np.cumsum(lengths[:-1]))) if lengths else []
+
+
+def _bytes_of(what: str, name: str, fields: State) -> bytes:
+    try:
+        return base64.b64decode(fields[name], validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise InvalidState(f"{what}: {name} is not base64: {error}") from error
 
 
 def _is_int(value: object) -> TypeGuard[int]:

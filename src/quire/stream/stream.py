@@ -100,8 +100,12 @@ class Stream:
         """What came in, went out, was dropped and is pending, in the streams of this rank."""
         return self._snapshot().ledger()
 
-    def stats(self) -> dict[str, float]:
-        """Position, utilization of the windows, and throughput since the start or last resume."""
+    def stats(self) -> dict[str, Any]:
+        """Position, utilization of the windows, and throughput since the start or last resume.
+
+        ``sources`` has, for each source, its tokens so far, their share, and how many times it was
+        read to its end, so how often its documents were repeated, in the streams of this rank.
+        """
         snapshot = self._snapshot()
         ledger = snapshot.ledger()
         documents, tokens = ledger.documents, ledger.tokens
@@ -119,7 +123,23 @@ class Stream:
             "seconds": seconds,
             "batches_per_second": (snapshot.step - self._first_step) / seconds,
             "tokens_per_second": (delivered - self._first_tokens) / seconds,
+            **({} if tokens.trained is None else {"trained_tokens": tokens.trained}),
+            "sources": self._sources(snapshot),
         }
+
+    def _sources(self, snapshot: Snapshot) -> list[dict[str, Any]]:
+        named = self.options.sources or (self.options,)
+        mixtures = [stream.mixture for stream in snapshot.streams.values()]
+        taken = [sum(mixture["taken"][n] for mixture in mixtures) for n in range(len(named))]
+        return [
+            {
+                "source": source.title,
+                "tokens": taken[number],
+                "share": taken[number] / max(1, sum(taken)),
+                "epochs": min(mixture["sources"][number]["epoch"] for mixture in mixtures),
+            }
+            for number, source in enumerate(named)
+        ]
 
     def state_dict(self) -> State:
         """The state after the last batch that was delivered, in JSON."""

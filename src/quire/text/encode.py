@@ -155,6 +155,17 @@ def _with_ends(
     return views.flatten(), num_first + np.cumsum(lengths + 1) - (lengths + 1)
 
 
+def without_bos(
+    encoded: Encoded, labels: npt.NDArray[np.int32], bos: int
+) -> tuple[Encoded, npt.NDArray[np.int32]]:
+    """The texts and their labels without a BOS that a text already has."""
+    starts, lengths = _behind_bos(encoded, bos)
+    if (lengths == encoded.lengths).all():
+        return encoded, labels
+    places = np.arange(lengths.sum()) + (starts - np.cumsum(lengths) + lengths).repeat(lengths)
+    return Encoded(tokens=encoded.tokens[places], lengths=lengths), labels[places]
+
+
 def _behind_bos(
     encoded: Encoded, bos: int | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

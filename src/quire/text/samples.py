@@ -106,12 +106,23 @@ def encode_samples(
     What cannot be encoded is a bad record; ``problem`` says what to report of the error. None
     is a record that is known to be bad.
     """
+    ids, labels = encode_rendered(samples, encoder, bad, problem, 1 + in_pairs)
+    return encoder.as_documents(ids, labels, bad)
+
+
+def encode_rendered(
+    samples: Iterable[Sample | Pair | None],
+    encoder: SampleEncoder,
+    bad: BadRecords,
+    problem: Callable[[InvalidDocument], str] = str,
+    num_each: int = 1,
+) -> tuple[Encoded, Labels]:
+    """The ids and labels of all samples, before special tokens are added."""
     none = Encoded.of_lists([])
-    rendered = _rendered(samples, encoder, bad, problem, 1 + in_pairs)
+    rendered = _rendered(samples, encoder, bad, problem, num_each)
     parts = [(none, none.tokens), *_encoded(rendered, encoder)]
     ids = Encoded.joined([ids for ids, _ in parts])
-    labels = np.concatenate([labels for _, labels in parts])
-    return encoder.as_documents(ids, labels, bad)
+    return ids, np.concatenate([labels for _, labels in parts])
 
 
 def _rendered(

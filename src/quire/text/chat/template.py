@@ -37,15 +37,15 @@ def as_chat_tokenizer(named: TokenizerLike) -> ChatTokenizer:
     """The transformers tokenizer in a folder, or the object itself."""
     if not isinstance(named, str | os.PathLike):
         return cast(ChatTokenizer, named)
+    path = Path(local_tokenizer(named))  # checked first: transformers takes seconds to import
+    if not path.is_dir():
+        raise InvalidOption(f"messages need a tokenizer folder with a chat template, not {path}")
     try:
         from transformers import AutoTokenizer
 
         from quire.text.tokenizer_file import read_config
     except ModuleNotFoundError:
         raise missing_dependency("transformers", "messages", "hf") from None
-    path = Path(local_tokenizer(named))
-    if not path.is_dir():
-        raise InvalidOption(f"messages need a tokenizer folder with a chat template, not {path}")
     read_config(path / "tokenizer_config.json")
     try:
         found = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)

@@ -5,6 +5,6 @@ and reads their records, `documents` turns records into tokens, and `check` comp
 the output holds.
 """
 
-from quire.verify.inputs.check import verify_inputs
+from quire.verify.inputs.check import require_inputs, verify_inputs
 
-__all__ = ["verify_inputs"]
+__all__ = ["require_inputs", "verify_inputs"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from quire.errors import CorruptFile, InvalidOption, QuireError
 from quire.options import TokenizerEngine
 from quire.printable import counted
-from quire.storage import AnyPath, Named, local_copy
+from quire.progress import stage
+from quire.storage import AnyPath, Named, as_path, local_copy
 from quire.text import TokenizerLike
 from quire.verify.inputs.answers import PAIRS
 from quire.verify.inputs.documents import Columns, make_encoder, read_documents
@@ -30,6 +31,9 @@ from quire.verify.output.images import COLUMNS, KINDS, read_images
 from quire.verify.output.manifest import is_indexed, read_bad_records, read_manifest
 from quire.verify.output.shards import counts_eos, has_bos, list_column, read_fragments
 
+Item = TypeVar("Item")
+_SHOWN_EVERY = 64
+"""Documents between updates of the progress."""
 _MOST_PROBLEMS = 100
 _SIGNS_OF_DAMAGE = (
     AttributeError, LookupError, OSError, OverflowError, TypeError, ValueError, re.error,
@@ -67,6 +71,30 @@ def verify_inputs(
     return report
 
 
+def require_inputs(
+    path: Named,
+    inputs: Sequence[Named],
+    tokenizer: TokenizerLike | None,
+    *,
+    tokenizer_engine: TokenizerEngine | None = None,
+    image_root: Named | None = None,
+) -> None:
+    """Raise before anything is recounted if the inputs or the tokenizer cannot be compared with.
+
+    What a damaged manifest says is left to `verify_output`.
+    """
+    try:
+        manifest = read_manifest(as_path(path))
+        find_files(manifest, inputs)
+        folder = None if image_root is None else Path(str(image_root))
+        make_encoder(manifest, tokenizer, tokenizer_engine, folder)
+    except CorruptFile:
+        return
+    except _SIGNS_OF_DAMAGE as error:
+        if isinstance(error, QuireError):
+            raise
+
+
 def _shared_reader_notes(manifest: Mapping[str, Any]) -> Iterator[str]:
     """Which inputs are read by the code that packed them."""
     kinds = Counter(entry["kind"] for entry in manifest["inputs"])
@@ -76,6 +104,16 @@ def _shared_reader_notes(manifest: Mapping[str, Any]) -> Iterator[str]:
                 f"{counted(count, 'input')} of the format {kind} read with the packer's own "
                 "reader, so its mistakes would not be found"
             )
+
+
+def _counted(items: Iterator[Item], manifest: Mapping[str, Any]) -> Iterator[Item]:
+    """The documents of the inputs, shown as progress."""
+    total = manifest["ledger"]["documents"]["input"]
+    with stage("comparing with the inputs", total, "document") as advance:
+        for number, item in enumerate(items, 1):
+            yield item
+            if number % _SHOWN_EVERY == 0:
+                advance(_SHOWN_EVERY)
 
 
 class _Comparison:
@@ -117,7 +155,9 @@ class _Comparison:
         )
         report.compared = 0
         files = find_files(manifest, inputs)
-        for document, columns, together in read_documents(files, manifest, encoder):
+        for document, columns, together in _counted(
+            read_documents(files, manifest, encoder), manifest
+        ):
             if columns is None or document in self._bad:
                 drops.add_bad_record()
                 self._compare_bad(document, columns)

@@ -41,7 +41,7 @@ from quire.verify.inputs.answers import (
     answers_of,
     keys_of,
 )
-from quire.verify.inputs.files import FILE_SHIFT, Values, read_records
+from quire.verify.inputs.files import FILE_SHIFT, Records, Values, read_records
 from quire.verify.inputs.images import keys_of_samples, sample_encoder
 
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -135,8 +135,7 @@ def read_documents(
     for file, path in enumerate(paths):
         encoder = encoder if for_file is None else for_file(path)
         with local_copy(path) as local:
-            kind = manifest["inputs"][file]["kind"]
-            records = read_records(local, kind, encoder.keys, most_bytes)
+            records = _records_of(local, manifest["inputs"][file], encoder, most_bytes)
             while batch := list(islice(records, _BATCH)):
                 documents = encoder.encode([values for _, values in batch])
                 for (record, _), found in zip(batch, documents, strict=True):
@@ -147,6 +146,17 @@ def read_documents(
                     lengths = tuple(len(columns["input_ids"]) for columns in found)
                     for place, columns in enumerate(found):
                         yield number + place, columns, lengths
+
+
+def _records_of(path: Path, entry: Mapping[str, Any], encoder: Encoder, most_bytes: int) -> Records:
+    """The records of an input; one that names its own column of text has it under the usual key."""
+    column = entry.get("text_column")
+    if column is None:
+        yield from read_records(path, entry["kind"], encoder.keys, most_bytes)
+        return
+    for number, values in read_records(path, entry["kind"], (column,), most_bytes):
+        is_there = values is not None and column in values
+        yield number, {encoder.keys[0]: values[column]} if is_there else values  # type: ignore[index]
 
 
 def _require_known(options: Mapping[str, Any]) -> None:

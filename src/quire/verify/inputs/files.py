@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from quire.errors import InvalidOption
 from quire.storage import AnyPath, Named, RemotePath, as_path, matching
+from quire.storage.hub import hub_dataset
 from quire.verify.inputs.packer_formats import read_packed_format
 
 Values: TypeAlias = dict[str, Any]
@@ -31,7 +32,8 @@ _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 def find_files(manifest: Mapping[str, Any], inputs: Sequence[Named]) -> list[AnyPath]:
     """The file of every input that the manifest lists, checked by name, size and fingerprint."""
-    candidates = [pair for given in inputs for pair in _files_below(given)]
+    columns = {entry.get("text_column") for entry in manifest["inputs"]}
+    candidates = [pair for one in inputs for pair in _files_below(_without_column(one, columns))]
     found = []
     for entry in manifest["inputs"]:
         match = _match(entry["name"], candidates)
@@ -70,6 +72,12 @@ def has_own_reader(kind: str) -> bool:
     return _base(kind) in READERS
 
 
+def _without_column(given: Named, columns: set[str | None]) -> Named:
+    """An input as it was named, without the column of text after its colon."""
+    path, _, column = str(given).rpartition(":")
+    return path if path and column in columns and not Path(str(given)).exists() else given
+
+
 def _match(name: str, candidates: Sequence[tuple[AnyPath, str]]) -> tuple[AnyPath, str] | None:
     """The first file of that name below what was given, else the first whose path ends with it."""
     same = (pair for pair in candidates if pair[1] == name)
@@ -83,7 +91,7 @@ def _absolute(path: AnyPath) -> str:
 
 def _files_below(given: Named) -> list[tuple[AnyPath, str]]:
     """(path, name relative to what was given) of every file, ordered by name."""
-    path, text = as_path(given), str(given)
+    path, text = as_path(hub_dataset(given) or given), str(given)
     root: AnyPath = path
     files: Sequence[AnyPath]
     if isinstance(path, RemotePath):

@@ -53,6 +53,7 @@ def load_causal_lm(
             f"{path} holds no config.json; give the folder of a transformers model "
             "(save_pretrained writes one)"
         )
+    _require_device(device)
     try:
         from transformers import AutoModelForCausalLM
     except ImportError:
@@ -73,14 +74,26 @@ def load_causal_lm(
     return _on_device(model, device).train()
 
 
+def _require_device(device: str) -> None:
+    """Raise for a device that this machine does not have, before a model is loaded."""
+    try:
+        torch.empty(1, device=torch.device(device))
+    except (RuntimeError, AssertionError) as error:
+        raise _no_device(device, error) from error
+
+
+def _no_device(device: str, error: Exception) -> ModelError:
+    reason = next(iter(str(error).splitlines()), type(error).__name__)
+    return ModelError(
+        f"the model cannot be put on {device}: {reason}; name a device that this machine has"
+    )
+
+
 def _on_device(model: torch.nn.Module, device: str) -> torch.nn.Module:
     try:
         return model.to(torch.device(device))
     except (RuntimeError, AssertionError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ModelError(
-            f"the model cannot be put on {device}: {reason}; name a device that this machine has"
-        ) from error
+        raise _no_device(device, error) from error
 
 
 def check_call(model: torch.nn.Module, options: CallOptions) -> IsolationReport:

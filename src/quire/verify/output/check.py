@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from quire.errors import CorruptFile, QuireError, StorageError
 from quire.printable import counted
+from quire.progress import Advance, stage
 from quire.storage import AnyPath, Named, as_path
 from quire.verify.output.images import COLUMNS, KINDS, image_problems, read_images, unchecked
 from quire.verify.output.in_place import recount_corpus
@@ -210,7 +211,22 @@ def _recount_shards(
     recount: Callable[[Mapping[str, Any], pa.Table], Recount],
 ) -> list[Recount]:
     """What every readable shard holds, a row of its table being one `unit`."""
-    last_document, totals = -1, []
+    counts = (shard.get(unit) for shard in manifest["shards"])
+    total = sum(count for count in counts if isinstance(count, int))
+    with stage("checking files", total, unit.removesuffix("s")) as advance:
+        totals = [*_recounted(report, manifest, unit, recount, advance)]
+    report.shards = len(totals)
+    return totals
+
+
+def _recounted(
+    report: OutputReport,
+    manifest: Mapping[str, Any],
+    unit: str,
+    recount: Callable[[Mapping[str, Any], pa.Table], Recount],
+    advance: Advance,
+) -> Iterator[Recount]:
+    last_document = -1
     for shard in manifest["shards"]:
         try:
             table = _read_shard(report.path, shard)
@@ -224,9 +240,8 @@ def _recount_shards(
             found.problems.append("holds documents that an earlier shard holds, too")
         last_document = max(last_document, found.last_document or 0)
         report.problems += [f"{shard['file']}: {p}" for p in found.problems[:_MOST_PROBLEMS]]
-        totals.append(found)
-    report.shards = len(totals)
-    return totals
+        advance(found.rows)
+        yield found
 
 
 def _read_shard(folder: AnyPath, shard: Mapping[str, Any]) -> pa.Table:
