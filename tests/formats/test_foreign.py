@@ -17,6 +17,7 @@ import pytest
 from quire.corpus import pack_corpus, replan
 from quire.errors import CorruptFile, InvalidDocument, InvalidOption, QuireError, SourceChanged
 from quire.formats import open_corpus, token_scan
+from quire.formats.token_corpus import TokenCorpus
 from quire.packed import PackedDataset
 from quire.plan import Plan
 from quire.verify.output import verify_output
@@ -399,10 +400,8 @@ class TestRealReaders:
             loader.setup(index["config"], [chunk], serializers)
             path = str(folder / chunk["filename"])
             theirs = loader.load_item_from_chunk(0, 0, path, 0, chunk["chunk_bytes"])
-            column = file.columns["input_ids"]
-            numbers = np.arange(len(file))
-            pieces = column.pieces(numbers, np.zeros_like(numbers), file.lengths)
-            assert np.concatenate(pieces).tolist() == theirs.tolist()
+            here = TokenCorpus("litdata", [file])
+            assert [token for tokens in all_tokens(here) for token in tokens] == theirs.tolist()
 
     @pytest.mark.parametrize("name", ["uint16", "int32", "int64"])
     def test_datasets(self, name):
