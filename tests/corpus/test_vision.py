@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +31,11 @@ from quire.packed import PackedDataset
 from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
 from tests.commands import run
+from tests.corpus.command import command
 from tests.corpus.corpora import hashes
 from tests.corpus.vision_samples import IMAGE, image, sample, samples, write
 from tests.tokenizer_files import folder_of
+from tests.training.launching import ROOT
 
 BUDGETS = {"max_length": 64, "max_images": 4, "max_patches": 80, "image_token_id": IMAGE}
 CONFIG = {
@@ -197,6 +201,28 @@ def test_an_interrupted_run_continues_to_the_same_bytes(tmp_path, embed):
         pack_corpus([tmp_path / "a.jsonl"], out, on_progress=stop, **options)
     assert not (out / "manifest.json").exists()
     pack_corpus([tmp_path / "a.jsonl"], out, resume=True, workers=1, **options)
+    assert hashes(out) == hashes(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_killed_run_continues_to_the_same_bytes(tmp_path):
+    inputs, out = write(tmp_path, samples(tmp_path, 200)), tmp_path / "packed"
+    budgets = BUDGETS | {"max_patches": 120}
+    options = budgets | {"embed_images": True, "partition_size": 1024}
+    pack_corpus([inputs], tmp_path / "whole", **options)
+    given = [
+        word for pair in budgets.items() for word in (f"--{pair[0].replace('_', '-')}", pair[1])
+    ]
+    words = command(
+        "pack", inputs, "--out", out, *given, "--embed-images", "--partition-size", 1024
+    )
+    packing = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    while packing.poll() is None and not list((out / ".quire").glob("shard-*.json")):
+        time.sleep(0.005)
+    packing.kill()
+    packing.wait()
+    assert not (out / "manifest.json").exists()
+    pack_corpus([inputs], out, resume=True, **options)
     assert hashes(out) == hashes(tmp_path / "whole")
 
 

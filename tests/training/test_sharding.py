@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from accelerate.data_loader import prepare_data_loader
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
 import quire
 from quire.errors import InvalidOption
@@ -51,3 +51,18 @@ def test_copies_of_the_data_on_all_ranks_are_warned_of_once(corpus, monkeypatch)
         next(iter(packed(corpus)))
     next(iter(packed(corpus)))
     next(iter(packed(corpus, 1, 2)))
+
+
+@pytest.mark.parametrize("is_sampled", [False, True])
+def test_a_sampler_over_training_data_is_refused(corpus, is_sampled):
+    data = packed(corpus, 0, 2)
+    sampler = DistributedSampler(data, num_replicas=2, rank=0) if is_sampled else None
+    with pytest.raises(InvalidOption, match=r"not a dataset: .*iterate over it"):
+        next(iter(DataLoader(data, batch_size=None, sampler=sampler)))
+
+
+def test_a_distributed_sampler_over_batches_of_a_loader_is_refused(corpus):
+    loader = quire.PackedDataset(corpus / "packed").loader(4, collate=COLLATE)
+    batches = loader.torch()
+    with pytest.raises(ValueError, match="IterableDataset"):
+        DataLoader(batches, sampler=DistributedSampler([0] * 8, num_replicas=2, rank=0))

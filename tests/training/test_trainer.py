@@ -82,6 +82,15 @@ def test_a_streams_microbatches_are_the_trainers(corpus, tmp_path):
         attach(trainer(tmp_path, per_device_train_batch_size=4), source)
 
 
+def test_a_collator_that_is_replaced_afterwards_is_an_error_before_the_first_step(corpus, tmp_path):
+    given = trainer(tmp_path)
+    attach(given, loader(corpus))
+    given.data_collator = forgetful
+    with pytest.raises(InvalidOption, match=r"replaced after .*attach .*by function"):
+        given.train()
+    assert given.state.global_step == 0
+
+
 def forgetful(rows) -> dict:
     """A collator of the kind that knows nothing of packing."""
     batch = COLLATE(rows)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Never
 
 import torch
 import torch.distributed as dist
 
-from quire.errors import InvalidState
+from quire.errors import InvalidOption, InvalidState
 from quire.options import require_integer
 from quire.packed.loader import PackedLoader
 from quire.seals import Seal
@@ -79,6 +79,14 @@ class TrainingData:
         if self.num_microbatches is None:
             raise TypeError(f"the length of {self.source.kind} is not known; give num_steps")
         return self.num_microbatches
+
+    def __getitem__(self, number: object) -> Never:
+        """Refuse what samplers do: the microbatches come in their own order."""
+        raise InvalidOption(
+            "TrainingData is not a dataset: a DataLoader or a sampler over it "
+            "would shuffle or divide microbatches again; iterate over it, or hand it to the "
+            "framework as it is"
+        )
 
     def __iter__(self) -> Iterator[Any]:
         require_whole_share(self.source.rank, self.source.world_size, self.source.kind)

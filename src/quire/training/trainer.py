@@ -94,6 +94,7 @@ class DataCallback(TrainerCallback):
         self.resumed_from: Path | None = None
         """The checkpoint that is resumed, if known; otherwise one in the output folder."""
         self._trainer = trainer
+        self._collate = trainer.data_collator
         self._start = None if data is None else data.state_dict()
         self._batches = None if data is None else _TrainerBatches(data)
         self._metrics: SourceMetrics | None = None
@@ -108,6 +109,7 @@ class DataCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         """Continue after the microbatches of a checkpoint, if the data is the same."""
+        self._require_same_collator()
         if not state.global_step:
             if self.data is not None and self._start is not None:
                 self.data.load_state_dict(self._start)
@@ -126,6 +128,15 @@ class DataCallback(TrainerCallback):
             return
         self.data.load_state_dict(saved["data"])
         self._batches.num_skipped = self._num_skipped(self.data, args, state)
+
+    def _require_same_collator(self) -> None:
+        """Raise if the collator was replaced: only the one that was attached has been tried."""
+        if self._trainer.data_collator is not self._collate:
+            names = [type(one).__name__ for one in (self._collate, self._trainer.data_collator)]
+            raise InvalidOption(
+                f"the trainer's data_collator was replaced after quire.training.attach ({names[0]} "
+                f"by {names[1]}), so it was not checked; set it before attach"
+            )
 
     def _num_skipped(self, data: TrainingData, args: TrainingArguments, state: TrainerState) -> int:
         """The microbatches that the Trainer will discard, computed as it does."""
