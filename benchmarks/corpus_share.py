@@ -66,8 +66,6 @@ class Stages:
 
 
 def _pack(source: str, folder: str) -> dict[str, float]:
-    import pyarrow.parquet
-
     from quire.corpus import corpus, encoding, job, pack
     from quire.formats import jsonl
     from quire.text.fast_tokenizer import FastTokenizer
@@ -78,7 +76,7 @@ def _pack(source: str, folder: str) -> dict[str, float]:
     stages.time("loading the tokenizer", corpus, "open_tokenizer")
     stages.time("fingerprint of the tokenizer", pack, "tokenizer_fingerprint")
     stages.time("parsing", jsonl, "parse_record")
-    stages.time("parquet", pyarrow.parquet, "write_table")
+    stages.time("parquet", job, "write_shard")
     stages.time("special tokens", encoding, "with_specials")
     stages.time("joining batches", encoding, "_joined")
     stages.time("planning", job, "plan_documents")
