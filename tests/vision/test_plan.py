@@ -147,13 +147,23 @@ def test_ranks_are_disjoint_and_complete_and_have_equally_many_packs(world, drop
     ]
     packs = [numbers(part) for part in parts]
     assert {len(mine) for mine in packs} == {len(parts[0])}
-    for rank, mine in enumerate(packs):
-        assert all(number % world == rank for pack in mine for number in pack)
     seen = [number for mine in packs for pack in mine for number in pack]
     assert len(seen) == len(set(seen))
     ledger = sum((part.telemetry().ledger for part in parts), Ledger()).check()
     assert (ledger.documents.input, ledger.documents.emitted) == (90, len(seen))
     assert drop_last or len(seen) == 90
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_ranks_together_make_hardly_more_packs_of_a_whole_epoch_than_one_rank(drop_last):
+    lengths = [[int(length)] for length in np.random.default_rng(0).integers(5, 60, 1200)]
+    rules, whole = PackRules(max_length=100, drop_last=drop_last), WholeEpoch(seed=0, epoch=0)
+    alone = plan_epoch(np.array(lengths), Share(), rules, whole)
+    plans = [plan_epoch(np.array(lengths), Share(index=n, count=8), rules, whole) for n in range(8)]
+    assert len({plan.counts for plan in plans}) == len({plan.fingerprint for plan in plans}) == 1
+    assert -8 < 8 * plans[0].counts.planned - alone.counts.planned < 8
+    packs = [set(group.positions) for plan in plans for group in plan.mine.groups]
+    assert sorted(number for pack in packs for number in pack) == list(range(1200))
 
 
 sizes = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 6)), min_size=1, max_size=30)

@@ -188,9 +188,11 @@ def plan_epoch(
 ) -> EpochPlan:
     """The plan of a rank, which has as many packs as every other rank.
 
-    Samples are grouped buffer by buffer, or with ``whole`` in windows that usually hold an epoch.
+    Samples are grouped buffer by buffer, each rank its own, or with ``whole`` in windows that
+    usually hold an epoch, all ranks together.
     """
-    ranks = [
+    ranks = None if whole is None else _dealt_to_ranks(sizes, share.count, rules, whole)
+    ranks = ranks or [
         _plan_rank(sizes, Share(index=rank, count=share.count), rules, whole)
         for rank in range(share.count)
     ]
@@ -225,6 +227,34 @@ def equal_num_packs(epochs: Sequence[PackCounts]) -> int:
         if max(needed, default=0) <= number:
             return number
         number = max(needed)
+
+
+def _dealt_to_ranks(
+    sizes: IntArray, count: int, rules: PackRules, whole: WholeEpoch
+) -> list[RankPlan] | None:
+    """The groups of all samples, dealt to ranks in turn; None if a rank gets too few samples.
+
+    Each rank would otherwise have an underfilled group, and fewer samples to choose from.
+    """
+    everything = _plan_rank(sizes, Share(), rules, whole)
+    underfilled = everything.underfilled
+    last = len(everything.kept) % count
+    ranks = []
+    for rank in range(count):
+        kept = everything.kept[rank::count]
+        mine = {id(group) for group in kept}
+        if rank == last and underfilled is not None:
+            mine.add(id(underfilled))
+        ranks.append(
+            RankPlan(
+                kept=kept,
+                underfilled=underfilled if rank == last else None,
+                groups=[group for group in everything.groups if id(group) in mine],
+                unusable=[item for item in everything.unusable if item[1] % count == rank],
+            )
+        )
+    fewest = min(rank.num_samples for rank in ranks)
+    return ranks if fewest >= max(len(rank.groups) for rank in ranks) else None
 
 
 def _plan_rank(
