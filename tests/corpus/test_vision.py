@@ -183,6 +183,26 @@ def test_a_loader_of_packed_samples_resumes_with_the_same_batches(tmp_path):
     assert all(np.array_equal(*pair) for pair in zip(rest, whole[3:], strict=True))
 
 
+def test_training_data_of_packed_samples_resumes_with_the_same_microbatches(tmp_path):
+    from quire.training import TrainingData
+
+    pack(tmp_path, samples(tmp_path), embed_images=True)
+    dataset = PackedDataset(tmp_path / "packed")
+
+    def data():
+        return TrainingData(dataset.loader(2), accumulation=2, collate=collator(None))
+
+    whole, part = [batch["input_ids"] for batch in data()], data()
+    running = iter(part)
+    for _ in range(3):
+        next(running)
+    resumed = data()
+    resumed.load_state_dict(json.loads(json.dumps(part.state_dict())))
+    rest = [batch["input_ids"] for batch in resumed]
+    assert len(rest) == len(whole) - 3 > 2
+    assert all(np.array_equal(*pair) for pair in zip(rest, whole[3:], strict=True))
+
+
 @pytest.mark.parametrize("embed", [False, True])
 def test_an_interrupted_run_continues_to_the_same_bytes(tmp_path, embed):
     records, out = samples(tmp_path, 60), tmp_path / "packed"
