@@ -65,7 +65,7 @@ class TokenizerOptions(Options):
     byte_offset: ByteOffset = 3
     """The token of byte 0; the ids below it are for special tokens."""
     vocab_size_multiple: Positive = 128
-    """``model.vocab_size`` is rounded up to a multiple of this."""
+    """``model.vocab_size`` of an hf tokenizer is rounded up to a multiple of this."""
     auto_set_special_tokens: bool = True
     """Whether ``model`` takes over the special ids of an hf tokenizer."""
     max_doc_tokens: Positive | None = None
