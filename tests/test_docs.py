@@ -56,6 +56,15 @@ def test_no_command_is_in_a_block_that_is_not_run(page):
         assert not re.search(r"^(\$ )?(quire|python|pip) ", block, flags=re.MULTILINE), block
 
 
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_every_example_is_linked_from_the_readme_and_named_on_a_page(example):
+    if example.name in ("standard_library.py", "source_texts.py"):
+        return  # what others import
+    assert f"(examples/{example.name})" in PAGES[0].read_text(encoding="utf-8")
+    pages = [page.read_text(encoding="utf-8") for page in PAGES[1:]]
+    assert any(f"examples/{example.name}" in page for page in pages)
+
+
 def test_pages_have_code():
     assert blocks(ROOT / "README.md")
 
