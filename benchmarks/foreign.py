@@ -4,8 +4,7 @@ same documents, which it takes from the same plan, into an array of each row, in
 and in turns; ours also returns where documents start, and checks ids. Documents have web-like
 lengths, rows 4,096 int32 tokens. Times are CPU seconds of this process, since other work may run
 beside it. The indexes of 10 and 100 million documents hold simulated lengths: no token is read to
-open them or to plan. The figures are from two cores with a load of 25. megatron-core is not among
-quire's extras; without it, its column is empty.
+open them or to plan. megatron-core is not among quire's extras; without it, its column is empty.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def _rows(folder: Path) -> Table:
     }
     peer = _peer(folder, packed.path / "plans" / f"{packed.plan}.arrow", order)
     times = _in_turns([*ways.values(), *([peer] if peer else [])])
-    fragments = dataset._rows._plan.num_fragments / len(dataset)
+    fragments = len(dataset._rows._plan.documents) / len(dataset)
     table = Table(
         "Rows a second",
         ["read", "quire", "megatron-core", "ratio"],
