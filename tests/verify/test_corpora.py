@@ -15,7 +15,7 @@ from quire.corpus import pack_corpus
 from quire.formats import open_corpus
 from quire.formats.corpora import CORPORA
 from quire.formats.token_corpus import TokenCorpus
-from quire.verify.output import verify_output
+from quire.verify.output import corpora, verify_output
 from quire.verify.output.corpora import READERS
 
 CASES = {
@@ -36,7 +36,7 @@ def test_every_format_has_a_second_reader():
 
 
 def test_they_share_nothing_with_the_formats():
-    text = Path("src/quire/verify/output/corpora.py").read_text(encoding="utf-8")
+    text = Path(corpora.__file__).read_text(encoding="utf-8")
     assert "import quire.formats" not in text
     assert "from quire.formats" not in text
 
