@@ -26,6 +26,7 @@ from quire.errors import (
     SourceChanged,
     SourceError,
 )
+from quire.formats.images import decode_image, image_facts
 from quire.formats.record_kinds import RecordProblem
 from quire.packed import PackedDataset
 from quire.verify.inputs import verify_inputs
@@ -596,3 +597,21 @@ def test_an_image_that_cannot_be_read_now_is_no_bad_record(tmp_path):
     (tmp_path / "a-0.png").chmod(0)
     with pytest.raises(SourceError, match=r"a-0\.png cannot be read"):
         pack(tmp_path, records, max_bad_records=9)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_photos_of_a_camera_that_was_held_upright_are_turned_as_datasets_turns_them(
+    tmp_path, orientation
+):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    pixels = np.random.default_rng(0).integers(0, 255, (3, 2, 3)).astype(np.uint8)
+    large = Image.fromarray(pixels).resize((56, 28), Image.Resampling.NEAREST)
+    large.save(tmp_path / "photo.png", exif=exif)
+    data = (tmp_path / "photo.png").read_bytes()
+    from datasets import Image as Feature
+
+    expected = Feature().decode_example({"path": None, "bytes": data}).convert("RGB")
+    facts = image_facts(data, 1 << 20)
+    assert (facts.width, facts.height) == expected.size
+    assert np.array_equal(np.asarray(decode_image(data)), np.asarray(expected))

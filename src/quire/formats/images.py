@@ -23,6 +23,20 @@ MOST_PIXELS = 1 << 26
 """Pixels of the largest image that is decoded, unless another number is given."""
 
 
+_ORIENTATION, _ON_THEIR_SIDES = 0x0112, (5, 6, 7, 8)
+"""The EXIF tag for how the camera was held, and its values that exchange width and height."""
+_TURNS: Mapping[object, str] = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+"""What makes an image upright, in Pillow's words."""
+
+
 class ImageReference(NamedTuple):
     """An image of a record: the path that the record gives, or the bytes of the file."""
 
@@ -75,16 +89,22 @@ def image_facts(data: bytes, most_pixels: int) -> ImageFacts:
     """The facts of an image that can be decoded; otherwise a `RecordProblem` says why not."""
     with open_image(data, most_pixels) as image:
         width, height = image.size
+        if _orientation(image) in _ON_THEIR_SIDES:
+            width, height = height, width
         if image.format == "JPEG":  # decodes all data, but only an eighth of the pixels
-            image.draft("RGB", (max(1, width // 8), max(1, height // 8)))
+            image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
         _decoded(image)
     return ImageFacts(hashlib.sha256(data).hexdigest(), len(data), height, width)
 
 
 def decode_image(data: bytes, most_pixels: int = MOST_PIXELS) -> Image:
-    """The image in RGB, as image processors take it."""
+    """The image upright and in RGB, as transformers and datasets give it to image processors."""
+    from PIL.Image import Transpose
+
     with open_image(data, most_pixels) as image:
-        return _decoded(image).convert("RGB")
+        turn = _TURNS.get(_orientation(image))
+        upright = _decoded(image) if turn is None else _decoded(image).transpose(Transpose[turn])
+        return upright.convert("RGB")
 
 
 def open_image(data: bytes, most_pixels: int) -> Image:
@@ -107,6 +127,14 @@ def open_image(data: bytes, most_pixels: int) -> Image:
             f"has an image of {width} x {height} pixels, more than the limit of {most_pixels}"
         )
     return image
+
+
+def _orientation(image: Image) -> object:
+    """How the camera was held, as EXIF has it."""
+    try:
+        return image.getexif().get(_ORIENTATION)
+    except Exception as error:
+        raise _unreadable(error) from error
 
 
 def _decoded(image: Image) -> Image:
