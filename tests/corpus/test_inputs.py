@@ -58,7 +58,7 @@ def test_a_saved_dataset_is_read_in_the_order_of_its_rows(tmp_path):
 def test_a_saved_dataset_may_not_name_files_elsewhere(tmp_path):
     (tmp_path / "dataset_info.json").write_text("{}")
     (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "../secret.arrow"}]}')
-    with pytest.raises(CorruptFile, match=r"names '../secret.arrow', which is not a file beside it"):
+    with pytest.raises(CorruptFile, match=r"'../secret.arrow', which is not a file beside it"):
         find_inputs([tmp_path])
 
 
