@@ -375,8 +375,8 @@ _OF_HOSTILE = (
         f"{_IMAGES}a_generator_that_ended_at_an_image_is_an_error_and_never_a_short_epoch",
     ),
     Protection(
-        54, "vision/iterator.py", "num_read, held = progress.num_read + 1, progress.held",
-        "num_read, held = progress.num_read + (new is not progress.new), progress.held",
+        54, "vision/iterator.py", "num_read=progress.num_read + 1,",
+        "num_read=progress.num_read + (num_new > progress.num_new),",
         f"{_IMAGES}a_run_resumes_exactly_after_an_unreadable_image",
     ),
     Protection(

@@ -61,7 +61,7 @@ def test_pack_inspect_and_report_work_on_stores(tmp_path, bucket, store, corpus)
         ("s3://no-such-bucket-x/out", "there is no bucket 'no-such-bucket-x'", "create it"),
         ("s4://me:word@there/out", "s4:// is not a scheme", "write s3://"),
         ("abfs://there/out", "needs a package that is not installed", "adlfs"),
-        ("https://me:word@there/out", "needs a package that is not installed", "aiohttp"),
+        ("sftp://me:word@there/out", "needs a package that is not installed", "paramiko"),
         ("s3://bucket/out?regoin=eu-west-1", "unknown option", ""),
     ],
 )
