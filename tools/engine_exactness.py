@@ -2,9 +2,12 @@
 
     python -m tools.engine_exactness --strings 10000000 --megabytes 1000 --json counts.json
     python -m tools.engine_exactness --families llama3 --texts /usr/share/doc --megabytes 50
+    python -m tools.engine_exactness --strings 10000000 --megabytes 1000 --minutes 45 --seed 1
 
 What is compared is what quire uses: the path of ``tokenizer_engine="auto"``, with its fallbacks.
-Every difference is printed; the exit code is 1 if there is any.
+The families take turns, a batch each, so that a run that ends early has compared all of them. The
+counts are written with the commit that they belong to. Every difference is printed; the exit code
+is 1 if there is any.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import gzip
 import itertools
 import json
 import random
+import subprocess
 import sys
 import sysconfig
 import time
@@ -55,10 +59,13 @@ _SUFFIXES = {
 }
 
 
-def real_texts(folders: list[Path]) -> Iterator[str]:
-    """The text files of the folders, at most 64 KiB characters at a time."""
+def real_texts(folders: list[Path], seed: int = 0) -> Iterator[str]:
+    """The text files of the folders, at most 64 KiB characters at a time; shuffled by a seed."""
     for folder in folders:
-        for file in sorted(folder.rglob("*")):
+        files = sorted(folder.rglob("*"))
+        if seed:
+            random.Random(seed).shuffle(files)  # noqa: S311 - not for secrets
+        for file in files:
             if file.suffix in _SUFFIXES and file.is_file() and not file.is_symlink():
                 text = _text_of(file)
                 for first in range(0, len(text), _MAX_TEXT):
@@ -73,16 +80,16 @@ def _text_of(file: Path) -> str:
         return ""
 
 
-def varied_texts(folders: list[Path], megabytes: int) -> Iterator[str]:
+def varied_texts(folders: list[Path], megabytes: int, seed: int) -> Iterator[str]:
     """Real texts, and once these are used up, their lines drawn at random into new texts."""
     wanted, lines = megabytes * 1_000_000, []
-    for text in real_texts(folders):
+    for text in real_texts(folders, seed):
         yield text
         wanted -= len(text.encode())
         if wanted <= 0:
             return
         lines += text.split("\n")[::7]
-    draw = random.Random(0)  # noqa: S311 - not for secrets
+    draw = random.Random(seed)  # noqa: S311 - not for secrets
     while wanted > 0:
         text = "\n".join(draw.choices(lines, k=200))
         yield text
@@ -122,24 +129,44 @@ def count_differences(tokenizer: FastTokenizer, batch: list[str]) -> int:
 
 def compare(
     family: str, folders: list[Path], strings: int, megabytes: int, seed: int
-) -> dict[str, object]:
-    """Counts of one family."""
+) -> Iterator[dict[str, int]]:
+    """The counts of one family so far, after each batch."""
     backend = FAMILIES[family](itertools.islice(real_texts(folders), 2_000))
     tokenizer = open_tokenizer(backend, "fast")
     assert isinstance(tokenizer, FastTokenizer)  # noqa: S101
     added = [token.content for token in backend.get_added_tokens_decoder().values()]
-    counts = {"strings": 0, "bytes": 0, "differences": 0}
-    begin = time.perf_counter()
-    for batch in fuzzed_strings(strings, added, seed):
+    counts = {"strings": 0, "bytes": 0, "differences": 0, "vocabulary": backend.get_vocab_size()}
+    batches = fuzzed_strings(strings, added, seed)
+    texts = varied_texts(folders, megabytes, seed)
+    while True:
+        batch, some = next(batches, []), list(itertools.islice(texts, 300))
+        if not batch and not some:
+            return
         counts["differences"] += count_differences(tokenizer, batch)
         counts["strings"] += len(batch)
-    print(f"{family}: {counts} after {time.perf_counter() - begin:.0f} s", flush=True)
-    texts = varied_texts(folders, megabytes)
-    while batch := list(itertools.islice(texts, 300)):
-        counts["differences"] += count_differences(tokenizer, batch)
-        counts["bytes"] += sum(len(text.encode()) for text in batch)
-    print(f"{family}: {counts} after {time.perf_counter() - begin:.0f} s", flush=True)
-    return {**counts, "vocabulary": backend.get_vocab_size()}
+        counts["differences"] += count_differences(tokenizer, some)
+        counts["bytes"] += sum(len(text.encode()) for text in some)
+        yield counts
+
+
+def compare_families(given: argparse.Namespace) -> dict[str, dict[str, int]]:
+    """The counts of all families, which take turns until they are done or the time is over."""
+    begin, counts = time.monotonic(), {}
+    running = {
+        family: compare(family, given.texts, given.strings, given.megabytes, given.seed)
+        for family in given.families
+    }
+    while running:
+        for family, counting in list(running.items()):
+            if (found := next(counting, None)) is None:
+                del running[family]
+                continue
+            counts[family] = found
+            minutes = (time.monotonic() - begin) / 60
+            print(f"{family}: {found} after {minutes:.1f} minutes", flush=True)
+            if given.minutes and minutes >= given.minutes:
+                return counts
+    return counts
 
 
 def main() -> None:
@@ -151,23 +178,26 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--strings", type=int, default=100_000, help="fuzzed strings per family")
     parser.add_argument("--megabytes", type=int, default=20, help="real text per family")
+    parser.add_argument("--minutes", type=float, help="stop after this time with what there is")
     parser.add_argument(
         "--texts", type=Path, nargs="+", default=[Path(paths["stdlib"]), Path(paths["purelib"])]
     )
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the strings and the order of texts")
     parser.add_argument("--json", type=Path, help="where to write the counts")
     given = parser.parse_args()
-    counts = {
-        family: compare(family, given.texts, given.strings, given.megabytes, given.seed)
-        for family in given.families
-    }
+    commit = _commit()  # of what is imported, not of what is committed while it runs
+    counts = compare_families(given)
     versions = {name: version(name) for name in ("fastokens", "tokenizers")}
+    found = {"commit": commit, "versions": versions, "seed": given.seed, "families": counts}
     if given.json:
-        given.json.write_text(
-            json.dumps({"versions": versions, "seed": given.seed, "families": counts}, indent=1)
-            + "\n"
-        )
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
     sys.exit(any(count["differences"] for count in counts.values()))
+
+
+def _commit() -> str:
+    git = ["git", "describe", "--always", "--abbrev=12", "--dirty"]
+    here = Path(__file__).parent
+    return subprocess.run(git, cwd=here, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
 
 
 if __name__ == "__main__":
