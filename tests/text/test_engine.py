@@ -63,15 +63,15 @@ def trained(style) -> tokenizers.Tokenizer:
 class Wrong:
     """An engine that gives a wrong id for every text that holds a word."""
 
-    def __init__(self, engine, word: str) -> None:
-        self._engine, self._word = engine, word
+    def __init__(self, engine, word: str, change: int = 1) -> None:
+        self._engine, self._word, self._change = engine, word, change
 
     def encode_batch_flat(self, texts, **options):
         data, offsets = self._engine.encode_batch_flat(texts, **options)
         tokens, ends = np.frombuffer(data, "<u4").copy(), np.frombuffer(offsets, "<u8")
         for number, text in enumerate(texts):
             if self._word in text:
-                tokens[int(ends[number])] ^= 1
+                tokens[int(ends[number])] ^= self._change
         return tokens.tobytes(), offsets
 
 
@@ -382,6 +382,32 @@ def test_at_most_one_percent_of_the_text_is_encoded_twice():
         tokenizer.encode_batch(batch)
     share = (tokenizer.compared["characters"] - before) / (50 * sum(map(len, batch)))
     assert 0.0005 < share < 0.01
+
+
+def test_one_wrong_id_in_thousands_of_documents_is_found_by_its_bytes():
+    tokenizer = fast()
+    batch = [f"some words of document {number} " * 9 for number in range(3_000)]
+    tokenizer.encode_batch(batch)
+    tokenizer._fast = Wrong(tokenizer._fast, "document 2345 ")
+    with pytest.raises(TokenizerMismatch, match="document 2345 from token 0 on"):
+        tokenizer.encode_batch(batch)
+
+
+def test_an_id_outside_the_vocabulary_is_found_by_its_bytes():
+    tokenizer = fast()
+    tokenizer.encode_batch(TEXTS)
+    tokenizer._fast = Wrong(tokenizer._fast, "needle", change=1 << 31)
+    with pytest.raises(TokenizerMismatch, match="document 99 from token 0 on"):
+        tokenizer.encode_batch(["some words"] * 99 + ["needle"])
+
+
+def test_of_documents_that_are_all_normalized_only_a_share_is_encoded_twice():
+    tokenizer = fast()
+    batch = ["e\u0301t\u00e9 " * 500] * 50
+    for _ in range(60):
+        tokenizer.encode_batch(batch)
+    num_characters = 60 * sum(map(len, batch))
+    assert tokenizer.compared["characters"] < 3 * fast_tokenizer._FIRST + num_characters / 100
 
 
 def test_a_document_on_which_the_engine_fails_is_encoded_by_tokenizers():

@@ -81,6 +81,8 @@ class FastTokenizer:
     """A character; documents that hold it are encoded by the reference."""
     _num_characters: int = 0
     """Characters encoded so far."""
+    _num_suspect: int = 0
+    """Those in documents that were compared because of their size in bytes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The engine cannot be pickled: a worker loads its own. It has been compared here.
@@ -221,7 +223,8 @@ class FastTokenizer:
 
     def _spot_check(self, texts: Sequence[str], encoded: Encoded, budget: int | None) -> None:
         """Encode some documents by both engines."""
-        for number, start, stop in self.sample(texts, budget):
+        suspects = ((number, 0, len(texts[number])) for number in self._suspects(texts, encoded))
+        for number, start, stop in itertools.chain(suspects, self.sample(texts, budget)):
             text = texts[number]
             if stop - start == len(text):
                 ours = encoded.of(number)
@@ -231,6 +234,17 @@ class FastTokenizer:
             _require_equal(number, ours, self._reference_ids([text]).tokens)
             self.compared["documents"] += 1
             self.compared["characters"] += len(text)
+
+    def _suspects(self, texts: Sequence[str], encoded: Encoded) -> Iterator[int]:
+        """Documents with more or fewer bytes than their tokens: normalized ones, or wrong ids.
+
+        Where all are, such as with a space before each, only a share of them is compared.
+        """
+        for number in self._spelling.misfits(texts, encoded) if self._spelling else ():
+            if self._num_suspect > _FIRST + self._num_characters // _SHARE:
+                return
+            self._num_suspect += len(texts[number])
+            yield number
 
     def sample(
         self, texts: Sequence[str], budget: int | None = None
@@ -254,9 +268,13 @@ class FastTokenizer:
     def token_bytes(self) -> TokenBytes | None:
         """Tells where tokens are in a text; None if that differs from what the reference says."""
         backend = self.reference.backend
-        found = TokenBytes.of(backend)
+        found = self._spelling
         some = (text for text in _hostile_texts(backend) if len(text) < _SHORT)
         return found if found and found.agree(backend, some) else None
+
+    @cached_property
+    def _spelling(self) -> TokenBytes | None:
+        return TokenBytes.of(self.reference.backend)
 
 
 def _unpickled(
