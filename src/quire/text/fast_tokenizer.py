@@ -8,7 +8,6 @@ documents is encoded by both, and any difference is an error.
 from __future__ import annotations
 
 import itertools
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from quire.errors import InvalidOption, QuireError
 from quire.options.names import option, setting
 from quire.text.encoded import Encoded
 from quire.text.hostile_texts import hostile_texts
+from quire.text.patterns import doubtful_part, hazards_of, patterns_of
 from quire.text.token_bytes import TokenBytes
 from quire.text.tokenizer import Tokenizer
 
@@ -77,8 +77,8 @@ class FastTokenizer:
     _is_rejected: bool = False
     _is_tried: bool = False
     """Whether the engine has encoded a document."""
-    _hazard: str = ""
-    """A character; documents that hold it are encoded by the reference."""
+    _hazards: str = ""
+    """Documents that hold one of these characters are encoded by the reference."""
     _num_characters: int = 0
     """Characters encoded so far."""
     _num_suspect: int = 0
@@ -150,11 +150,11 @@ class FastTokenizer:
             problem = _unsupported(backend)
             if problem is None:
                 # Other threads may be encoding: they see the engine once it is compared.
-                tried = FastTokenizer(self.reference, _hazard=_hazard(backend))
+                tried = FastTokenizer(self.reference, _hazards=hazards_of(patterns_of(backend)))
                 tried._fast = _load(backend)
                 if compare:
                     tried._compare(_hostile_texts(backend))
-                self._hazard = tried._hazard
+                self._hazards = tried._hazards
                 self._fast = tried._fast
         except TokenizerMismatch as error:
             problem = str(error)
@@ -182,13 +182,16 @@ class FastTokenizer:
 
     def encode_unchecked(self, texts: Sequence[str]) -> Encoded:
         """The ids of the fast engine; documents that it cannot encode are left to the reference."""
-        if not self._hazard:
+        if not self._hazards:
             return self._fast_or_reference(texts)
         runs = [
             self._reference_ids(list(run)) if hazardous else self._fast_or_reference(list(run))
-            for hazardous, run in itertools.groupby(texts, lambda text: self._hazard in text)
+            for hazardous, run in itertools.groupby(texts, self._is_hazardous)
         ]
         return runs[0] if len(runs) == 1 else Encoded.joined(runs)
+
+    def _is_hazardous(self, text: str) -> bool:
+        return not text.isascii() and any(hazard in text for hazard in self._hazards)
 
     def _fast_or_reference(self, texts: Sequence[str]) -> Encoded:
         try:
@@ -341,6 +344,8 @@ def _unsupported(backend: Any) -> str | None:  # noqa: ANN401, PLR0911 - one per
         return f"its model drops merges at random (dropout {model.dropout})"
     if not _knows_everything(backend):
         return "its model leaves out characters that it does not know"
+    if part := next(filter(None, map(doubtful_part, patterns_of(backend))), None):
+        return f"its pattern has {part}, which fastokens may match differently"
     added = backend.get_added_tokens_decoder()
     for token in added.values():
         if token.lstrip or token.rstrip or token.single_word:
@@ -374,11 +379,6 @@ def _byte_alphabet() -> list[str]:
     from tokenizers.pre_tokenizers import ByteLevel
 
     return ByteLevel.alphabet()
-
-
-def _hazard(backend: Any) -> str:  # noqa: ANN401
-    """The long s, which the two libraries match differently where a pattern ignores case."""
-    return "\u017f" if re.search(r"\(\?[a-z]*i", repr(backend.pre_tokenizer)) else ""
 
 
 def _hostile_texts(backend: Any) -> list[str]:  # noqa: ANN401

@@ -75,7 +75,10 @@ class TokenBytes:
             num_texts += 1
             if self.spell(encoding.ids, text.encode()):
                 num_spelled += 1
-                if _characters(text, self.sizes(np.array(encoding.ids, np.int32))) != encoding.offsets:
+                if (
+                    _characters(text, self.sizes(np.array(encoding.ids, np.int32)))
+                    != encoding.offsets
+                ):
                     return False
         return num_spelled * 2 > num_texts
 
