@@ -114,6 +114,28 @@ def test_unpack_returns_a_jagged_tensor_if_asked():
     ]
 
 
+@pytest.mark.parametrize("layout", ["list", "jagged"])
+def test_one_ranks_pieces_of_split_sequences_are_laid_out_by_the_tokens_it_has(layout):
+    plan = quire.pack_step([20, 5, 9], max_length=8, num_ranks=2, overlong="split")
+    values = torch.arange(34)
+    assert plan.sequences(0).tolist() == [0, 2]
+    assert plan.sequences(1).tolist() == [0, 1]
+    first, second = (plan.unpack(plan.gather(values, rank), rank, layout=layout) for rank in (0, 1))
+    assert [part.tolist() for part in first] == [[*range(8)], [*range(25, 34)]]
+    assert [part.tolist() for part in second] == [[*range(8, 20)], [*range(20, 25)]]
+    if layout == "list":
+        rows = plan.gather(values.numpy(), 0)
+        assert [len(part) for part in plan.unpack(rows, 0, layout=layout)] == [8, 9]
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_an_empty_list_among_sequences_does_not_decide_the_type_of_a_row(kind):
+    plan = quire.pack_step([0, 3, 2], max_length=8, align=4)
+    row = plan.gather([[], kind([1, 2, 3]), kind([4, 5])], 0, 0, pad=-1)
+    assert row.dtype == np.int64
+    assert row.tolist() == [1, 2, 3, -1, 4, 5, -1, -1]
+
+
 def test_gradients_flow_through_gather_and_unpack():
     values = torch.arange(24.0, dtype=torch.float64, requires_grad=True)
     rows = PLAN.gather(values)

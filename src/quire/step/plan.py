@@ -224,8 +224,9 @@ class StepPlan:
         """The values of all sequences in their order, from those of rows: the inverse of `gather`.
 
         ``rows_of_values`` has a list of rows for each rank; with ``rank`` it is the list of that
-        rank's rows, and the result has its sequences only (see `sequences`). Rows hold a value
-        per token, padding included, or one per sequence. ``fill`` is the value of sequences that
+        rank's rows, and the result has its sequences only (see `sequences`), and of a split one
+        only the pieces on that rank. Rows hold a value per token, padding included, or one per
+        sequence. ``fill`` is the value of sequences that
         are in no row. Values per token are returned as one array (``flat``), as a ``list`` with an
         array per sequence, or as a ``jagged`` tensor. Gradients flow through.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -11,6 +11,7 @@ import numpy as np
 
 from quire.errors import InvalidOption
 from quire.plan.build import spans
+from quire.plan.exchange import whole_sums
 from quire.plan.lengths import IntArray
 from quire.step.arrays import Array, as_array, full, joined, split, stacked, take
 
@@ -48,7 +49,9 @@ def read_values(values: Array, lengths: IntArray, per: Per | None) -> Values:
     if isinstance(values, list | tuple):
         parts = None if per == "sequence" else _as_sequences(values, lengths)
         if parts is not None:
-            return Values(parts[0], parts, offsets, True)
+            # An empty list says nothing about the type of values.
+            like = next((part for part in parts if len(part)), parts[0])
+            return Values(like, parts, offsets, True)
         values = stacked(values)
     values = as_array(values)
     return Values(values, None, offsets, _is_per_token(values, lengths, per))
@@ -76,6 +79,15 @@ class RowRange:
         """The sequences that these rows are unpacked to."""
         self.missing = np.setdiff1d(self.sequences, self.documents)
         """Those of them that are in no row."""
+        self._planned = plan.lengths
+
+    @cached_property
+    def tokens(self) -> IntArray:
+        """The tokens of each sequence that is unpacked: of a split one those in these rows."""
+        if self.whole or len(self.missing):
+            return self._planned[self.sequences]
+        place = np.searchsorted(self.sequences, self.documents)
+        return whole_sums(place, self.lengths, len(self.sequences))
 
     def _blocks(self, spaces: IntArray) -> IntArray:
         """Lengths of all blocks of the rows: each piece, its padding, and that of a row's end."""
@@ -203,7 +215,7 @@ def _is_per_token(values: Array, lengths: IntArray, per: Per | None) -> bool:
 
 def _flat_rows(rows: Sequence[Any], plan: StepPlan, rank: int | None) -> list[Array]:
     """The rows, in the order of ranks and micro-steps."""
-    if not hasattr(rows, "__len__"):
+    if not _is_list(rows):
         raise InvalidOption(f"rows_of_values is {rows!r} but must be a list of rows for each rank")
     if rank is None:
         if len(rows) != plan.num_ranks:
@@ -215,12 +227,25 @@ def _flat_rows(rows: Sequence[Any], plan: StepPlan, rank: int | None) -> list[Ar
     else:
         by_rank = [rows]
     for number, part in enumerate(by_rank):
+        named = number if rank is None else rank
+        if not _is_list(part):
+            raise InvalidOption(
+                f"the rows of rank {named} are {part!r} but must be a list with a row for each "
+                "micro-step"
+            )
         if len(part) != plan.num_micro_steps:
             raise InvalidOption(
-                f"rank {number if rank is None else rank} has {len(part)} rows but the plan has "
+                f"rank {named} has {len(part)} rows but the plan has "
                 f"{plan.num_micro_steps} micro-steps"
             )
     return [as_array(row) for part in by_rank for row in part]
+
+
+def _is_list(rows: Any) -> bool:  # noqa: ANN401
+    """Whether these are rows in an order, also those of an array or a tensor."""
+    if isinstance(rows, str | bytes | Mapping):
+        return False
+    return len(rows.shape) > 0 if hasattr(rows, "shape") else hasattr(rows, "__len__")
 
 
 def _rows_per_token(rows: list[Array], part: RowRange, lengths: IntArray, per: Per | None) -> bool:
@@ -238,8 +263,9 @@ def _rows_per_token(rows: list[Array], part: RowRange, lengths: IntArray, per: P
     if per != "token" and np.array_equal(found, counts):
         return False
     wrong = int(np.argmax((found != places) & (found != counts))) if per is None else 0
+    has = f"has {found[wrong]} values" if found[wrong] >= 0 else "is a single value"
     raise InvalidOption(
-        f"row {wrong} has {found[wrong]} values but {places[wrong]} tokens (with padding) and "
+        f"row {wrong} {has} but {places[wrong]} tokens (with padding) and "
         f"{counts[wrong]} sequences; each row must have one value for each token, or each row one "
         f"for each sequence{_without_batch_dimension(rows[wrong])}"
     )
@@ -271,7 +297,6 @@ def _laid_out(
     layout: Layout,
 ) -> Any:  # noqa: ANN401
     """The values of all sequences, those that are in no row filled in, in the layout asked for."""
-    lengths = plan.lengths[part.sequences]
     if len(part.missing):
         documents, missing = part.documents[part.by_sequence], part.missing
         absent = [full(like, int(plan.lengths[document]), fill, "fill") for document in missing]
@@ -282,12 +307,12 @@ def _laid_out(
     if layout == "flat":
         return flat
     if layout == "list":
-        return split(flat, lengths.tolist())
+        return split(flat, part.tokens.tolist())
     if not hasattr(flat, "new_full"):
         raise InvalidOption("layout is 'jagged' but the rows are not torch tensors; use 'list'")
     import torch
 
-    offsets = torch.as_tensor(np.append(0, np.cumsum(lengths)), device=flat.device)
+    offsets = torch.as_tensor(np.append(0, np.cumsum(part.tokens)), device=flat.device)
     return torch.nested.nested_tensor_from_jagged(flat, offsets)
 
 
