@@ -65,7 +65,15 @@ def test_a_sequence_of_no_group_may_be_split_into_any_rows(share):
         ({"groups": 5}, "groups is 5 but must have a label for each sequence"),
         ({"groups": np.array(5)}, "groups is array.5. but must have a label"),
         ({"kinds": "abcabc"}, "kinds is 'abcabc' but must have a label"),
-        ({"kinds": [float("nan")] * 6}, "kinds has the label nan for sequence 0; use None"),
+        (
+            {"groups": {1, 2, 3, 4, 5, 6}},
+            "groups is {1, 2.* but must have a label .* in their orde",
+        ),
+        (
+            {"kinds": dict.fromkeys(range(6))},
+            "kinds is {0: None.* but must have a label .* in their",
+        ),
+        ({"kinds": [float("nan")] * 6}, "^kinds has the label nan for sequence 0; use None"),
         ({"groups": [[1]] * 6}, "groups has a label that cannot be compared"),
         ({"budgets": [("images", 5)]}, "budgets is .* but must be a mapping"),
         ({"budgets": {"images": 5}}, "budgets.'images'. is 5 but must be .numbers, limit."),
@@ -214,6 +222,22 @@ def test_jagged_tensors_with_gaps_are_gathered_by_their_lengths():
         (lambda: PLAN.unpack(PLAN.gather(np.ones(6)), layout="x"), "layout is 'x'"),
         (lambda: PLAN.gather([[1], [1, 2]]), "values cannot be read as one array"),
         (lambda: PLAN.gather([torch.ones(1), torch.ones(2)]), "cannot be read as one array"),
+        (
+            lambda: PLAN.gather(of_two_libraries()),
+            "type Tensor and some ndarray; pass .* one library",
+        ),
+        (lambda: PLAN.gather(of_two_widths()), r"shapes \(2,\) and \(1,\)"),
+        (
+            lambda: PLAN.unpack(rows_of_two_libraries()),
+            "type Tensor and some ndarray; pass .* one library",
+        ),
+        (lambda: PLAN.unpack({0: [1], 1: [2]}), "rows_of_values is {0.* but must be a list of row"),
+        (
+            lambda: PLAN.unpack([{0: 1, 1: 2}, [1, 2]]),
+            "rows of rank 0 are {0: 1, 1: 2} but must be",
+        ),
+        (lambda: PLAN.unpack([5, 5]), "rows of rank 0 are 5 but must be a list"),
+        (lambda: PLAN.unpack([5, 5], 1), "row 0 is a single value but 6 tokens"),
         (lambda: PLAN.gather(jagged(24).transpose(1, 2)), "ragged in dimension 2"),
         (lambda: PLAN.gather(jagged(3), per="sequence"), "jagged .* per token, not per='sequence'"),
     ],
@@ -221,6 +245,18 @@ def test_jagged_tensors_with_gaps_are_gathered_by_their_lengths():
 def test_values_of_another_form_are_errors(call, message):
     with pytest.raises(InvalidOption, match=message):
         call()
+
+
+def of_two_libraries():
+    return [torch.ones(length) if length % 2 else np.ones(length) for length in LENGTHS]
+
+
+def rows_of_two_libraries():
+    return [[np.ones(7), torch.ones(5)], [np.ones(6), torch.ones(6)]]
+
+
+def of_two_widths():
+    return [np.ones((length, 1 + length % 2)) for length in LENGTHS]
 
 
 def a_batch_of_one():

@@ -49,11 +49,31 @@ def take(values: Array, index: IntArray) -> Array:
 
 def joined(parts: Sequence[Array]) -> Array:
     """The parts one after another."""
-    if hasattr(parts[0], "new_full"):
-        import torch
+    try:
+        if hasattr(parts[0], "new_full"):
+            import torch
 
-        return torch.cat(list(parts))
-    return np.concatenate(parts)
+            return torch.cat(list(parts))
+        return np.concatenate(parts)
+    except (TypeError, ValueError, RuntimeError):
+        _require_alike(parts)
+        raise
+
+
+def _require_alike(parts: Sequence[Array]) -> None:
+    """Raise if some parts are of another library or shape than the first one."""
+    first = parts[0]
+    for part in parts:
+        if isinstance(part, np.ndarray) != isinstance(first, np.ndarray):
+            raise InvalidOption(
+                f"some values are of type {type(first).__name__} and some {type(part).__name__}; "
+                "pass arrays or tensors of one library"
+            )
+        if part.shape[1:] != first.shape[1:]:
+            raise InvalidOption(
+                f"values per token have the shapes {tuple(first.shape[1:])} and "
+                f"{tuple(part.shape[1:])}; all tokens of a step need one shape"
+            )
 
 
 def full(like: Array, length: int, value: Any, name: str) -> Array:  # noqa: ANN401

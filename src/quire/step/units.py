@@ -5,7 +5,7 @@ A unit is a sequence, a piece of one that was split, or a group that shares a ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,8 +134,11 @@ def _labels(name: str, labels: object, number: int) -> IntArray:
     if labels is None:
         return np.full(number, -1 if name == "groups" else 0, dtype=np.int64)
     listed = labels.tolist() if hasattr(labels, "tolist") else labels
-    if isinstance(listed, str | bytes) or not isinstance(listed, Iterable):
-        raise InvalidOption(f"{name} is {labels!r} but must have a label for each sequence")
+    unordered = isinstance(listed, str | bytes | Mapping | Set)
+    if unordered or not isinstance(listed, Iterable):
+        raise InvalidOption(
+            f"{name} is {labels!r} but must have a label for each sequence, in their order"
+        )
     listed = list(listed)
     if len(listed) != number:
         raise InvalidOption(f"{name} has {len(listed)} labels for {number} sequences")
@@ -149,6 +152,8 @@ def _labels(name: str, labels: object, number: int) -> IntArray:
                     f"{name} has the label {value!r} for sequence {index}; use None for no label"
                 )
             found[index] = known.setdefault(value, len(known))
+    except InvalidOption:
+        raise
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidOption(f"{name} has a label that cannot be compared: {error}") from error
     return found
