@@ -1,13 +1,15 @@
 """`python -m tools.step_cases 1000000` plans so many random steps and checks every guarantee.
 
-The cases are those of tests/step/cases.py, the checks are those of tests/step/checker.py, which
-share no code with `pack_step`. The counts go to docs/reliability/step.json; a run that was
-interrupted, or a run with more cases, continues from there. A case takes about 3 ms; a second
-number is the number of processes.
+The cases are those of tests/step/cases.py, the checks those of tests/step/checker.py and layout.py,
+which share no code with `pack_step`. The counts go to docs/reliability/step.json; a run that was
+interrupted, or a run with more cases, continues from there, unless the code that plans steps has
+changed since: then it starts again. A case takes about 2 ms of CPU; a second number is the number
+of processes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections import Counter
@@ -17,21 +19,27 @@ from pathlib import Path
 import numpy as np
 from tests.step.cases import random_case
 from tests.step.checker import violations
+from tests.step.layout import layout_violations
 from tests.step.optimum import fewest_micro_steps
 
 import quire
 
-FILE = Path(__file__).resolve().parents[1] / "docs" / "reliability" / "step.json"
-CHUNK = 5000
+ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "docs" / "reliability" / "step.json"
+CHUNK = 1000
 ROUND_TRIP = 8
 """Of so many cases one is also gathered and unpacked."""
+LAYOUT = 50
+"""Of so many cases one has its rows compared token by token, and their order and costs."""
 BRUTE_FORCE = 4
 """Of so many cases one is also solved by trying all ways, if it is small."""
 
 
 def main(cases: int, processes: int = 1, file: Path = FILE) -> None:
     """Check the cases after those that the file counts already."""
-    counts = Counter(json.loads(file.read_text())["counts"] if file.exists() else {})
+    code = digest()
+    recorded = json.loads(file.read_text()) if file.exists() else {}
+    counts = Counter(recorded["counts"] if recorded.get("code") == code else {})
     first = counts["cases"]
     with ProcessPoolExecutor(processes) as pool:
         tasks = [
@@ -44,9 +52,17 @@ def main(cases: int, processes: int = 1, file: Path = FILE) -> None:
             result = {
                 "command": "python -m tools.step_cases 1000000",
                 "violations": counts["violations"],
+                "code": code,
                 "counts": dict(sorted(counts.items())),
             }
             file.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def digest() -> str:
+    """A digest of the code that plans steps: counts are of one version of it."""
+    source = ROOT / "src" / "quire"
+    files = [*sorted(source.glob("step/*.py")), source / "plan" / "exchange.py"]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 def check(first: int, number: int) -> Counter[str]:
@@ -59,6 +75,9 @@ def check(first: int, number: int) -> Counter[str]:
         if seed % ROUND_TRIP == 0:
             wrong += _round_trip(plan)
             counts["gathered and unpacked"] += 1
+        if seed % LAYOUT == 0:
+            wrong += layout_violations(lengths, plan, **options)
+            counts["layout checked"] += 1
         if seed % BRUTE_FORCE == 0:
             optimum = fewest_micro_steps(lengths, plan, **options)
             counts["optimum known"] += optimum is not None

@@ -13,6 +13,7 @@ from quire.step import model_cost
 from tests.quick import few
 from tests.step.cases import random_case
 from tests.step.checker import violations
+from tests.step.layout import layout_violations
 from tests.step.optimum import fewest_micro_steps
 
 
@@ -60,6 +61,7 @@ def test_no_random_step_breaks_a_guarantee(seed):
     lengths, options = random_case(np.random.default_rng(seed))
     plan = quire.pack_step(lengths, **options)
     assert list(violations(lengths, plan, **options)) == []
+    assert layout_violations(lengths, plan, **options) == []
 
 
 @given(
@@ -134,6 +136,23 @@ def test_groups_on_ranks_need_at_most_one_micro_step_more_than_the_bound(seed):
     plan = quire.pack_step(lengths, max_length=16384, num_ranks=8, **options)
     assert plan.num_micro_steps <= plan.lower_bound + 1
     assert plan.imbalance < 1.04
+
+
+def test_groups_with_costly_sequences_share_a_micro_step():
+    options = {"groups": list("aabbccdd"), "groups_share": "micro_step", "cost": (0, 1)}
+    plan = quire.pack_step([9, 3, 9, 1, 6, 5, 5, 4], max_length=12, num_ranks=2, **options)
+    assert plan.num_micro_steps == 2
+    assert sorted([*plan.row(0, 0), *plan.row(1, 0)]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", few(range(20), 3))
+def test_groups_in_micro_steps_are_swapped_until_few_wait_for_a_long_sequence(seed):
+    lengths = np.random.default_rng(seed).lognormal(8.6, 0.8, 512).astype(int).clip(1, 16384)
+    options = {"groups": np.arange(512) // 8, "groups_share": "micro_step", "cost": (24576, 1)}
+    plan = quire.pack_step(lengths, max_length=16384, num_ranks=8, **options)
+    assert plan.num_micro_steps <= plan.lower_bound + 4
+    assert plan.imbalance < 1.22
+    assert list(violations(lengths, plan, max_length=16384, num_ranks=8, **options)) == []
 
 
 def test_a_group_of_several_kinds_has_one_rank_for_all_of_them():

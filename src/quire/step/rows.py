@@ -6,6 +6,7 @@ to use the slots that best-fit leaves over. Both are made; the exchange tells wh
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -126,6 +127,8 @@ def largest_first(sizes: IntArray) -> IntArray:
 
 def fit_into(space: IntArray, sizes: IntArray) -> IntArray | None:
     """The rows of units by best-fit, in order, taking their space; None if one does not fit."""
+    if sizes.shape[1] == 1:
+        return _fit_tokens(space, sizes[:, 0].tolist())
     left = space.copy()
     rows = np.empty(len(sizes), dtype=np.int64)
     for unit, size in enumerate(sizes):
@@ -138,6 +141,22 @@ def fit_into(space: IntArray, sizes: IntArray) -> IntArray | None:
         rows[unit] = row
     space[:] = left
     return rows
+
+
+def _fit_tokens(space: IntArray, sizes: list[int]) -> IntArray | None:
+    """`fit_into` with no budget but tokens, where this takes a tenth of the time."""
+    by_space = sorted((left, row) for row, left in enumerate(space[:, 0].tolist()))
+    rows = []
+    for size in sizes:
+        place = bisect_left(by_space, (size, 0))
+        if place == len(by_space):
+            return None
+        left, row = by_space.pop(place)
+        insort(by_space, (left - size, row))
+        rows.append(row)
+    for left, row in by_space:
+        space[row] = left
+    return np.array(rows, dtype=np.int64)
 
 
 def _best_fit(sizes: IntArray, limit: int) -> IntArray:

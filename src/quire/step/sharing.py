@@ -12,6 +12,7 @@ import numpy as np
 
 from quire.plan.bounds import lower_bound
 from quire.plan.lengths import IntArray
+from quire.step.micro_steps import GroupSwaps
 from quire.step.ranks import GroupedRanks, least_rows_on_a_rank
 from quire.step.rows import fewest_rows, fit_into, largest_first, last_rows, level_rows
 
@@ -162,10 +163,16 @@ class SameMicroStep(SameZone):
 
     def least_steps(self) -> int:
         """The first number of micro-steps, from the bound on, in which all groups fit."""
-        num_steps = self.lower_bound
-        while not self._fits(num_steps):
-            num_steps += 1
-        return num_steps
+        fails, fits, further = self.lower_bound - 1, self.lower_bound, 1
+        while not self._fits(fits):
+            fails, fits, further = fits, fits + further, 2 * further
+        while fits - fails > 1:
+            middle = (fails + fits) // 2
+            if self._fits(middle):
+                fits = middle
+            else:
+                fails = middle
+        return fits
 
     def zones(self, num_steps: int) -> IntArray:
         """Each micro-step is a zone."""
@@ -180,8 +187,11 @@ class SameMicroStep(SameZone):
         return zone * self.num_ranks + row
 
     def starts(self, num_steps: int) -> list[IntArray]:
-        """The groups as they were found to fit, or over more micro-steps."""
+        """The groups as they were found to fit, or over more micro-steps, after swaps."""
         self._fits(num_steps)
+        for steps, rows in self._ways:
+            swaps = GroupSwaps(self._groups, self.sizes, self.costs, self.limits, self.num_ranks)
+            swaps.make(steps, rows)
         return super().starts(num_steps)
 
     def _fits(self, num_steps: int) -> bool:
