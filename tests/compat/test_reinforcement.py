@@ -56,6 +56,45 @@ def test_micro_batches_of_a_jagged_batch_are_jagged():
     assert found == [[parts[n].tolist() for n in index] for index in indices]
 
 
+def test_positions_of_several_dimensions_stay_jagged_in_their_last_one():
+    lengths, parts = [3, 5, 2], [torch.arange(4 * n).view(4, n) for n in (3, 5, 2)]
+    flat = torch.nested.nested_tensor([part.T for part in parts], layout=torch.jagged)
+    ids = torch.nested.nested_tensor([torch.arange(n) for n in lengths], layout=torch.jagged)
+    batch = {"input_ids": ids, "position_ids": flat.transpose(1, 2)}
+    batches, indices = rl.rearrange_micro_batches(batch, 5)
+    for each, index in zip(batches, indices, strict=True):
+        found = each["position_ids"]
+        assert found.shape[:2] == (len(index), 4)
+        assert all(map(torch.equal, found.unbind(), [parts[n] for n in index]))
+        assert each["input_ids"].offsets().tolist() == found.offsets().tolist()
+
+
+def test_what_a_tensordict_holds_for_the_whole_batch_stays_as_it_is():
+    """As verl's settings of a batch, whose shape is empty, and its lists, with a shape."""
+    samples = np.array(["a", "b", "c"])
+    batch = {**padded([3, 5, 2]), "setting": np.array(7), "names": samples}
+    batches, indices = rl.rearrange_micro_batches(batch, 5)
+    for each, index in zip(batches, indices, strict=True):
+        assert each["setting"] == 7
+        assert each["names"].tolist() == samples[index].tolist()
+
+
+def test_a_real_tensordict_is_divided_as_verl_divides_it():
+    tensordict = pytest.importorskip("tensordict")
+    data = {
+        **padded([3, 5, 2]),
+        "setting": tensordict.NonTensorData(7),
+        "names": tensordict.NonTensorStack("a", "b", "c"),
+    }
+    batch = tensordict.TensorDict(data, batch_size=[3])
+    batches, indices = rl.rearrange_micro_batches(batch, 5)
+    for each, index in zip(batches, indices, strict=True):
+        assert each.batch_size == (len(index),)
+        assert each["setting"] == 7
+        assert list(each["names"]) == ["abc"[n] for n in index]
+        assert torch.equal(each["input_ids"], batch["input_ids"][index])
+
+
 def test_more_micro_batches_than_samples_are_refused():
     with pytest.raises(InvalidOption, match="30 micro-batches are needed but a rank has only 24"):
         rl.rearrange_micro_batches(padded(LENGTHS), 128, min_num_micro_batch=30)

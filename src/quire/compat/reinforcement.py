@@ -225,7 +225,11 @@ def _select(batch: Mapping[str, torch.Tensor], rows: list[int]) -> Any:  # noqa:
 def _samples(values: Any, rows: list[int]) -> Any:  # noqa: ANN401
     if getattr(values, "is_nested", False):
         parts = values.unbind()
-        return torch.nested.as_nested_tensor([parts[row] for row in rows], layout=torch.jagged)
+        ragged = next(d for d, size in enumerate(values.shape) if not isinstance(size, int))
+        chosen = [parts[row].transpose(0, ragged - 1) for row in rows]
+        return torch.nested.as_nested_tensor(chosen, layout=torch.jagged).transpose(1, ragged)
     if isinstance(values, torch.Tensor):
         return values[torch.tensor(rows, dtype=torch.long, device=values.device)]
+    if hasattr(values, "shape"):  # of a TensorDict: a value per sample, or one for the batch
+        return values[rows] if values.shape else values
     return [values[row] for row in rows]
