@@ -39,7 +39,10 @@ def main(cases: int, processes: int = 1, file: Path = FILE) -> None:
     """Check the cases after those that the file counts already."""
     code = digest()
     recorded = json.loads(file.read_text()) if file.exists() else {}
-    counts = Counter(recorded["counts"] if recorded.get("code") == code else {})
+    counts, earlier = Counter(recorded.get("counts", {})), Counter(recorded.get("earlier code"))
+    if counts and recorded.get("code") != code:
+        earlier.update({name: counts[name] for name in ("cases", "violations")})
+        counts = Counter()
     first = counts["cases"]
     with ProcessPoolExecutor(processes) as pool:
         tasks = [
@@ -54,6 +57,7 @@ def main(cases: int, processes: int = 1, file: Path = FILE) -> None:
                 "violations": counts["violations"],
                 "code": code,
                 "counts": dict(sorted(counts.items())),
+                "earlier code": dict(earlier),
             }
             file.write_text(json.dumps(result, indent=1) + "\n")
 

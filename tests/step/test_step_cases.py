@@ -16,6 +16,9 @@ def test_a_run_continues_from_its_counts_and_starts_again_after_a_change_of_the_
         result = json.loads(file.read_text())
         assert result["counts"]["cases"] == cases
         assert result["violations"] == 0
+        assert result["earlier code"] == {}
     monkeypatch.setattr(step_cases, "digest", lambda: "of other code")
     step_cases.main(2, file=file)
-    assert json.loads(file.read_text())["counts"]["cases"] == 2
+    result = json.loads(file.read_text())
+    assert result["counts"]["cases"] == 2
+    assert result["earlier code"] == {"cases": 5, "violations": 0}
