@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from quire import Plan, lower_bound, make_plan
 from quire.plan.exact import evenly, scarcest
-from quire.plan.exact.dealt import dealt_rows
+from quire.plan.exact.dealt import SizedRows, deal
 from quire.plan.exact.evenly import even_rows
 from quire.plan.exact.problem import Problem, RowKinds
 from quire.plan.exact.scarcest import scarcest_first
 from quire.plan.exact.shuffled import shuffled_rows
 from quire.plan.histogram import rows_from_runs
 from quire.plan.strategies import exact_fit
+from quire.plan.strategies.best_fit import best_fit_few
 
 ROW = 4096
 
@@ -160,7 +161,7 @@ def test_no_option_makes_more_rows_than_best_fit(
         assert make_plan(lengths, 64, "exact_fit", overlong="fill", **options).num_rows
 
 
-@pytest.mark.parametrize("search", ["scarcest", "dealt", "shuffled", "evenly"])
+@pytest.mark.parametrize("search", ["scarcest", "shuffled", "evenly"])
 @pytest.mark.parametrize("kind", ["chat", "a sixth to a half", "twelve to a row"])
 @pytest.mark.parametrize("cap", [3, 1000])
 def test_every_search_places_every_document_once_in_rows_that_hold_them(
@@ -170,8 +171,7 @@ def test_every_search_places_every_document_once_in_rows_that_hold_them(
     problem = Problem.of(sizes.tolist(), counts.tolist(), ROW, cap)
     kinds, left = RowKinds(), problem
     if search != "scarcest":
-        searches = {"dealt": dealt_rows, "shuffled": shuffled_rows, "evenly": even_rows}
-        found = searches[search](problem)
+        found = {"shuffled": shuffled_rows, "evenly": even_rows}[search](problem)
         if found is None:
             return
         kinds, left = found
@@ -180,6 +180,72 @@ def test_every_search_places_every_document_once_in_rows_that_hold_them(
     assert all(sum(row) <= problem.space and 0 < len(row) <= cap for row in rows)
     placed = Counter(size for row in rows for size in row)
     assert placed == {size: count for size, count in enumerate(problem.counts) if count}
+
+
+@pytest.mark.parametrize("kind", ["chat", "web", "a sixth to a half", "twelve to a row"])
+@pytest.mark.parametrize("cap", [3, 4, 1000])
+@pytest.mark.parametrize("count", [1500, 5000, 40_000])
+def test_dealt_rows_are_full_and_hold_each_document_once(kind: str, cap: int, count: int) -> None:
+    lengths = drawn(kind, count)
+    counts = np.bincount(lengths, minlength=ROW + 1)
+    dealt, left = deal(counts, ROW, cap)
+    full = dealt.num_rows
+    dealt.add([[size] for size in np.arange(ROW + 1).repeat(left).tolist()])
+    rows = dealt.of(lengths)
+    assert np.array_equal(np.sort(rows.fragments), np.arange(count))
+    sums = np.add.reduceat(lengths[rows.fragments], rows.offsets[:-1])
+    assert (sums[:full] == ROW).all()
+    assert rows.counts.min() > 0
+    assert rows.counts.max() <= cap
+    assert full or cap < 1000
+
+
+def test_rows_of_sizes_take_equal_documents_in_their_order() -> None:
+    rows = SizedRows()
+    rows.add_table(np.array([[5, 4], [3, 0]]), 2)
+    rows.add([[3], [4, 4]])
+    placed = rows.of(np.array([4, 5, 3, 4, 4, 5, 3, 3, 4]))
+    assert np.split(placed.fragments, placed.offsets[1:-1])[0].tolist() == [1, 2]
+    assert placed.fragments.tolist() == [1, 2, 5, 6, 0, 3, 7, 4, 8]
+    assert placed.offsets.tolist() == [0, 2, 4, 5, 6, 7, 9]
+
+
+@pytest.mark.parametrize("cap", [1, 2, 3])
+def test_small_plans_hold_to_a_cap(cap: int) -> None:
+    lengths = drawn("three to a row", 3000)
+    plan = make_plan(lengths, ROW, max_documents_per_row=cap)
+    assert np.diff(plan.row_offsets).max() == cap
+
+
+@pytest.mark.parametrize("unit", [1, 16, 1000])
+def test_small_plans_are_dealt_in_the_unit_of_their_lengths(unit: int) -> None:
+    lengths = drawn("chat", 5000) // 16 * unit
+    plan = make_plan(lengths, ROW // 16 * unit)
+    assert plan.num_rows <= plan.lower_bound + 2
+    assert spread_inside_rows(plan, lengths) > 0.3  # best-fit's is 0.2
+
+
+def test_documents_left_after_dealing_are_searched_again_if_best_fit_wastes_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def worse(sizes: list[int], *options: int) -> list[list[int]]:
+        rows = best_fit_few(sizes, *options)
+        longest = max(rows, key=len)
+        return [*rows, [longest.pop()], [longest.pop()]]
+
+    lengths, searched = drawn("chat", 10_000), []
+    monkeypatch.setattr(exact_fit, "best_fit_few", worse)
+    monkeypatch.setattr(exact_fit, "_tolerated", lambda bound: 1)
+    monkeypatch.setattr(exact_fit, "best_fit_runs", lambda *_: pytest.fail("was not dealt"))
+
+    def counted(problem: Problem) -> RowKinds:
+        searched.append(problem.num_documents)
+        return scarcest_first(problem)
+
+    monkeypatch.setattr(exact_fit, "scarcest_first", counted)
+    plan = make_plan(lengths, ROW)
+    assert plan.num_rows <= plan.lower_bound + 1
+    assert 100 < searched[0] < 1000
 
 
 def test_very_long_rows_are_searched_in_coarser_units() -> None:

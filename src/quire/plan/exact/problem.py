@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
-from quire.plan.histogram import Runs, decreasing_order
+from quire.plan.histogram import decreasing_order
 from quire.plan.lengths import IntArray
 
 _MOST_SPACE = 1 << 15
@@ -17,6 +18,8 @@ _MOST_SPACE_OF_FEW = 1 << 13
 """The same where few documents fill a row: they lose at most one part in 2,000 of it, usually half
 of that, and a search of a million documents takes two seconds instead of nine."""
 _FEW_IN_A_ROW = 4
+_FIRST = 64
+"""Sizes whose common divisor is computed first; it is nearly always 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,15 +40,8 @@ class Problem:
         >>> Problem.of([6, 4], [1, 2], max_length=11, cap=9)
         Problem(counts=[0, 0, 2, 1, 0, 0], space=5, cap=9)
         """
-        units = np.array(sizes)
-        unit = int(np.gcd.reduce(units))
-        space = max_length // unit
-        # Sizes round up and the row rounds down, so that what fits here fits there.
         total, documents = sum(map(int.__mul__, sizes, counts)), sum(counts)
-        few = documents * max_length <= _FEW_IN_A_ROW * total
-        coarse = -(-space // (_MOST_SPACE_OF_FEW if few else _MOST_SPACE))
-        space //= coarse
-        units = np.minimum(-(-(units // unit) // coarse), space)
+        units, space = in_units(np.array(sizes), max_length, total / documents)
         by_size = np.bincount(units, weights=np.array(counts), minlength=space + 1)
         return cls(counts=by_size.astype(np.int64).tolist(), space=space, cap=cap)
 
@@ -74,8 +70,6 @@ class RowKinds:
         self._lengths: list[int] = []
         self._firsts: list[int] = []
         self._times: list[int] = []
-        self._parts: list[tuple[IntArray, IntArray]] = []
-        """Sizes, and a table with a run of each."""
 
     def add(self, row: list[int], times: int) -> None:
         """So many rows that hold documents of these sizes."""
@@ -85,23 +79,11 @@ class RowKinds:
         self._times.append(times)
         self.num_rows += times
 
-    def add_all(self, columns: IntArray, times: int) -> None:
-        """So many rows for each column of sizes, of which zeros are not part."""
-        rows = columns.T
-        inside = rows > 0
-        lengths = inside.sum(axis=1)
-        firsts = self.num_rows + times * np.arange(len(rows))
-        self._parts.append(_one_by_one(rows[inside], lengths, firsts, np.full(len(rows), times)))
-        self.num_rows += times * len(rows)
-
-    def add_runs(self, sizes: list[int], counts: list[int], runs: Runs, num_rows: int) -> None:
-        """Rows given as runs over documents in decreasing order."""
-        table: IntArray = np.array(runs, dtype=np.int64).reshape(-1, 4)
-        before = np.cumsum(table[:, 1] * table[:, 2]) - 1
-        size_of = np.array(sizes)[np.searchsorted(np.cumsum(counts), before, side="right")]
-        table[:, 0] += self.num_rows
-        self._parts.append((size_of, table))
-        self.num_rows += num_rows
+    def rows(self) -> list[list[int]]:
+        """The sizes in every row."""
+        sizes = iter(self._sizes)
+        kinds = [list(islice(sizes, length)) for length in self._lengths]
+        return [row for row, times in zip(kinds, self._times, strict=True) for _ in range(times)]
 
     def runs(self) -> IntArray:
         """Runs over the documents in decreasing order, as `rows_from_runs` takes them.
@@ -115,18 +97,28 @@ class RowKinds:
                [2, 1, 1, 1],
                [0, 2, 1, 1]])
         """
-        kinds = (np.array(a, dtype=np.int64) for a in (self._lengths, self._firsts, self._times))
-        one_by_one = _one_by_one(np.array(self._sizes, dtype=np.int64), *kinds)
-        parts = [*self._parts, one_by_one] if self._sizes else self._parts
-        sizes, tables = (np.concatenate(column) for column in zip(*parts, strict=True))
-        runs: IntArray = tables[decreasing_order(sizes)].reshape(-1)
-        return runs
+        lengths, firsts, times = map(np.array, (self._lengths, self._firsts, self._times))
+        held = np.arange(len(self._sizes)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        columns = (np.repeat(firsts, lengths), np.repeat(times, lengths), np.ones_like(held), held)
+        runs: IntArray = np.stack(columns, axis=1)[decreasing_order(np.array(self._sizes))]
+        return runs.reshape(-1)
 
 
-def _one_by_one(
-    sizes: IntArray, lengths: IntArray, firsts: IntArray, times: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Sizes, and for each the run that gives one document to all rows of a kind."""
-    held = np.arange(len(sizes)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    columns = (np.repeat(firsts, lengths), np.repeat(times, lengths), np.ones_like(held), held)
-    return sizes, np.stack(columns, axis=1)
+def in_units(sizes: IntArray, max_length: int, mean: float) -> tuple[IntArray, int]:
+    """Sizes and the row in the largest unit that divides all sizes; coarser ones for long rows.
+
+    Sizes round up and the row rounds down, so that what fits here fits there.
+
+    >>> in_units(np.array([6, 4]), max_length=11, mean=5.0)
+    (array([3, 2]), 5)
+    """
+    unit = int(np.gcd.reduce(sizes[:_FIRST]))
+    if unit > 1:
+        unit = int(np.gcd.reduce(sizes))
+    space = max_length // unit
+    few = max_length <= _FEW_IN_A_ROW * mean
+    coarse = -(-space // (_MOST_SPACE_OF_FEW if few else _MOST_SPACE))
+    if unit == coarse == 1:
+        return sizes, space
+    space //= coarse
+    return np.minimum(-(-(sizes // unit) // coarse), space), space

@@ -50,7 +50,7 @@ def best_fit_few(sizes: Sequence[int], max_length: int, cap: int | None = None) 
     spaces: list[tuple[int, int]] = []
     """Free space and number of each row that can take more, tightest and oldest first."""
     smallest, most = min(sizes, default=0), cap or len(sizes)
-    for fragment in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
+    for fragment in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
         size = sizes[fragment]
         tightest = bisect_left(spaces, (size, 0))
         if tightest < len(spaces):

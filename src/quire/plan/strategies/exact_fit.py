@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from quire.plan.bounds import bound_of_counts
-from quire.plan.exact.dealt import dealt_rows
+from quire.plan.exact.dealt import deal
 from quire.plan.exact.evenly import even_rows
-from quire.plan.exact.problem import Problem, RowKinds
+from quire.plan.exact.problem import Problem, RowKinds, in_units
 from quire.plan.exact.scarcest import scarcest_first
 from quire.plan.exact.shuffled import shuffled_rows
 from quire.plan.fragments import Rows
@@ -24,22 +26,34 @@ from quire.plan.histogram import Runs, decreasing_rows
 from quire.plan.lengths import IntArray
 from quire.plan.options import PlanOptions
 from quire.plan.strategies import Strategy
-from quire.plan.strategies.best_fit import best_fit_runs
+from quire.plan.strategies.best_fit import best_fit_few, best_fit_runs
 
 _CLOSE = 10_000
 """One row in this many over the bound is close enough to return best-fit's plan."""
 _ENOUGH = 2000
 """One row in this many over the bound is close enough to end the search."""
-_ENOUGH_OF_FEW, _FEW_ROWS = 1000, 4
+_ENOUGH_OF_FEW, _FEW_ROWS = 600, 8
 """In small plans it is one row in this many, but not over so many rows."""
+_ENOUGH_OF_SMALL = 150
+"""The same for small plans: their other searches would cost more than they save."""
 _FEW, _MANY = 1500, 1 << 18
-"""Numbers of documents between which rows are dealt first: that costs less than best-fit."""
+"""Numbers of documents of small plans. Rows are dealt first: that costs less than best-fit."""
+_FEWEST = 16
+"""In plans of fewer rows dealing leaves too many documents."""
+_MOST_LEFT = 0.1
+"""The largest part of the tokens that may be left after dealing."""
+_EVENLY_FIRST = 1 << 15
+"""Up to this many documents `even_rows` takes no longer than the other searches."""
 _FULL = 100
 """Rows can be full if the bound is at most one row in this many over their total size."""
 
 
 def exact_fit(sizes: IntArray, max_length: int, options: PlanOptions) -> Rows:
     """Rows that documents fill exactly, or by best-fit if those are not fewer."""
+    if _FEW <= len(sizes) <= _MANY:
+        rows = _dealt(sizes, max_length, options.max_documents_per_row or len(sizes))
+        if rows is not None:
+            return rows
     return decreasing_rows(sizes, max_length, options.max_documents_per_row, exact_fit_runs)
 
 
@@ -54,12 +68,7 @@ def exact_fit_runs(
     if not sizes:
         return [], 0
     by_total = -(-sum(map(int.__mul__, sizes, counts)) // max_length)
-    num_documents = sum(counts)
-    is_small = _FEW <= num_documents <= _MANY
-    if is_small and num_documents <= cap * by_total:
-        kinds = _dealt(Problem.of(sizes, counts, max_length, cap), by_total)
-        if kinds is not None:
-            return kinds.runs(), kinds.num_rows
+    is_small = _FEW <= sum(counts) <= _MANY
     runs: Runs
     runs, fewest = best_fit_runs(sizes, counts, max_length, cap)
     if fewest <= by_total + by_total // _CLOSE:
@@ -68,28 +77,33 @@ def exact_fit_runs(
     if fewest <= bound + (_tolerated(bound) if is_small else bound // _CLOSE):
         return runs, fewest
     problem = Problem.of(sizes, counts, max_length, cap)
-    for kinds in _searches(problem, can_be_full=bound <= by_total + by_total // _FULL):
+    enough = bound // (_ENOUGH_OF_SMALL if is_small else _ENOUGH)
+    can_be_full = bound <= by_total + by_total // _FULL
+    for kinds in _searches(problem, can_be_full=can_be_full):
         if kinds.num_rows < fewest:
             runs, fewest = kinds.runs(), kinds.num_rows
-        if fewest <= bound + bound // _ENOUGH:
+        if fewest <= bound + enough:
             break
     return runs, fewest
 
 
-def _dealt(problem: Problem, by_total: int) -> RowKinds | None:
+def _dealt(sizes: IntArray, max_length: int, cap: int) -> Rows | None:
     """The rows of small plans, if they are close to the total size."""
-    over = _tolerated(by_total)
-    kinds, left = dealt_rows(problem)
-    sizes = [size for size, count in enumerate(left.counts) if count][::-1]
-    counts = [left.counts[size] for size in sizes]
-    runs, num_rows = best_fit_runs(sizes, counts, problem.space, problem.cap)
-    if kinds.num_rows + num_rows <= by_total + over:
-        kinds.add_runs(sizes, counts, runs, num_rows)
-    elif kinds.num_rows + num_rows <= by_total + 2 * over + 2:
-        scarcest_first(left, kinds)
-    else:
+    total = int(sizes.sum(dtype=np.int64))
+    by_total = -(-total // max_length)
+    if cap < 3 or len(sizes) > cap * by_total or by_total < _FEWEST:
         return None
-    return kinds if kinds.num_rows <= by_total + over else None
+    units, space = in_units(sizes, max_length, total / len(sizes))
+    rows, left = deal(np.bincount(units, minlength=space + 1), space, cap)
+    if int(left @ np.arange(space + 1)) > _MOST_LEFT * by_total * space:
+        return None
+    over = _tolerated(by_total)
+    rest = np.arange(space, -1, -1).repeat(left[::-1]).tolist()
+    last = [[rest[index] for index in row] for row in best_fit_few(rest, space, cap)]
+    if by_total + over < rows.num_rows + len(last) <= by_total + 2 * over + 2:
+        last = scarcest_first(Problem(counts=left.tolist(), space=space, cap=cap)).rows()
+    rows.add(last)
+    return rows.of(units) if rows.num_rows <= by_total + over else None
 
 
 def _tolerated(bound: int) -> int:
@@ -98,15 +112,22 @@ def _tolerated(bound: int) -> int:
 
 
 def _searches(problem: Problem, *, can_be_full: bool) -> Iterator[RowKinds]:
-    """The rows of each search; the last two are of use only where all rows can be full."""
-    yield scarcest_first(problem)
-    if can_be_full:
-        if (mixed := shuffled_rows(problem)) is not None:
-            kinds, left = mixed
+    """The rows of each search; all but one are of use only where all rows can be full."""
+    if not can_be_full:
+        yield scarcest_first(problem)
+        return
+    # `even_rows` is the best, but its time grows with the number of documents.
+    searches = [_scarcest, shuffled_rows, even_rows]
+    for search in searches[::-1] if problem.num_documents < _EVENLY_FIRST else searches:
+        found = search(problem)
+        if found is not None and (found[0].num_rows or search is _scarcest):
+            kinds, left = found
             yield scarcest_first(left, kinds)
-        kinds, left = even_rows(problem)
-        if kinds.num_rows:  # else nothing but the first search again
-            yield scarcest_first(left, kinds)
+
+
+def _scarcest(problem: Problem) -> tuple[RowKinds, Problem]:
+    """No rows yet: `scarcest_first` makes those of the documents left."""
+    return RowKinds(), problem
 
 
 STRATEGY = Strategy(place=exact_fit, needs_order=False, runs=exact_fit_runs)
