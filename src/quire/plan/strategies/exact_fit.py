@@ -34,16 +34,17 @@ _ENOUGH = 2000
 """One row in this many over the bound is close enough to end the search."""
 _ENOUGH_OF_FEW, _FEW_ROWS = 600, 8
 """In small plans it is one row in this many, but not over so many rows."""
-_ENOUGH_OF_SMALL = 150
-"""The same for small plans: their other searches would cost more than they save."""
+_ENOUGH_OF_EVENLY = 150
+"""The same if `even_rows` is first: the other searches would cost more than they save."""
 _FEW, _MANY = 1500, 1 << 18
 """Numbers of documents of small plans. Rows are dealt first: that costs less than best-fit."""
 _FEWEST = 16
 """In plans of fewer rows dealing leaves too many documents."""
 _MOST_LEFT = 0.1
 """The largest part of the tokens that may be left after dealing."""
-_EVENLY_FIRST = 1 << 15
-"""Up to this many documents `even_rows` takes no longer than the other searches."""
+_MOST_EVENLY, _FEW_IN_A_ROW = 1 << 15, 4
+"""Up to so many documents, and so many in a row, `even_rows` is first: it is the best there, and
+takes no longer than the others."""
 _FULL = 100
 """Rows can be full if the bound is at most one row in this many over their total size."""
 
@@ -77,9 +78,10 @@ def exact_fit_runs(
     if fewest <= bound + (_tolerated(bound) if is_small else bound // _CLOSE):
         return runs, fewest
     problem = Problem.of(sizes, counts, max_length, cap)
-    enough = bound // (_ENOUGH_OF_SMALL if is_small else _ENOUGH)
+    evenly = _FEW <= problem.num_documents <= min(_MOST_EVENLY, _FEW_IN_A_ROW * by_total)
+    enough = bound // (_ENOUGH_OF_EVENLY if evenly else _ENOUGH)
     can_be_full = bound <= by_total + by_total // _FULL
-    for kinds in _searches(problem, can_be_full=can_be_full):
+    for kinds in _searches(problem, can_be_full=can_be_full, evenly_first=evenly):
         if kinds.num_rows < fewest:
             runs, fewest = kinds.runs(), kinds.num_rows
         if fewest <= bound + enough:
@@ -111,14 +113,13 @@ def _tolerated(bound: int) -> int:
     return max(bound // _ENOUGH, min(bound // _ENOUGH_OF_FEW, _FEW_ROWS))
 
 
-def _searches(problem: Problem, *, can_be_full: bool) -> Iterator[RowKinds]:
+def _searches(problem: Problem, *, can_be_full: bool, evenly_first: bool) -> Iterator[RowKinds]:
     """The rows of each search; all but one are of use only where all rows can be full."""
     if not can_be_full:
         yield scarcest_first(problem)
         return
-    # `even_rows` is the best, but its time grows with the number of documents.
     searches = [_scarcest, shuffled_rows, even_rows]
-    for search in searches[::-1] if problem.num_documents < _EVENLY_FIRST else searches:
+    for search in searches[::-1] if evenly_first else searches:
         found = search(problem)
         if found is not None and (found[0].num_rows or search is _scarcest):
             kinds, left = found
