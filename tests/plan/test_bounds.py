@@ -54,7 +54,21 @@ def test_the_bound_never_exceeds_the_optimum(data):
     cap = data.draw(st.sampled_from([None, 1, 2, 3]))
     bound = quire.lower_bound(lengths, max_length, max_documents_per_row=cap)
     assert bound >= -(-sum(lengths) // max_length)
-    assert bound <= fewest_rows(tuple(sorted(lengths)), max_length, cap or len(lengths))
+    searched = quire.lower_bound(lengths, max_length, max_documents_per_row=cap, search=True)
+    fewest = fewest_rows(tuple(sorted(lengths)), max_length, cap or len(lengths))
+    assert bound <= searched <= fewest
+
+
+def test_a_search_proves_more_where_few_documents_fill_a_row():
+    lengths = [n for n in range(120, 190) for _ in range(20)]  # as SQuAD's in rows of 384
+    assert quire.lower_bound(lengths, 384) == 617
+    assert quire.lower_bound(lengths, 384, search=True) == 644
+    assert quire.make_plan(lengths, 384, strategy="tight").num_rows == 644
+    options = {"prefix": 1, "align": 2, "max_documents_per_row": 2}
+    spaces = [2 * -(-(length + 1) // 2) for length in lengths]
+    assert quire.lower_bound(lengths, 384, **options, search=True) == quire.lower_bound(
+        spaces, 384, max_documents_per_row=2, search=True
+    )
 
 
 def weighed(lengths: list[int], max_length: int) -> int:

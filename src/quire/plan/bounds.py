@@ -25,11 +25,14 @@ def lower_bound(
     prefix: int = 0,
     align: int = 1,
     max_documents_per_row: int | None = None,
+    search: bool = False,
 ) -> int:
     """A number of rows that no plan for these lengths, uncut, can go below.
 
     The largest of: the total length over the max_length; Martello and Toth's L2; the functions u(k)
     of Fekete and Schepers; documents over ``max_documents_per_row``. Empty documents need no row.
+    With ``search``, also what the linear program of ``tight`` proves, which takes up to seconds and
+    needs scipy: it is often the optimum where two to four documents fill a row.
 
     >>> lower_bound([6, 6, 6], max_length=10)  # 18 tokens, but no two fit together
     3
@@ -47,7 +50,9 @@ def lower_bound(
             f"a document has {sizes.max()} tokens but a row holds {options.max_fragment}; "
             "the bound is for documents that fit, so split or truncate them first"
         )
-    return bound_of_sizes(options.spaces(sizes), options)
+    spaces = options.spaces(sizes)
+    quick = bound_of_sizes(spaces, options)
+    return max(quick, _searched_bound(spaces, options)) if search else quick
 
 
 def bound_of_sizes(sizes: IntArray, options: PlanOptions) -> int:
@@ -58,6 +63,17 @@ def bound_of_sizes(sizes: IntArray, options: PlanOptions) -> int:
     return _bound(
         distinct, counts, options.row_space // options.align, options.max_documents_per_row
     )
+
+
+def _searched_bound(spaces: IntArray, options: PlanOptions) -> int:
+    """What the linear program proves."""
+    from quire.plan.search.bound import pattern_bound
+    from quire.plan.search.columns import require_solver
+
+    require_solver("lower_bound(..., search=True)")
+    units, cap = spaces // options.align, options.max_documents_per_row
+    distinct, counts = distinct_sizes(units)
+    return pattern_bound(distinct[::-1], counts[::-1], options.row_space // options.align, cap)
 
 
 def bound_of_counts(sizes: list[int], counts: list[int], max_length: int, cap: int) -> int:

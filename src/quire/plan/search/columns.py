@@ -271,12 +271,12 @@ def whole_rows(problem: Problem, found: Found, work: Work) -> tuple[IntArray, In
     return np.concatenate(taken_counts), np.concatenate(taken_rows)
 
 
-def require_solver() -> None:
+def require_solver(purpose: str = "strategy='tight'") -> None:
     """Raise an error with the remedy if scipy is not installed."""
     try:
         import scipy.optimize  # noqa: F401
     except ImportError as error:
-        raise missing_dependency("scipy", "strategy='tight'", "solver") from error
+        raise missing_dependency("scipy", purpose, "solver") from error
 
 
 def has_solver(purpose: str, instead: str) -> bool:
