@@ -36,7 +36,7 @@ def read_all(reader):
     records = []
     while True:
         try:
-            records.append(reader.next())
+            records += reader.read(4)
         except StopIteration:
             return records
 
@@ -71,9 +71,9 @@ def test_exhausted_retries_raise_with_the_cause_and_never_end_the_stream():
     """Fault 48: bounded, then an error, never a short epoch."""
     source = ListSource(SHARDS, fail_at={(0, 5): 4})
     reader = reader_of(source, max_retries=3)
-    read = [reader.next() for _ in range(5)]
+    read = [reader.read(1)[0] for _ in range(5)]
     with pytest.raises(SourceError, match=r"failed 4 times in a row.*raise max_retries") as e:
-        reader.next()
+        reader.read(1)
     assert isinstance(e.value.__cause__, ConnectionResetError)
     assert read + read_all(reader) == read_all(reader_of(ListSource(SHARDS)))
 
@@ -109,7 +109,7 @@ def test_network_failures_never_shorten_an_epoch(error):
     never = Remote(SHARDS)
     reader = reader_of(never, max_retries=0)
     with pytest.raises(SourceError, match="failed 1 times in a row") as caught:
-        reader.next()
+        reader.read(1)
     assert caught.value.__cause__ is error
 
 
@@ -117,7 +117,7 @@ def test_without_retries_the_first_failure_is_an_error():
     waits = []
     reader = reader_of(ListSource(SHARDS, fail_at={(0, 0): 1}), waits, max_retries=0)
     with pytest.raises(SourceError, match="failed 1 times"):
-        reader.next()
+        reader.read(1)
     assert waits == []
 
 
@@ -126,10 +126,10 @@ def test_a_source_that_changes_when_read_again_is_an_error():
     source = ListSource([list(SHARDS[0]), SHARDS[1]], fail_at={(0, 5): 1})
     reader = reader_of(source, state_update_interval=100)
     for _ in range(5):
-        reader.next()
+        reader.read(1)
     source.shards[0][3] = [7, 7, 7]
     with pytest.raises(SourceChanged, match="were read again and they differ"):
-        reader.next()
+        reader.read(1)
 
 
 def test_a_source_that_became_shorter_is_an_error():
@@ -137,10 +137,10 @@ def test_a_source_that_became_shorter_is_an_error():
     source = ListSource([list(SHARDS[0])], fail_at={(0, 5): 1})
     reader = reader_of(source, state_update_interval=100)
     for _ in range(5):
-        reader.next()
+        reader.read(1)
     del source.shards[0][2:]
     with pytest.raises(SourceChanged, match="5 documents were read again and there are 2"):
-        reader.next()
+        reader.read(1)
 
 
 class Broken(Numbers):
@@ -258,7 +258,7 @@ def test_thousands_of_retries_do_not_overflow_the_delay():
     reader = reader_of(
         ListSource([[[5]]], fail_at={(0, 0): 3000}), waits, max_retries=4000, retry_delay_sec=0.0
     )
-    assert reader.next() == "5"
+    assert reader.read(1)[0] == "5"
     assert waits == [0.0] * 3000
 
 

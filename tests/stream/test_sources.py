@@ -18,7 +18,7 @@ from quire.formats.format import Span
 from quire.stream import BadRecord, open_stream
 from quire.stream.options import StreamSource
 from quire.stream.reader import ShardReader, Share
-from quire.stream.sources import open_source
+from quire.stream.sources import open_source, read_records
 from tests.stream.inputs import (
     ListSource,
     Numbers,
@@ -50,7 +50,7 @@ def read_all(shard):
     records = []
     while True:
         try:
-            records.append(shard.next())
+            records += shard.read(3) if isinstance(shard, ShardReader) else [shard.next()]
         except StopIteration:
             return records
 
@@ -112,6 +112,24 @@ def test_large_shards_are_read_from_any_cursor(tmp_path, write):
         if place % 97 == 0:
             assert read_all(shards.open(0, shard.cursor())) == whole[place:]
         shard.next()
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 100])
+def test_records_read_at_once_are_those_read_one_by_one_and_so_is_the_cursor(tmp_path, most):
+    texts = [str(number) * number for number in range(40)]
+    lines = [json.dumps({"text": text}) if text else "broken" for text in texts]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    shards = files(tmp_path / "a.jsonl")
+    one_by_one, together = shards.open(0, None), shards.open(0, None)
+    read = []
+    while len(read) < len(texts):
+        part = read_records(together, most)
+        assert 0 < len(part) <= most
+        assert part == [one_by_one.next() for _ in part]
+        assert together.cursor() == one_by_one.cursor()
+        read += part
+    with pytest.raises(StopIteration):
+        read_records(together, most)
 
 
 def test_a_dataset_of_datasets_is_read_from_any_record():

@@ -249,10 +249,12 @@ def _flat_record(data: bytes) -> dict[str, Any] | None:
 
 def _num_quotes(record: dict[str, Any]) -> int:
     """The quotation marks inside the strings of a flat record."""
-    return sum(
-        key.count('"') + (value.count('"') if type(value) is str else 0)
-        for key, value in record.items()
-    )
+    found = 0
+    for key, value in record.items():
+        found += key.count('"')
+        if type(value) is str:
+            found += value.count('"')
+    return found
 
 
 def _is_exact(value: object) -> bool:

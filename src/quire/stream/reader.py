@@ -12,7 +12,7 @@ from quire.errors import InvalidOption, QuireError, SourceChanged, SourceError
 from quire.plan.build import permutation
 from quire.stream.options import StreamOptions
 from quire.stream.records import BadRecord, Record, content_of
-from quire.stream.sources import Shard, Shards
+from quire.stream.sources import Shard, Shards, read_records
 from quire.stream.state import State, read_count, read_fields
 
 Result = TypeVar("Result")
@@ -36,8 +36,8 @@ class RecordDigest:
     """A digest of records in order, which shows whether reading again gave the same ones.
 
     >>> one, other = RecordDigest(), RecordDigest()
-    >>> one.add("a"), one.add("b"), other.add("ab")
-    (None, None, None)
+    >>> one.add("a", "b"), other.add("ab")
+    (None, None)
     >>> one.digest == other.digest
     False
     """
@@ -53,12 +53,15 @@ class RecordDigest:
         """The records so far, in 32 hexadecimal digits."""
         return self._value.hex()
 
-    def add(self, record: Record) -> None:
-        """Add one record."""
-        kind = b"-" if isinstance(record, BadRecord) else b"+"
-        data = self._value + kind + content_of(record).encode("utf-8", "surrogatepass")
-        self._value = hashlib.blake2b(data, digest_size=16).digest()
-        self.count += 1
+    def add(self, *records: Record) -> None:
+        """Add records."""
+        value = self._value
+        for record in records:
+            kind = b"-" if isinstance(record, BadRecord) else b"+"
+            data = value + kind + content_of(record).encode("utf-8", "surrogatepass")
+            value = hashlib.blake2b(data, digest_size=16).digest()
+        self._value = value
+        self.count += len(records)
 
 
 class _RecordHash:
@@ -69,9 +72,10 @@ class _RecordHash:
     def __init__(self) -> None:
         self.count = self.value = 0
 
-    def add(self, record: Record) -> None:
-        self.count += 1
-        self.value = hash((self.value, content_of(record)))
+    def add(self, *records: Record) -> None:
+        self.count += len(records)
+        for record in records:
+            self.value = hash((self.value, content_of(record)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,14 +129,17 @@ class ShardReader:
         self._shard: Shard | None = None
         self._order = self._epoch_order(epoch)
 
-    def next(self) -> Record:
-        """The next record of this stream; StopIteration at the end of the epoch."""
-        num_streams = self._share.options.num_streams
-        while True:
-            record = self._next_of_all()
+    def read(self, most: int) -> list[Record]:
+        """The next records of this stream, at least one; StopIteration at the end of the epoch."""
+        if not self._deals_records:
+            records = self._read_of_all(most)
+            self._number += len(records)
+            return records
+        while True:  # one by one, so that the position is that of the last record kept
+            records = self._read_of_all(1)
             number, self._number = self._number, self._number + 1
-            if not self._deals_records or number % num_streams == self._share.stream:
-                return record
+            if number % self._share.options.num_streams == self._share.stream:
+                return records
 
     @property
     def reason_for_no_records(self) -> str:
@@ -182,12 +189,12 @@ class ShardReader:
         order = self._epoch_order(state["epoch"])
         return self._shards.names[order[min(int(state["place"]), len(order) - 1)]]
 
-    def _next_of_all(self) -> Record:
+    def _read_of_all(self, most: int) -> list[Record]:
         while self._place < len(self._order):
             if self._shard is None:
                 self._shard = self._shards.open(self._order[self._place], None)
             try:
-                return self._shard.next()
+                return read_records(self._shard, most)
             except StopIteration:
                 self._shard = None
                 self._place += 1
@@ -224,11 +231,14 @@ class RetryingReader:
         self._broken = False
         self._mark()
 
-    def next(self) -> Record:
-        """The next record, or StopIteration at the end of the epoch, never before it."""
-        record = self._retried(self._advance)
-        self._since_mark.add(record)
-        return record
+    def read(self, most: int) -> list[Record]:
+        """The next records, at least one, or StopIteration at the end of the epoch, never before.
+
+        How many are returned at once depends on the source.
+        """
+        records = self._retried(lambda: self._advance(most))
+        self._since_mark.add(*records)
+        return records
 
     @property
     def reason_for_no_records(self) -> str:
@@ -267,12 +277,14 @@ class RetryingReader:
                     raise self._gave_up(failures, error) from error
                 self._sleep(self._options.retry_delay_sec * 2 ** min(failures - 1, _MAX_DOUBLINGS))
 
-    def _advance(self) -> Record:
+    def _advance(self, most: int) -> list[Record]:
         if self._broken:
             self._read_again()
         if self._since_mark.count >= self._options.state_update_interval:
             self._mark()
-        return self._shards.next()
+        return self._shards.read(
+            min(most, self._options.state_update_interval - self._since_mark.count)
+        )
 
     def _mark_here(self) -> None:
         if self._broken:
@@ -289,7 +301,7 @@ class RetryingReader:
         again = _RecordHash()
         try:
             while again.count < self._since_mark.count:
-                again.add(self._shards.next())
+                again.add(*self._shards.read(self._since_mark.count - again.count))
         except StopIteration:
             raise changed_source(self._since_mark.count, again.count) from None
         if again.value != self._since_mark.value:

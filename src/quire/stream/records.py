@@ -29,6 +29,8 @@ def content_of(record: Record) -> str:
 
 def size_of(record: Record) -> int:
     """About how many characters are tokenized."""
+    if isinstance(record, str):
+        return len(record)
     return 0 if isinstance(record, BadRecord) else num_characters(record)
 
 

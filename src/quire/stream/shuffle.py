@@ -7,9 +7,11 @@ the source and how many of its records were delivered: O(1), and at most one win
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from quire.errors import InvalidOption, InvalidState
@@ -124,19 +126,23 @@ class ShuffleWindows:
         characters = 0
         count = min(count, self._size)
         while self._digest.count < count and not self._epoch_ended:
-            characters += self._read_one()
-            if characters > _SLICE_CHARACTERS and not self._options.shuffle:
+            if self._options.shuffle:
+                self._read_some(count - self._digest.count)
+                continue
+            characters += sum(map(size_of, self._read_some(1)))
+            if characters > _SLICE_CHARACTERS:
                 return
 
-    def _read_one(self) -> int:
+    def _read_some(self, most: int) -> Sequence[Record]:
+        """Add records, up to this many; none at the end of the epoch."""
         try:
-            record = self._reader.next()
+            records = self._reader.read(most)
         except StopIteration:
             self._epoch_ended = True
-            return 0
-        self._digest.add(record)
-        self._records.append(record)
-        return size_of(record)
+            return ()
+        self._digest.add(*records)
+        self._records.extend(records)
+        return records
 
     def _read_again(self, read: int, digest: object) -> None:
         shuffles = self._options.shuffle
@@ -145,7 +151,7 @@ class ShuffleWindows:
                 f"a shuffle window: read is {read} but a window has {self._size} records"
             )
         while self._digest.count < read and not self._epoch_ended:
-            self._read_one()
+            self._read_some(read - self._digest.count)
         if shuffles and read < self._size:
             self._read(read + 1)  # the window was the last of its epoch: is it still?
         if self._digest.digest != digest:
@@ -162,11 +168,9 @@ class ShuffleWindows:
         self._permuted = True
 
     def _take_slice(self) -> Slice:
-        records: list[Record] = []
-        characters = 0
-        while self._records and len(records) < _SLICE_RECORDS and characters <= _SLICE_CHARACTERS:
-            records.append(self._records.popleft())
-            characters += size_of(records[-1])
+        ends = list(accumulate(map(size_of, islice(self._records, _SLICE_RECORDS))))
+        count = min(len(ends), 1 + bisect_right(ends, _SLICE_CHARACTERS))
+        records = [self._records.popleft() for _ in range(count)]
         state = self.state_dict()
         self._position += len(records)
         return Slice(records, state)
@@ -288,7 +292,9 @@ class SourceDocuments:
             problem = record if isinstance(record, BadRecord) else None
             if (found := documents.problems.get(number)) is not None:
                 problem = BadRecord(f"a document {found}")
-            reason = "bad_record" if problem else documents.reason_of(number)
+            reason = ""
+            if not len(tokens):
+                reason = "bad_record" if problem else documents.reason_of(number)
             self._ready.append(StreamedDocument(tokens, num_cut, reason, problem))
 
     def _encode_ahead(self) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol, cast
 
 from quire.dataset.recognition import first_records, require_texts
@@ -123,13 +123,22 @@ class _FileShard:
         self._batches = file.read(span, reading.fields())
         # The first batch is read here, so that a cursor that does not fit the file is refused.
         first = next(self._batches, None)
-        self._ready = deque(() if first is None else first.in_order())
+        self._ready: Iterator[tuple[int, int, Any]] = iter(())
+        if first is not None:
+            self._ready = first.in_order()
 
     def next(self) -> Record:
-        while not self._ready:
-            self._ready.extend(next(self._batches).in_order())
-        number, self._position, value = self._ready.popleft()
+        return self.read(1)[0]
+
+    def read(self, most: int) -> list[Record]:
+        """The next records, at least one, from what is decoded already if there is any."""
+        while not (part := list(islice(self._ready, most))):
+            self._ready = next(self._batches).in_order()
+        number, self._position, _ = part[-1]
         self._record = number + 1
+        return [self._record_of(number, value) for number, _, value in part]
+
+    def _record_of(self, number: int, value: Any) -> Record:  # noqa: ANN401 - a JSON value
         if not isinstance(value, BadFileRecord):
             return cast(Record, value)
         offset = "" if value.offset is None else f" (byte {value.offset})"
@@ -140,6 +149,11 @@ class _FileShard:
         if self._file.format.has_byte_positions:
             return {"line": self._record, "offset": self._position}
         return self._position
+
+
+def read_records(shard: Shard, most: int) -> list[Record]:
+    """The next records of a shard, at least one; StopIteration after the last."""
+    return shard.read(most) if isinstance(shard, _FileShard) else [shard.next()]
 
 
 def _span_from(file: InputFile, cursor: object | None) -> Span:
