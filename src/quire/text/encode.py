@@ -140,19 +140,13 @@ def _with_ends(
     bos: int | None,
     eos: int,
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """The documents end to end, each with its EOS, after BOS if there is one; and their offsets.
-
-    Arrow copies them as views of the tokens and specials, which takes a third of numpy's insert.
-    """
-    specials = [eos] if bos is None else [eos, bos]
-    num_first = len(specials) - 1
-    pieces = np.empty((2, num_first + 2 * len(lengths)), dtype=np.int64)
-    pieces[:, :num_first] = [[len(tokens) + 1], [1]]  # BOS
-    pieces[0, num_first::2], pieces[1, num_first::2] = offsets, lengths
-    pieces[0, num_first + 1 :: 2], pieces[1, num_first + 1 :: 2] = len(tokens), 1  # EOS
-    values = pa.array(np.append(tokens, np.array(specials, dtype=np.int32)))
-    views = pa.LargeListViewArray.from_arrays(pa.array(pieces[0]), pa.array(pieces[1]), values)
-    return views.flatten(), num_first + np.cumsum(lengths + 1) - (lengths + 1)
+    """The documents end to end, each with its EOS, after BOS if there is one; and their offsets."""
+    end = np.array([eos], dtype=np.int32)
+    pieces = [] if bos is None else [np.array([bos], dtype=np.int32)]
+    for start, stop in zip(offsets.tolist(), (offsets + lengths).tolist(), strict=True):
+        pieces += (tokens[start:stop], end)
+    starts = len(pieces) % 2 + np.cumsum(lengths + 1) - (lengths + 1)
+    return pa.array(np.concatenate([*pieces, end[:0]])), starts
 
 
 def without_bos(
