@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -12,6 +15,23 @@ from quire.corpus.job import PartitionJob
 from quire.errors import InvalidOption
 from tests.corpus.corpora import hashes, jsonl, pack, texts
 from tests.corpus.pickled_tokenizer import PickledTokenizer, WarningTokenizer
+
+_ALLOCATOR = """
+import pyarrow as pa
+from quire.corpus.engines.local import keep_memory
+keep_memory(is_threaded=False)
+print(pa.default_memory_pool().backend_name)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("named", "used"), [(None, "system"), ("mimalloc", "mimalloc")])
+def test_a_process_of_ours_uses_malloc_unless_another_allocator_is_named(named, used):
+    others = {k: v for k, v in os.environ.items() if k != "ARROW_DEFAULT_MEMORY_POOL"}
+    env = others if named is None else {**others, "ARROW_DEFAULT_MEMORY_POOL": named}
+    words = [sys.executable, "-c", _ALLOCATOR]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [used]
 
 
 def test_all_workers_are_started_before_any_receives_its_job(tmp_path, monkeypatch):

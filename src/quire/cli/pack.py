@@ -96,7 +96,9 @@ def pack(
     """
     from quire.cli.progress import PackProgress
     from quire.corpus import pack_corpus
+    from quire.corpus.engines.local import keep_memory
 
+    keep_memory()
     if _is_default(context, "strategy"):
         del options["strategy"]  # a resumed output may have been begun with another default
     chosen = engine_of(engine, workers, ray_address, task_cpus, task_memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -18,6 +19,8 @@ from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
+
+import pyarrow as pa
 
 from quire.corpus.engines.failures import portable_error
 from quire.corpus.job import PartitionJob, Progress, Report
@@ -65,6 +68,26 @@ class LocalEngine:
             pool.run(partitions, report)
         finally:
             pool.stop()
+
+
+def keep_memory(*, is_threaded: bool = True) -> None:
+    """Let this process use the memory that it frees again, instead of new memory.
+
+    Arrow's own allocator returns large blocks to the system and takes huge pages, whose first use
+    is slow, above all in a virtual machine (decision 19 has the figures). It is for whole
+    processes, so only the command line and worker processes call this.
+    """
+    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
+        pa.set_memory_pool(pa.system_memory_pool())
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(_MMAP_THRESHOLD, 32 << 20)  # the largest that glibc accepts
+        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+        if not is_threaded:  # heaps of other threads are returned to the system once they are empty
+            libc.mallopt(_ARENA_MAX, 1)
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""Of glibc's malloc.h."""
 
 
 class _Worker:
@@ -221,6 +244,7 @@ def _work(connection: Connection, threads: int, job: PartitionJob | None) -> Non
     else:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads are not in a fork
         close_inherited_locks()
+    keep_memory(is_threaded=threads > 1)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     warnings.showwarning = lambda message, *_, **__: connection.send(message)
     try:
