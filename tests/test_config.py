@@ -9,9 +9,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import pytest
 
-from quire.config import build_options, flat_options, load_options
+from quire.config import load_options
 from quire.errors import InvalidOption
 from quire.options import Options
+from quire.options.nested import build_options, flat_options
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -303,3 +303,8 @@ def test_a_path_or_object_that_is_not_a_tokenizer_is_rejected(tmp_path):
 def test_no_records_give_no_rows(records, tokenizer):
     rows, ledger = pack(records, tokenizer, return_ledger=True)
     assert (len(rows), ledger.documents.input) == (0, 0)
+
+
+def test_a_second_positional_argument_is_not_ignored():
+    with pytest.raises(TypeError, match="positional arguments"):
+        quire.pack_dataset([{"input_ids": [1] * 20}], None, 5, max_length=8)

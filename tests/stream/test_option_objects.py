@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quire.config import flat_options
 from quire.errors import InvalidOption
+from quire.options.nested import flat_options
 from quire.stream import (
     DataOptions,
     ModelOptions,

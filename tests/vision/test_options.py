@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from quire.config import build_options, load_options
+from quire.config import load_options
 from quire.errors import InvalidOption
+from quire.options.nested import build_options
 from quire.vision import PackedVLDataset, VisionConfig, VisionPackingOptions
 
 

@@ -14,7 +14,7 @@ from quire.cli.options import AsJson, CorpusFormat, Inputs, MaxBadRecords, Token
 from quire.cli.plan_tables import print_estimate, print_json, print_table
 from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidOption, MissingDependency
-from quire.options import make_options
+from quire.options import known_options
 from quire.progress import stage
 
 if TYPE_CHECKING:
@@ -99,10 +99,8 @@ def plan(
     lengths_asked = _numbers(
         "--max-length", max_length or ("4096" if estimate else "2048,4096,8192")
     )
-    corpus_options = make_options(
-        CorpusOptions,
-        {**options, "max_length": lengths_asked[0], "partition_size": partition_size},
-    )
+    given = {**options, "max_length": lengths_asked[0], "partition_size": partition_size}
+    corpus_options = CorpusOptions(**known_options(CorpusOptions, given))
     if estimate:
         with warnings_as_lines():
             print_estimate(

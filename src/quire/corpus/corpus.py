@@ -17,7 +17,7 @@ from quire.corpus.options import MEBIBYTE, CorpusOptions
 from quire.corpus.shards import document_schema, shard_schema
 from quire.corpus.vision_encoding import IMAGE_PAD, VisionEncoder, image_token_of
 from quire.corpus.vision_rows import MEDIA
-from quire.dataset.recognition import first_records, is_chat, with_record_kind
+from quire.dataset.recognition import first_records, is_chat, recognized
 from quire.errors import InvalidOption
 from quire.formats.fields import Fields
 from quire.formats.files import InputFile
@@ -77,10 +77,11 @@ class Corpus:
         """
         known = recorded if isinstance(recorded, Mapping) else {}
         files = find_inputs(inputs, out, options.pattern)
-        seen = with_record_kind(options, first_records(files, fields_to_read(options, {})))
+        first = first_records(files, fields_to_read(options, {}))
+        seen = replace(options, **recognized(options, first))
         if not seen.has_images and tokenizer is None and shows_tokens(files, options):
             seen = replace(options, pretokenized=True)
-        options = with_record_kind(seen, first_records(files, fields_to_read(seen, {})))
+        options = seen
         options.require_possible()
         chat = is_chat(options, first_records(files, fields_to_read(options, {})), tokenizer)
         size = sum(file.size for file in files)

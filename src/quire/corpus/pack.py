@@ -42,7 +42,7 @@ from quire.corpus.partitions import make_partitions
 from quire.errors import InvalidOption, WorkerError
 from quire.formats.files import as_list
 from quire.ledger import Ledger
-from quire.options import make_options, require_flag, require_integer
+from quire.options import known_options, require_flag, require_integer
 from quire.packed.manifest import MANIFEST, read_header, read_manifest
 from quire.plan.strategies import registered_strategy
 from quire.seals import checksum
@@ -107,7 +107,8 @@ def pack_corpus(
     (1, 2)
     """
     require_flag("resume", resume)
-    named, out, given = as_list(inputs), as_path(out), make_options(CorpusOptions, options)
+    given = CorpusOptions(**known_options(CorpusOptions, options))
+    named, out = as_list(inputs), as_path(out)
     require_integer("max_bad_records", max_bad_records, 0)
     if reads_in_place(named, given, format):
         if tokenizer is not None:

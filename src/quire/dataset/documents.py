@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quire.dataset.options import DatasetOptions
-from quire.dataset.recognition import is_chat, with_record_kind
+from quire.dataset.recognition import is_chat, recognized
 from quire.dataset.records import ArrowColumns, Columns, require_name
 from quire.documents import Documents
 from quire.errors import InvalidDocument, InvalidOption
@@ -53,7 +53,7 @@ Item = TypeVar("Item")
 
 def documents_of(columns: Columns, options: DatasetOptions, day: datetime.date) -> Documents:
     """The documents of all records; ``day`` is for chat templates that ask for the date."""
-    options = with_record_kind(options, columns.examples())
+    options = replace(options, **recognized(options, columns.examples()))
     if options.record_kind in WITH_IMAGES:
         raise InvalidOption(
             "the records have images, which pack_dataset would leave out; pack them on disk "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +22,19 @@ from quire.documents import Documents
 from quire.errors import InvalidDocument, QuireError
 from quire.gather import gather
 from quire.ledger import Ledger, TokenTally
-from quire.options import takes_options
+from quire.options import known_options, takes_options
 from quire.plan import Plan, plan_documents
 from quire.plan.groups import plan_groups
 from quire.printable import counted
+from quire.text import TokenizerLike
 from quire.text.chat.date import today
 
 
 @takes_options(DatasetOptions)
 def pack_dataset(
-    dataset: Records | Mapping[str, Records], options: DatasetOptions
+    dataset: Records | Mapping[str, Records],
+    tokenizer: TokenizerLike | None = None,
+    **named: Any,  # noqa: ANN401 - the fields of DatasetOptions
 ) -> Packed | Mapping[str, Packed] | tuple[Packed, Ledger] | tuple[object, dict[str, Ledger]]:
     """The dataset packed as a whole, with ``document_starts``; and the ledger if asked for.
 
@@ -46,6 +50,7 @@ def pack_dataset(
     >>> rows.to_pylist()
     [{'input_ids': [1, 100, 101, 102, 2, 1, 103, 104, 2], 'document_starts': [0, 5]}]
     """
+    options = DatasetOptions(tokenizer, **known_options(DatasetOptions, named))
     if isinstance(dataset, Mapping):
         packed, ledgers = _pack_splits(dataset, options)
         _warn_of_drops(sum(ledgers.values(), Ledger()), options.return_ledger)
@@ -133,5 +138,5 @@ def _warn_of_drops(ledger: Ledger, is_returned: bool) -> None:
     )
     left = "" if ledger.tokens.emitted else " and nothing is left"
     warnings.warn(
-        f"pack_dataset dropped {what}{left}; return_ledger=True gives the counts", stacklevel=4
+        f"pack_dataset dropped {what}{left}; return_ledger=True gives the counts", stacklevel=3
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
-from typing import TypeVar, cast
+from typing import Any
 
 from quire.errors import InvalidOption
 from quire.formats.fields import Fields
@@ -23,27 +22,25 @@ from quire.formats.record_kinds import (
     is_conversation,
     kinds_of,
 )
-from quire.options import RecordKindName, RecordOptions, SourceOptions
+from quire.options import RecordOptions, SourceOptions
 from quire.options.names import setting
 from quire.text import TokenizerLike
 from quire.text.chat.template import has_chat_template
 
 _LOG = logging.getLogger("quire")
-Options = TypeVar("Options", bound=RecordOptions)
 
 
-def with_record_kind(options: Options, records: Iterable[Record]) -> Options:
-    """The options with the kind of the records, if they leave it open and any is recognized."""
+def recognized(options: RecordOptions, records: Iterable[Record]) -> dict[str, Any]:
+    """The options that the records decide: their kind, if it is open and any is recognized."""
     if options.record_kind is not None:
-        return options
+        return {}
     for record in islice(records, SEEN):
         found = _kinds(options, record)
         if found and found[0] != TOKENS_KIND:
             _say(found)
             column = _column_of_messages(options, record) if found[0] in CONVERSATIONS else None
-            kind = cast(RecordKindName, found[0])
-            return replace(options, record_kind=kind, messages_column=column)
-    return options if options.messages_column is None else replace(options, record_kind="messages")
+            return {"record_kind": found[0], "messages_column": column}
+    return {} if options.messages_column is None else {"record_kind": "messages"}
 
 
 def first_records(files: Sequence[InputFile], fields: Fields) -> Iterator[Record]:

@@ -15,7 +15,7 @@ from quire.options.groups import (
     TextOptions,
     TokenizerEngine,
     group_values,
-    make_options,
+    known_options,
     suggest_keywords,
     takes_options,
 )
@@ -58,7 +58,7 @@ __all__ = [
     "TokenizerEngine",
     "group_values",
     "is_integer",
-    "make_options",
+    "known_options",
     "parse_size",
     "require_flag",
     "require_flags",

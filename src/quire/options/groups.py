@@ -51,8 +51,6 @@ TOKENS = "input_ids"
 """The column of the tokens."""
 
 P = ParamSpec("P")
-Subject = TypeVar("Subject")
-Group = TypeVar("Group")
 Result = TypeVar("Result")
 
 
@@ -113,7 +111,7 @@ class RecordOptions(TextOptions):
         names_text = self.text_column != TextOptions.text_column and self.messages_column is None
         return "text" if kind is None and names_text else kind
 
-    @property
+    @functools.cached_property
     def has_answers(self) -> bool:
         """Whether records hold questions and answers, so that documents have labels."""
         return self.messages_column is not None or self.record_kind not in (None, "text", "tokens")
@@ -231,10 +229,10 @@ def group_values(options: object, group: type) -> dict[str, Any]:
     return {field.name: getattr(options, field.name) for field in fields(group)}
 
 
-def make_options(kind: Callable[..., Group], named: Mapping[str, Any]) -> Group:
-    """The options with these values; an unknown or missing name is an error.
+def known_options(kind: Callable[..., object], named: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values of options by name; an unknown or missing name is an error.
 
-    >>> make_options(PackOptions, {"strategy": "greedy"})
+    >>> PackOptions(**known_options(PackOptions, {"strategy": "greedy"}))
     Traceback (most recent call last):
     quire.errors.InvalidOption: max_length is missing; it has no default
     """
@@ -243,7 +241,7 @@ def make_options(kind: Callable[..., Group], named: Mapping[str, Any]) -> Group:
     for name, parameter in known.items():
         if parameter.default is parameter.empty and name not in named:
             raise InvalidOption(f"{option(name)} is missing; it has no default")
-    return kind(**named)
+    return named
 
 
 @functools.cache
@@ -277,31 +275,24 @@ def suggest_keywords(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def takes_options(
-    kind: Callable[P, Group],
-) -> Callable[[Callable[[Subject, Group], Result]], Callable[Concatenate[Subject, P], Result]]:
-    """Let a function of a subject and an options object be called with the options as keywords.
+    kind: Callable[P, object],
+) -> Callable[[Callable[..., Result]], Callable[Concatenate[Any, P], Result]]:
+    """Declare that a function takes the options of a class after its first argument.
 
-    Type checkers and editors know the keywords, their types and defaults from the class.
+    Type checkers, editors and `help` know the options, their types and defaults from the class.
 
     >>> @takes_options(PackOptions)
-    ... def rows(lengths, options):
+    ... def rows(lengths, **named):
+    ...     options = PackOptions(**known_options(PackOptions, named))
     ...     return options.max_length, options.strategy
     >>> rows([3, 5], max_length=8)
     (8, 'exact_fit')
     """
-    own = [*inspect.signature(kind).parameters.values()]
-    positional = [one.name for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
+    own = inspect.signature(kind).parameters.values()
 
-    def decorate(
-        function: Callable[[Subject, Group], Result],
-    ) -> Callable[Concatenate[Subject, P], Result]:
-        @functools.wraps(function)
-        def call(subject: Subject, /, *args: P.args, **named: P.kwargs) -> Result:
-            given = dict(zip(positional, args, strict=False))
-            return function(subject, make_options(kind, {**given, **named}))
-
+    def decorate(function: Callable[..., Result]) -> Callable[Concatenate[Any, P], Result]:
         first = next(iter(inspect.signature(function).parameters.values()))
-        call.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
-        return call
+        function.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
+        return function
 
     return decorate

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from quire.errors import InvalidOption
 from quire.ledger import Ledger, Tally, TokenTally
-from quire.options import takes_options
+from quire.options import known_options, takes_options
 from quire.plan.lengths import MOST_TOKENS, FloatArray, IntArray, Lengths
 from quire.step.costs import sequence_costs, sums
 from quire.step.options import StepOptions
@@ -16,7 +18,7 @@ from quire.step.units import Units, make_units, read_lengths
 
 
 @takes_options(StepOptions)
-def pack_step(lengths: Lengths, options: StepOptions) -> StepPlan:
+def pack_step(lengths: Lengths, **named: Any) -> StepPlan:  # noqa: ANN401 - StepOptions
     """A plan for one training step: which sequences each rank packs into each micro-step.
 
     No row exceeds its budget, every rank has the same number of micro-steps, every sequence is in
@@ -27,6 +29,7 @@ def pack_step(lengths: Lengths, options: StepOptions) -> StepPlan:
     >>> [[plan.row(rank, step).tolist() for step in range(2)] for rank in range(2)]
     [[[1, 2], [0]], [[5], [3, 4]]]
     """
+    options = StepOptions(**known_options(StepOptions, named))
     sequences = read_lengths(lengths)
     units = make_units(sequences, options)
     found = find_slots(units, options)

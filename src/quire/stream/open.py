@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, cast
 
-from quire.config import build_options
 from quire.errors import InvalidOption
 from quire.formats.bad_records import BadRecordBudget
 from quire.options import Count, Options, Positive
+from quire.options.nested import build_options
 from quire.stream.answers import Answers
 from quire.stream.chomp import (
     StreamConfig,
@@ -77,8 +77,6 @@ class StreamArguments(Options):
     world_size: Positive = 1
     source: object | None = None
     tokenizer: TokenizerLike | None = None
-    is_chat: bool = False
-    """Whether a chat template renders all records, which then get no BOS and EOS of ours."""
 
     @classmethod
     def of(
@@ -97,26 +95,27 @@ class StreamArguments(Options):
         loaded = load_config(config)  # type: ignore[arg-type]
         return cls(options=stream_options(loaded), config=loaded, **given)
 
-    def resolved(self) -> tuple[StreamOptions, Tokenizer]:
-        """The options with everything that was left to the tokenizer, and the tokenizer."""
-        framing: dict[str, Any] = {"add_bos": False, "add_eos": False} if self.is_chat else {}
+    def resolved(self, readings: Sequence[Reading] = ()) -> tuple[StreamOptions, Tokenizer]:
+        """The options with what was left to the records and the tokenizer; and the tokenizer.
+
+        Records that a chat template renders get no BOS and EOS of ours.
+        """
+        options = self._with_kinds(readings)
+        is_chat = bool(readings) and all(reading.is_chat for reading in readings)
+        framing: dict[str, Any] = {"add_bos": False, "add_eos": False} if is_chat else {}
         if self.config is None:
             tokenizer = as_tokenizer(self.tokenizer)
-            return replace(self.options, **framing).with_tokenizer(tokenizer), tokenizer
+            return options.with_tokenizer(tokenizer, **framing), tokenizer
         tokenizer = config_tokenizer(self.config, self.tokenizer)
         values = tokenizer_values(self.config, tokenizer) | framing
-        return replace(self.options, **values).checked_specials(), tokenizer
+        return replace(options, **values).checked_specials(), tokenizer
 
-    def _recognized(self, readings: Sequence[Reading]) -> StreamArguments:
-        """The arguments with the kinds of records that the sources hold."""
-        found = [reading.options for reading in readings]
-        several = (
-            replace(self.options, sources=cast(Any, tuple(found)))
-            if self.options.sources
-            else found[0]
-        )
-        is_chat = all(reading.is_chat for reading in readings)
-        return replace(self, options=cast(StreamOptions, several), is_chat=is_chat)
+    def _with_kinds(self, readings: Sequence[Reading]) -> StreamOptions:
+        """The options with the kinds of records that the sources hold."""
+        found = tuple(reading.options for reading in readings)
+        if self.options.sources and found:
+            return replace(self.options, sources=cast(Any, found))
+        return cast(StreamOptions, found[0]) if found else self.options
 
     def _named_tokenizer(self) -> TokenizerLike:
         """The tokenizer as it was named, of which chat templates are loaded."""
@@ -131,7 +130,7 @@ class StreamArguments(Options):
         sources = _open_sources(self.options, self.source, self._named_tokenizer())
         named = self.options.sources or (self.options,)
         readings = [reading_of(one, given) for one, given in zip(sources, named, strict=True)]
-        options, tokenizer = self._recognized(readings).resolved()
+        options, tokenizer = self.resolved(readings)
         _require_one_framing(options, readings)
         # Workers get what was compared here; without them, little text needs no fast engine.
         num_bytes = ENOUGH if options.num_workers else None

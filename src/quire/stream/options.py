@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from quire.config import flat_options
 from quire.errors import InvalidOption
 from quire.options import (
     Count,
@@ -21,6 +21,7 @@ from quire.options import (
     RowOptions,
 )
 from quire.options.names import setting
+from quire.options.nested import flat_options
 from quire.text import Tokenizer
 from quire.text.tokenizer import adds_bos
 
@@ -202,7 +203,7 @@ class StreamOptions(PipelineFields, RowOptions, EncodeOptions, StreamSource):
                 "local_text and hf_dataset unset"
             )
 
-    @property
+    @cached_property
     def trains_answers(self) -> bool:
         """Whether any source has records of which only a part is trained."""
         return self.has_answers or any(source.has_answers for source in self.sources)
@@ -222,14 +223,14 @@ class StreamOptions(PipelineFields, RowOptions, EncodeOptions, StreamSource):
         """The token that ends every document, if any."""
         return self.eos_token_id if self.add_eos else None
 
-    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
-        """The options with everything that was left to the tokenizer filled in."""
+    def with_tokenizer(self, tokenizer: Tokenizer, **values: Any) -> Self:  # noqa: ANN401
+        """The options with everything that was left to the tokenizer, and with other values."""
         add_bos = adds_bos(tokenizer) if self.add_bos is None else self.add_bos
         given = {name: getattr(self, name) for name in ("vocab_size", *SPECIAL_IDS)}
         ids = {n: getattr(tokenizer, n) if value is None else value for n, value in given.items()}
         if ids["pad_token_id"] is None:  # padding is known from lengths, so any id will do
             ids["pad_token_id"] = ids["eos_token_id"] or 0
-        return replace(self, add_bos=add_bos, **ids).checked_specials()
+        return replace(self, **{"add_bos": add_bos, **ids, **values}).checked_specials()
 
     def checked_specials(self) -> Self:
         """These options, if every special token that they ask for has an id in the vocabulary."""

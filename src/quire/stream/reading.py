@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from quire.dataset.recognition import is_chat, with_record_kind
+from quire.dataset.recognition import is_chat, recognized
 from quire.errors import InvalidDocument
 from quire.formats.fields import Fields
 from quire.formats.files import InputFile
@@ -38,7 +38,9 @@ class Reading:
         tokenizer: TokenizerLike | None = None,
     ) -> Reading:
         """The reading of a source with these first records, which are read only if needed."""
-        found = options if options.record_kind == TEXT else with_record_kind(options, records())
+        found = options
+        if options.record_kind is None:
+            found = replace(options, **recognized(options, records()))
         if not found.has_answers:
             return cls(options=found)
         return cls(options=found, is_chat=is_chat(found, records(), tokenizer))
