@@ -65,11 +65,11 @@ class PaddingFreeCollator:
         """The batch of these rows, which are not modified."""
         rows = self._reader.read(features, self.tokenizer, self.packed_sequences)
         boundaries = self._boundaries(rows)
-        layout, flat = Layout.of(boundaries), rows.joined([0, len(rows.tokens)])
-        tokens = layout.place(flat.tokens, pad_token_id(self.tokenizer))
+        layout = Layout.of(boundaries)
+        tokens = layout.place(rows.tokens, pad_token_id(self.tokenizer))
         batch: Batch = {
             "input_ids": tokens,
-            "labels": layout.labels(flat, tokens, self._label_options),
+            "labels": layout.labels(rows, tokens, self._label_options),
             "position_ids": boundaries.position_ids(),
             "seq_idx": boundaries.seq_idx(),
             "use_cache": False,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -44,15 +43,6 @@ class Rows:
         """Tokens in each row."""
         return [len(row) for row in self.tokens]
 
-    def joined(self, ends: Sequence[int]) -> Rows:
-        """The same columns with consecutive rows joined, see `join`; starts stay as they are."""
-        return replace(
-            self,
-            tokens=join(self.tokens, ends),
-            labels=None if self.labels is None else join(self.labels, ends),
-            loss_mask=None if self.loss_mask is None else join(self.loss_mask, ends),
-        )
-
     def cut(self, lengths: Sequence[int]) -> Rows:
         """The first tokens of each row, as many as `lengths` says; starts are cut by value."""
 
@@ -67,15 +57,6 @@ class Rows:
             labels=None if self.labels is None else shorten(self.labels),
             loss_mask=None if self.loss_mask is None else shorten(self.loss_mask),
         )
-
-
-def join(column: Sequence[Ints], ends: Sequence[int]) -> list[Ints]:
-    """Longer rows: the first goes from row ``ends[0]`` to before row ``ends[1]``, and so on.
-
-    >>> join([np.array([5, 6]), np.array([7]), np.array([8, 9])], ends=[0, 2, 3])
-    [array([5, 6, 7]), array([8, 9])]
-    """
-    return [np.concatenate(column[first:end]) for first, end in pairwise(ends)]
 
 
 def one_document(tokens: Ints) -> npt.ArrayLike:
@@ -141,10 +122,13 @@ def num_places(rows: Rows, multiple: int) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Layout:
-    """Where the tokens of every row are in a batch `[B, T]`.
+    """Where tokens are in a batch `[B, T]`, of which a row takes one array or several.
 
     >>> layout = Layout.of(Boundaries.of_rows([[0, 2], [0]], [3, 2]))
     >>> layout.place([np.array([5, 6, 7]), np.array([8, 9])], fill=0)
+    array([[5, 6, 7],
+           [8, 9, 0]])
+    >>> layout.place([np.array([5, 6]), np.array([7]), np.array([8, 9])], fill=0)
     array([[5, 6, 7],
            [8, 9, 0]])
     """
@@ -152,21 +136,38 @@ class Layout:
     segment_ids: npt.NDArray[np.int32]
     is_dense: bool
     """Whether padding is only at the right ends of rows."""
+    is_full: bool
+    """Whether there is no padding."""
 
     @classmethod
     def of(cls, boundaries: Boundaries) -> Layout:
         """The layout of a batch with these boundaries."""
-        return cls(segment_ids=boundaries.segment_ids(), is_dense=boundaries.is_dense)
+        return cls(
+            segment_ids=boundaries.segment_ids(),
+            is_dense=boundaries.is_dense,
+            is_full=bool(boundaries.numbers.all()),
+        )
 
     def place(self, rows: Sequence[Ints], fill: int = 0) -> Ints:
-        """`[B, T]`: the values of each row, in order, where its tokens are; `fill` on padding."""
+        """`[B, T]`: the values of all rows, in order, where tokens are; `fill` on padding."""
+        if self.is_full:
+            return np.concatenate(rows).reshape(self.segment_ids.shape)
         placed = np.full(self.segment_ids.shape, fill, dtype=np.result_type(*rows))
         if self.is_dense:  # copying whole rows takes a tenth of the time of scattering tokens
-            for target, row in zip(placed, rows, strict=True):
-                target[: len(row)] = row
+            self._copy(rows, placed.reshape(-1))
         else:
             placed[self.segment_ids > 0] = np.concatenate(rows)
         return placed
+
+    def _copy(self, rows: Sequence[Ints], flat: Ints) -> None:
+        """Copy the rows one after another; where the tokens of a row end, the next row begins."""
+        segments, place = self.segment_ids.reshape(-1), 0
+        width = self.segment_ids.shape[1]
+        for row in rows:
+            if not segments[place]:
+                place += -place % width
+            flat[place : place + len(row)] = row
+            place += len(row)
 
     def labels(self, rows: Rows, tokens: Ints, options: LabelOptions) -> Ints:
         """The rows' own labels, or their placed tokens, masked by boundaries and loss mask."""

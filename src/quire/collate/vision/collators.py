@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from quire.boundaries import Boundaries
 from quire.collate.attention import ATTENTION, transformers_arguments, varlen_arguments
-from quire.collate.rows import Feature, Ints, Layout, Rows, join
+from quire.collate.rows import Feature, Ints, Layout, Rows
 from quire.collate.special_tokens import SpecialTokens, pad_token_id
 from quire.collate.tensors import Batch, Value, as_batch, require_return_tensors
 from quire.collate.vision.mrope import MropeOptions, VisionModel, positions_of, resolve_mrope
@@ -72,6 +73,11 @@ class VisionPaddingFreeCollator:
             raise unknown_name("attention", self.attention, ATTENTION)
         if self.attention == "flex" and self.return_tensors == "np":
             raise InvalidOption("attention='flex' makes a torch BlockMask; use return_tensors='pt'")
+        _ = self._label_options
+
+    @cached_property
+    def _label_options(self) -> LabelOptions:
+        return LabelOptions(ignore_index=self.ignore_index)
 
     def __call__(self, features: Sequence[Feature | Pack]) -> VisionBatch:
         """The batch of these samples, which are not changed."""
@@ -82,10 +88,8 @@ class VisionPaddingFreeCollator:
         ends = np.cumsum([0, *map(len, packs)]).tolist()
         boundaries = _pack_boundaries(ends, samples.rows.lengths)
         text, layout = boundaries.position_ids(), Layout.of(boundaries)
-        rows, others = samples.rows.joined(ends), samples.token_columns
-        columns = {name: join(column, ends) for name, column in others.items()}
-        axes = [join(axis, ends) for axis in zip(*positions, strict=True)]
-        batch = _token_batch(rows, columns, layout, self.ignore_index)
+        axes = zip(*positions, strict=True)
+        batch = _token_batch(samples.rows, samples.token_columns, layout, self._label_options)
         batch["position_ids"] = np.stack([text, *map(layout.place, axes)])
         batch["text_position_ids"] = text
         batch |= transformers_arguments(boundaries) | varlen_arguments(boundaries)
@@ -118,16 +122,21 @@ class VisionPaddedCollator:
 
     def __post_init__(self) -> None:
         require_return_tensors(self.return_tensors)
+        _ = self._label_options
+
+    @cached_property
+    def _label_options(self) -> LabelOptions:
+        return LabelOptions(ignore_index=self.ignore_index)
 
     def __call__(self, features: Sequence[Feature]) -> VisionBatch:
         """The batch of these samples, which are not changed."""
         options = resolve_mrope(self.mrope, self.model)
         samples = read_samples([_without_packs(features)], options, self.token_fields)
-        rows, columns = samples.rows, samples.token_columns
+        rows = samples.rows
         axes = zip(*positions_of(samples, options, self.model), strict=True)
         layout = Layout.of(Boundaries.of_rows([[0]] * len(rows.tokens), rows.lengths))
         pad = pad_token_id(self.tokenizer)
-        batch = _token_batch(rows, columns, layout, self.ignore_index, pad)
+        batch = _token_batch(rows, samples.token_columns, layout, self._label_options, pad)
         batch["attention_mask"] = (layout.segment_ids > 0).astype(np.int64)
         batch["position_ids"] = np.stack([layout.place(axis) for axis in axes])
         batch["use_cache"] = False
@@ -175,14 +184,14 @@ def _token_batch(
     rows: Rows,
     columns: Mapping[str, Sequence[Ints]],
     layout: Layout,
-    ignore_index: int,
+    labels: LabelOptions,
     pad: int = 0,
 ) -> Batch:
     """Tokens, labels (as given, else the text tokens) and other columns with a value per token."""
     tokens = layout.place(rows.tokens, pad)
     return {
         "input_ids": tokens,
-        "labels": layout.labels(rows, tokens, LabelOptions(ignore_index=ignore_index)),
+        "labels": layout.labels(rows, tokens, labels),
         **{name: layout.place(column) for name, column in columns.items()},
     }
 
