@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -67,3 +68,13 @@ def test_a_value_that_is_not_an_integer_is_refused_by_the_name_of_its_option(nam
 def test_a_number_that_is_not_optional_cannot_be_none(name):
     with pytest.raises(InvalidOption, match=f"^{name} is None but must be an integer >= "):
         CorpusOptions(**NUMBERS | {name: None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Later(CorpusOptions):
+    lowercase: bool = False
+
+
+def test_an_option_that_is_added_is_recorded_only_if_it_is_set():
+    assert Later(max_length=8).to_dict() == CorpusOptions(max_length=8).to_dict()
+    assert Later(max_length=8, lowercase=True).to_dict()["lowercase"] is True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from quire.config import load_options
 from quire.errors import InvalidOption
 from quire.stream import DataOptions, SourceOptions, StreamConfig, TrainOptions, open_stream
+from quire.stream import options as stream_options
+from quire.stream.options import StreamOptions
 from tests.stream.inputs import ListSource, Numbers, config, same, take
 from tests.tokenizer_files import folder_of, load, parameters
 
@@ -316,3 +319,17 @@ def test_names_for_messages_are_not_an_option_of_callers():
         with pytest.raises(InvalidOption, match="unknown option") as caught:
             open_stream(tokenizer="byte", max_length=4, batch_size=1, **unknown)
         assert "names" not in str(caught.value).partition("known: ")[2].split(", ")
+
+
+def test_an_option_that_is_added_is_recorded_only_if_it_is_set(monkeypatch):
+    older = stream_options.IN_EVERY_STATE - {"emit_position_ids"}
+    monkeypatch.setattr(stream_options, "IN_EVERY_STATE", older)
+    default = StreamOptions(max_length=8, batch_size=2)
+    assert "emit_position_ids" not in default.decisive()
+    assert replace(default, emit_position_ids=True).decisive()["emit_position_ids"] is True
+
+
+def test_tools_that_are_left_out_are_recorded():
+    options = StreamOptions(max_length=8, batch_size=2, messages_column="messages")
+    assert "tools_column" not in options.decisive()
+    assert replace(options, tools_column=None).decisive()["tools_column"] is None

@@ -19,7 +19,7 @@ from quire.formats import FORMATS
 from quire.formats.format import Format, Record, batched
 from quire.formats.record_kinds import RecordProblem
 from quire.options import EncodeOptions, PackOptions, SourceOptions
-from quire.verify.inputs import verify_inputs
+from quire.verify.inputs import documents, verify_inputs
 from quire.verify.inputs.documents import DOCUMENT_OPTIONS
 from quire.verify.output import verify_output
 
@@ -114,6 +114,13 @@ def test_an_option_that_the_check_does_not_know_is_named(tmp_path):
     forge(out, lambda manifest: manifest["options"].update(lowercase=True))
     with pytest.raises(InvalidOption, match="packed with lowercase, which quire verify --inputs"):
         verified(out, path)
+
+
+def test_an_option_that_the_check_does_not_know_is_only_named_if_it_is_set(tmp_path, monkeypatch):
+    path, out = jsonl(tmp_path / "a.jsonl", ["one", "two"]), tmp_path / "out"
+    pack(path, out)
+    monkeypatch.setattr(documents, "DOCUMENT_OPTIONS", DOCUMENT_OPTIONS - {"truncate_at"})
+    assert not verified(out, path).problems
 
 
 def test_every_option_that_decides_what_documents_are_is_known_to_the_check():

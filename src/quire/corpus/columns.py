@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from quire.corpus.inputs import fields_to_read, of_each
-from quire.corpus.options import CorpusOptions
+from quire.corpus.options import TEXT_OPTIONS, CorpusOptions
 from quire.dataset.recognition import require_texts
 from quire.errors import InvalidDocument, InvalidOption, QuireError, unknown_name
 from quire.formats.arrays import is_list, is_number_list
@@ -63,9 +63,8 @@ def shows_tokens(files: Sequence[InputFile], options: CorpusOptions) -> bool:
         return False
     if any(file.format.is_plain_text or file.text_column for file in files):
         return False
-    asked = replace(
-        options, pretokenized=True, truncate_at=None, truncate_to=None, drop_longer_than=None
-    )
+    defaults = options.with_defaults({})
+    asked = replace(options, pretokenized=True, **{name: defaults[name] for name in TEXT_OPTIONS})
     schemas = _schemas(files, asked)
     if any(options.text_column in schema.names for schema in schemas.values()):
         return False

@@ -10,6 +10,7 @@ from quire.errors import InvalidOption
 from quire.formats.images import MOST_PIXELS
 from quire.formats.record_kinds import VISION, WITH_IMAGES
 from quire.options import (
+    TEXT_ONLY,
     Count,
     EncodeOptions,
     PackOptions,
@@ -29,6 +30,20 @@ IMAGE_OPTIONS = (
     *("image_token_id", "merge_size"),
 )
 """The options that only records with images have."""
+
+TEXT_OPTIONS = (*TEXT_ONLY, "drop_longer_than")
+"""The options that only text has, not given tokens or answers."""
+IN_EVERY_MANIFEST = frozenset(
+    (
+        *("max_length", "max_documents_per_row", "strategy", "overlong", "stride", "min_length"),
+        *("min_fragment", "shuffle", "seed", "add_bos", "add_eos", "drop_longer_than"),
+        *("truncate_at", "text_column", "record_kind", "messages_column", "tools_column"),
+        *("assistant_only", "chat_date", "pretokenized", "tokens_column", "columns"),
+        *("keep_sources", "index_only", "partition_size", "max_record_bytes", *IMAGE_OPTIONS),
+    )
+)
+"""Options that are recorded where they have an effect. Any other one was added later and is
+recorded only if it is set, so that the header of an output without it stays the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +128,7 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
         if not self.pretokenized:
             self.require_unset(f"tokens ({option('pretokenized')})", "columns")
         if self.pretokenized or self.has_answers:
-            self.require_unset("text", "truncate_at", "truncate_to", "drop_longer_than")
+            self.require_unset("text", *TEXT_OPTIONS)
         if self.index_only and self.record_kind == "preference":
             raise InvalidOption(
                 f"preference pairs share a row, which plans of documents do not know; leave "
@@ -152,9 +167,14 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, as the manifest records them: options without effect are left out."""
-        plain = asdict(self)
-        del plain["tokenizer_engine"]  # all give the same ids
-        del plain["pattern"]  # the manifest lists the files
+        defaults = {field.name: field.default for field in fields(self)}
+        plain = {
+            name: value
+            for name, value in asdict(self).items()
+            if name in IN_EVERY_MANIFEST or value != defaults[name]
+        }
+        plain.pop("tokenizer_engine", None)  # all give the same ids
+        plain.pop("pattern", None)  # the manifest lists the files
         if not self.has_answers:
             del plain["tools_column"], plain["chat_date"]
         if self.record_kind in (None, "text", "messages", "tokens"):
@@ -164,9 +184,4 @@ class CorpusOptions(SourceOptions, EncodeOptions, PackOptions):
                 del plain[name]
         if not self.pretokenized and self.record_kind != VISION:
             del plain["tokens_column"]
-        # 0.1.0 did not have these two; without them, its headers and today's stay equal.
-        if self.align == 1:
-            del plain["align"]
-        if self.truncate_to is None:
-            del plain["truncate_to"]
         return {**plain, "columns": None if self.columns is None else list(self.columns)}

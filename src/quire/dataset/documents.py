@@ -33,6 +33,7 @@ from quire.formats.record_kinds import (
 )
 from quire.formats.token_columns import TOKENS, WATCHED, documents_from_columns
 from quire.ledger import Ledger, Tally, TokenTally
+from quire.options import TEXT_ONLY
 from quire.options.names import setting
 from quire.progress import progress_bar
 from quire.text import as_tokenizer
@@ -61,11 +62,11 @@ def documents_of(columns: Columns, options: DatasetOptions, day: datetime.date) 
         )
     if options.has_answers:
         options.require_unset("tokens", "columns")
-        options.require_unset("text", "truncate_at", "truncate_to")
+        options.require_unset("text", *TEXT_ONLY)
         options = replace(options, chat_date=options.chat_date or day)
         documents = _from_answers(columns, options)
     elif _are_tokenized(columns, options):
-        options.require_unset("text", "truncate_at", "truncate_to")
+        options.require_unset("text", *TEXT_ONLY)
         documents = _from_tokens(columns, options)
     else:
         options.require_unset("tokens", "columns")

@@ -82,8 +82,8 @@ def format_of(name: str) -> tuple[Format | None, str | None]:
 def known_suffixes(*, without: tuple[str, ...] = ()) -> str:
     """The suffixes that can be read, for messages.
 
-    >>> known_suffixes(without=(".json", ".md", ".py")).partition("; ")[0]
-    '.jsonl, .ndjson, .parquet, .arrow, .txt, .text, .idx, .ds'
+    >>> known_suffixes().startswith(".jsonl, .ndjson, .json, .parquet, ")
+    True
     """
     listed = ", ".join(suffix for suffix in FORMATS if suffix not in without)
     return f"{listed}; except for tables also with {', '.join(COMPRESSIONS)}"

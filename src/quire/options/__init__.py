@@ -4,6 +4,7 @@
 """
 
 from quire.options.groups import (
+    TEXT_ONLY,
     EncodeOptions,
     Options,
     Overlong,
@@ -40,6 +41,7 @@ from quire.options.rules import (
 
 __all__ = [
     "LARGEST",
+    "TEXT_ONLY",
     "Count",
     "EncodeOptions",
     "Integer",

@@ -49,6 +49,8 @@ TOOLS = "tools"
 """The column that holds the tools of conversations, as in transformers and TRL."""
 TOKENS = "input_ids"
 """The column of the tokens."""
+TEXT_ONLY = ("truncate_at", "truncate_to")
+"""Options of text that conversations, completions and tokens do not have."""
 
 P = ParamSpec("P")
 Result = TypeVar("Result")

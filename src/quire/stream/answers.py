@@ -13,6 +13,7 @@ from quire.errors import InvalidDocument, InvalidOption
 from quire.formats.bad_records import BadRecords
 from quire.formats.record_kinds import Pair, Sample
 from quire.labels import DEFAULT
+from quire.options import TEXT_ONLY
 from quire.options.names import option
 from quire.stream.encode import Coder, EncodedTexts, as_documents
 from quire.stream.labels import marked
@@ -49,7 +50,7 @@ class Answers:
         source = reading.options
         if not source.has_answers:
             return None
-        for name in ("truncate_at", "truncate_to"):
+        for name in TEXT_ONLY:
             if getattr(options, name) is not None:
                 raise InvalidOption(
                     f"{options.name(name)} cuts text, but the records hold questions and answers; "

@@ -270,21 +270,26 @@ INDECISIVE = re.compile(
     r"|state_update_interval|max_bad_records|tokenizer_engine|(sources\[\d+\]\.)?pattern"
 )
 """Options that change time, cost or tolerance, but no batch."""
-ADDED_LATER = (
-    "truncate_at",
-    "record_kind",
-    "messages_column",
-    "tools_column",
-    "assistant_only",
-    "chat_date",
+IN_EVERY_STATE = frozenset(
+    (
+        *("backend", "files", "local_text", "hf_dataset", "hf_name", "hf_split", "hf_data_files"),
+        *("text_column", "sources", "weight", "add_bos", "add_eos", "drop_longer_than"),
+        *("truncate_to", "max_length", "max_documents_per_row", "strategy", "buffer_size"),
+        *("shuffle", "shuffle_buffer_size", "seed", "repeat", "mask_boundary_loss", "train_on_eos"),
+        *("emit_position_ids", "last_batch", "num_streams", "batch_size", "grad_accum"),
+        *("vocab_size", *SPECIAL_IDS),
+    )
 )
-"""Options that were added to this version of states later. They are recorded only if they are set,
-so that the state of a stream without them stays the same; text is the kind of those states."""
+"""Options that all states of this version record. Any other one was added later and is recorded
+only if it is set, so that the state of a stream without it stays the same."""
 
 
 def _is_implied(name: str, value: object) -> bool:
     """Whether an option is not recorded because states without it mean this value."""
-    return name.rpartition(".")[2] in ADDED_LATER and value in (None, default_of(name))
+    own = name.rpartition(".")[2]
+    if own == "record_kind" and value is None:
+        return True
+    return own not in IN_EVERY_STATE and value == default_of(name)
 
 
 def default_of(name: str) -> object:

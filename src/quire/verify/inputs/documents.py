@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidDocument, InvalidOption
-from quire.options import PackOptions, TokenizerEngine
+from quire.options import EncodeOptions, PackOptions, SourceOptions, TokenizerEngine
 from quire.storage import AnyPath, local_copy
 from quire.text import Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.chat import conversation_encoder
@@ -160,9 +160,12 @@ def _records_of(path: Path, entry: Mapping[str, Any], encoder: Encoder, most_byt
 
 
 def _require_known(options: Mapping[str, Any]) -> None:
-    """Raise for an option that is not applied here: its effect would look like damage."""
-    rows = {field.name for field in fields(PackOptions)}
-    if unknown := sorted(set(options) - DOCUMENT_OPTIONS - rows):
+    """Raise for an option that is set but not applied here: its effect would look like damage."""
+    known = DOCUMENT_OPTIONS | {field.name for field in fields(PackOptions)}
+    groups = (SourceOptions, EncodeOptions)
+    defaults = {field.name: field.default for group in groups for field in fields(group)}
+    others = {name: options[name] for name in options if name not in known}
+    if unknown := sorted(n for n, value in others.items() if defaults.get(n, MISSING) != value):
         raise InvalidOption(
             f"the output was packed with {', '.join(unknown)}, which quire verify --inputs does "
             "not know, so its documents cannot be derived again; verify it without --inputs (to "
