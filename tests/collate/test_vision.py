@@ -444,3 +444,18 @@ def test_unknown_backends_and_formats_are_named():
         VisionPaddingFreeCollator(attention="sdap")
     with pytest.raises(InvalidOption, match="unknown return_tensors 'tf'"):
         VisionPaddedCollator(return_tensors="tf")
+
+
+@pytest.mark.parametrize("kind", [VisionPaddingFreeCollator, VisionPaddedCollator])
+def test_an_ignore_index_of_another_type_is_refused_when_the_collator_is_made(kind):
+    with pytest.raises(InvalidOption, match="ignore_index is 'none' but must be an integer"):
+        kind(ignore_index="none")
+
+
+def test_packs_of_several_samples_are_placed_in_their_rows(flat):
+    """A pack that is shorter than the longest one is followed by padding, not by the next pack."""
+    packs = [
+        [{"input_ids": [5]}, {"input_ids": [6]}],
+        [{"input_ids": [7, 8, 9]}, {"input_ids": [4]}],
+    ]
+    assert flat(packs)["input_ids"].tolist() == [[5, 6, 0, 0], [7, 8, 9, 4]]

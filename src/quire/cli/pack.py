@@ -217,16 +217,17 @@ def _say_stopped(out: AnyPath, remedy: str) -> None:
 
 def print_result(result: PackResult, as_json: bool) -> None:
     """Print what was written: for a person, or as one JSON object."""
-    ledger = result.ledger
+    ledger, num_rows, utilization = result.ledger, result.num_rows, result.utilization
+    num_shards = len(result.manifest["shards"])
     if as_json:
         summary = {
             "path": str(result.path),
             "was_complete": result.was_complete,
-            "rows": result.num_rows,
+            "rows": num_rows,
             "tokens": result.num_tokens,
             "plan": result.plan,
-            "shards": len(result.manifest["shards"]),
-            "utilization": result.utilization,
+            "shards": num_shards,
+            "utilization": utilization,
             "bad_records": result.manifest["bad_records"]["count"],
             "ledger": ledger.to_dict(),
         }
@@ -236,8 +237,8 @@ def print_result(result: PackResult, as_json: bool) -> None:
     plan = "" if result.plan is None else f", plan {result.plan!r}"
     say(f"{str(result.path)!r}{plan} {state}")
     say(
-        f"  {counted(ledger.documents.emitted, 'document')} in {counted(result.num_rows, 'row')}, "
-        f"{counted(len(result.manifest['shards']), 'shard')}, {result.utilization:.3%} full"
+        f"  {counted(ledger.documents.emitted, 'document')} in {counted(num_rows, 'row')}, "
+        f"{counted(num_shards, 'shard')}, {utilization:.3%} full"
     )
     for line in [*ledger.trained_lines(), *ledger.drop_lines()]:
         say(f"  {line}")

@@ -66,7 +66,7 @@ class Encoder(ABC):
     def documents(self) -> Documents:
         """All documents; their numbers are ids. The encoder is empty afterwards."""
         parts, self._parts = self._parts, []
-        return _joined(parts or [self._no_documents()])
+        return _joined(parts) if parts else self._no_documents()
 
     @abstractmethod
     def _encode(self, batch: Batch, file: InputFile, bad: BadRecords) -> Documents:
@@ -230,6 +230,8 @@ def _typed(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | pa.ListArray
 def _joined(parts: Sequence[Documents]) -> Documents:
     """The documents of all parts, with the prefix token of the first part."""
     first = parts[0]
+    if len(parts) == 1:
+        return first
     sizes = [len(part.columns[TOKENS]) for part in parts]
     starts = np.cumsum([0, *sizes[:-1]])
     return replace(
