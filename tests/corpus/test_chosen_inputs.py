@@ -125,7 +125,7 @@ def test_a_column_that_does_not_fit_is_an_error(columns, tmp_path):
         pack_corpus([f"{columns[2].partition(':')[0]}:bodies"], tmp_path / "out", **PACK)
 
 
-def test_a_colon_in_the_name_of_a_file_is_no_column(tmp_path):
+def test_a_colon_in_the_name_of_a_file_does_not_name_a_column(tmp_path):
     (tmp_path / "a:body").mkdir()
     (tmp_path / "a:body" / "x.txt").write_text("one")
     pack_corpus([str(tmp_path / "a:body")], tmp_path / "out", **PACK)

@@ -322,7 +322,7 @@ def damaged(folder, what):
         ("grids", "no image_grid_thw"),
         ("fewer grids", "0 image_grid_thw but 1 images"),
         ("video", "only images are packed"),
-        ("odd grid", "no multiple of merge_size 2"),
+        ("odd grid", "not a multiple of merge_size 2"),
         ("labels", "7 input_ids but 6 labels"),
         ("padded", "is padded"),
     ],
@@ -590,7 +590,7 @@ def test_the_command_packs_verifies_and_shows_samples(tmp_path):
     assert run("inspect", out, "--json").returncode == 0
 
 
-def test_an_image_that_cannot_be_read_now_is_no_bad_record(tmp_path):
+def test_an_image_that_cannot_be_read_now_is_not_a_bad_record(tmp_path):
     if os.geteuid() == 0:
         pytest.skip("root reads every file")
     records = [sample(tmp_path, "a", 2, (1, 2))]

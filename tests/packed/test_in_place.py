@@ -71,7 +71,7 @@ def test_no_token_is_copied_and_every_token_is_in_one_row(planned):
 
 
 @given(st.lists(st.integers(-6, 5), max_size=12))
-def test_rows_read_together_are_those_read_alone(numbers):
+def test_rows_read_together_equal_rows_read_one_by_one(numbers):
     dataset = _shared()
     together = dataset.__getitems__(numbers)
     for number, row in zip(numbers, together, strict=True):

@@ -199,7 +199,7 @@ def test_a_mask_may_have_any_form_that_values_may_have():
         ("x", "mask: "),
     ],
 )
-def test_a_mask_that_is_no_weight_is_an_error(mask, message):
+def test_a_mask_that_is_not_a_weight_is_an_error(mask, message):
     with pytest.raises(InvalidOption, match=message):
         PLAN.loss_weights(mask=mask)
 

@@ -723,7 +723,7 @@ def test_a_config_names_the_engine(corpus):
         assert stream.get_state()["tokenizer_engine"]["name"] == "fastokens"
 
 
-def test_verify_uses_the_reference_unless_told_otherwise(corpus, tmp_path, monkeypatch):
+def test_verify_uses_the_reference_unless_an_engine_is_named(corpus, tmp_path, monkeypatch):
     out, tokenizer = tmp_path / "out", folder_of("small-qwen3")
     pack_corpus([corpus], out, tokenizer, max_length=64)
     wrong_from_the_start(monkeypatch, "document")

@@ -76,7 +76,7 @@ def packed(name: str, home, endpoint: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_a_hub_name_has_an_owner_and_is_no_path_of_this_machine(tmp_path, monkeypatch):
+def test_a_hub_name_has_an_owner_and_is_not_a_local_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert is_hub_name("Qwen/Qwen3-8B")
     for other in ("byte", "gpt2", "a/b/c", "/a/b", "./a/b", "../a", "a/tokenizer.json", None, 5):

@@ -257,7 +257,7 @@ def test_a_stream_that_begins_again_resumes_in_its_second_pass(corpus, tmp_path)
     assert len(resumed) == 6 and resumed == whole[-6:]
 
 
-def test_metrics_per_source_are_those_of_each_source_alone(corpus, tmp_path):
+def test_metrics_per_source_are_those_of_each_source_trained_separately(corpus, tmp_path):
     owner = model()
     rows = quire.PackedDataset(corpus / "packed", columns=WITH_IDS)
     collate = SourceCollator(collate=COLLATE, source_of=lambda ids: ids % 2)
@@ -284,7 +284,7 @@ def test_metrics_per_source_are_those_of_each_source_alone(corpus, tmp_path):
     assert logged["loss"] == pytest.approx(sums[:, 0].sum() / sums[:, 2].sum(), rel=1e-5)
 
 
-def test_metrics_of_documents_are_those_of_each_document_alone():
+def test_metrics_of_documents_are_those_of_each_document_by_itself():
     owner = layouts.model()
     for layout in ("packed", "padding_free"):
         batch = layouts.microbatches(layout, 1)[0]

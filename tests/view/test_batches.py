@@ -132,7 +132,7 @@ def test_a_batch_that_cannot_be_read_is_an_error(batch, message):
         list(batch_views(batch))
 
 
-def test_what_is_no_batch_is_refused():
+def test_what_is_not_a_batch_is_refused():
     with pytest.raises(InvalidOption, match="a int cannot be shown"):
         show(7)
 

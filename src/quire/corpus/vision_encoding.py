@@ -162,7 +162,7 @@ class VisionEncoder(Encoder):
         grids = np.array(given or [], dtype=np.int64).reshape(-1, 3)
         if (grids[:, 1:] % self._merge).any():
             raise RecordProblem(
-                f"has an image_grid_thw that is no multiple of merge_size {self._merge}"
+                f"has an image_grid_thw that is not a multiple of merge_size {self._merge}"
             )
         return grids
 

@@ -65,7 +65,7 @@ def hub_away(what: str) -> SourceError:
 
 
 def is_offline() -> bool:
-    """Whether the hub's client was told not to use the network."""
+    """Whether the hub's client is configured not to use the network."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON")
 
 

@@ -16,7 +16,7 @@ from quire.seals import Seal
 
 
 class Resumable(Protocol):
-    """A callback that is told which checkpoint is resumed; a Trainer tells it only the step."""
+    """A callback that learns which checkpoint is resumed; a Trainer passes it only the step."""
 
     state_name: str
     resumed_from: Path | None

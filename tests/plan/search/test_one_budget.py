@@ -94,7 +94,7 @@ def test_a_plan_that_cannot_be_better_ends_the_search(monkeypatch):
     assert tried == [0, 1]
 
 
-def test_a_plan_that_is_no_better_is_not_kept(monkeypatch):
+def test_a_plan_that_is_not_better_is_not_kept(monkeypatch):
     scripted(monkeypatch, [(1, [THREE])])
     found = one_budget.solve_patterns(SIZES, COUNTS, 7, None)
     assert found.num_rows == 3
