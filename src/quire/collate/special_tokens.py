@@ -44,12 +44,8 @@ def _token_id(tokenizer: SpecialTokens | None, name: str) -> int | None:
     return token_id
 
 
-def find_starts(
-    tokens: Ints, tokenizer: SpecialTokens | None, packed_sequences: bool | None
-) -> npt.ArrayLike:
-    """The starts of a row that has none: found from its tokens if ``packed_sequences``, else 0."""
-    if not packed_sequences:
-        return one_document(tokens)
+def find_starts(tokens: Ints, tokenizer: SpecialTokens | None) -> npt.ArrayLike:
+    """The starts of a row that has none, found from its tokens."""
     if (eos := eos_token_id(tokenizer)) is not None:
         return starts_from_tokens(tokens, eos)
     if (bos := bos_token_id(tokenizer)) is not None:
@@ -76,7 +72,7 @@ class RowReader:
         packed_sequences: bool | None,
     ) -> Rows:
         """The rows of these features; ``packed_sequences`` is the option of the collators."""
-        find = partial(find_starts, tokenizer=tokenizer, packed_sequences=packed_sequences)
+        find = partial(find_starts, tokenizer=tokenizer) if packed_sequences else one_document
         rows = read_rows(features, find)
         if packed_sequences is None and not (self.has_warned or rows.came_with_starts):
             self._warn_if_packed(rows, tokenizer)
