@@ -78,10 +78,22 @@ def test_an_output_completed_before_an_option_existed_is_complete(
 def test_an_option_that_no_longer_exists_is_refused(tmp_path, corpus, options, monkeypatch):
     out = tmp_path / "out"
     monkeypatch.setattr(quire.corpus.pack, "CorpusOptions", LaterOptions)
+    interrupt(corpus, out, options | {"polish": "high"})
+    monkeypatch.undo()
+    with pytest.raises(OutputError, match=r"options\.polish is 'high' there and None here"):
+        pack(corpus, out, resume=True, **options)
+
+
+def test_the_default_of_an_option_that_no_longer_exists_is_not_recorded(
+    tmp_path, corpus, options, monkeypatch
+):
+    out = tmp_path / "out"
+    pack(corpus, tmp_path / "whole", **options)
+    monkeypatch.setattr(quire.corpus.pack, "CorpusOptions", LaterOptions)
     interrupt(corpus, out, options)
     monkeypatch.undo()
-    with pytest.raises(OutputError, match=r"options\.polish is 'none' there and None here"):
-        pack(corpus, out, resume=True, **options)
+    pack(corpus, out, resume=True, **options)
+    assert hashes(out) == hashes(tmp_path / "whole")
 
 
 def test_verify_reads_a_missing_option_as_its_default(tmp_path, corpus, options):
