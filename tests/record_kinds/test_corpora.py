@@ -75,14 +75,17 @@ def test_the_kind_is_recorded_and_an_output_is_resumed_with_it(tmp_path):
     assert pack(path, tmp_path / "out", "byte", **options).was_complete
 
 
-def test_a_label_that_was_changed_is_found(tmp_path):
+@pytest.mark.parametrize(
+    ("record", "name"), [(made.COMPLETION, "record 2"), (made.PAIR, "record 2 (rejected)")]
+)
+def test_a_label_that_was_changed_is_found(tmp_path, record, name):
     """With checksums that fit, so that only the inputs tell."""
-    path = jsonl(tmp_path / "a.jsonl", [made.COMPLETION] * 3)
-    pack(path, tmp_path / "out", "byte", **OPTIONS)
+    path = jsonl(tmp_path / "a.jsonl", [record] * 3)
+    pack(path, tmp_path / "out", "byte", **OPTIONS, strategy="greedy")
     (shard,) = (tmp_path / "out" / "data").iterdir()
     table = pq.read_table(shard)
     labels = table["labels"].to_pylist()
-    labels[0][2] = 7
+    labels[-1][-3] = 7
     column = pa.array(labels, table.schema.field("labels").type)
     table = table.set_column(table.schema.get_field_index("labels"), "labels", column)
     pq.write_table(table, shard)
@@ -90,7 +93,7 @@ def test_a_label_that_was_changed_is_found(tmp_path):
     seal = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
     forge(tmp_path / "out", lambda manifest: manifest["shards"][0].update(seal))
     report = check(tmp_path / "out", [path], "byte")
-    assert any("labels" in problem for problem in report.problems)
+    assert any(problem.startswith(f"{name} of input 0: labels") for problem in report.problems)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -19,6 +19,7 @@ from tests.terminal import shown_in_terminal
 
 import quire
 from quire.errors import InvalidBoundaries, InvalidOption
+from quire.report.page import report_figures
 from quire.view import open_rows
 
 TEXTS = ["alpha", "be\x1b[31mta", "<b>gamma</b> [bold]x[/]", "delta " * 40]
@@ -374,3 +375,18 @@ def test_a_dataset_on_a_read_only_disk_needs_a_cache_folder(tmp_path, monkeypatc
     assert done.returncode == 0, done.stderr
     shown = (tmp_path / "page.html").read_text() if command == "report" else done.stdout
     assert "alpha" in shown
+
+
+def test_answers_of_a_pair_name_the_record_they_are_of(tmp_path):
+    pairs = [{"prompt": f"{n}?", "chosen": " yes", "rejected": " no"} for n in range(3)]
+    lines = "".join(json.dumps(pair) + "\n" for pair in pairs)
+    (tmp_path / "pairs.jsonl").write_text(lines)
+    quire.pack_corpus([tmp_path / "pairs.jsonl"], tmp_path / "out", "byte", max_length=64)
+    found = json.loads(run(tmp_path / "out", "--labels", "--json").stdout)["rows"][0]["fragments"]
+    named = {one["text"].strip("\0"): (one["record"], one["answer"]) for one in found}
+    assert set(named.values()) == {(n, of) for n in range(3) for of in ("chosen", "rejected")}
+    for text, (record, answer) in named.items():
+        assert f"{record}? {'yes' if answer == 'chosen' else 'no'}" in text
+    assert "pairs.jsonl, record 2 (rejected)" in run(tmp_path / "out", "--labels").stdout
+    (row,) = report_figures(tmp_path / "out")["rows"]
+    assert {(one["record"], one["answer"]) for one in row} == set(named.values())

@@ -112,6 +112,18 @@ def document_id(file: int, record: int) -> int:
     return (file << FILE_SHIFT) + record
 
 
+def record_of(document: int, record_kind: str | None = None) -> tuple[int, int, str]:
+    """The file, the record in it, and the answer that a document is if its record has two.
+
+    >>> record_of(document_id(2, 5)), record_of(document_id(2, 5), "preference")
+    ((2, 5, ''), (2, 2, 'rejected'))
+    """
+    file, number = divmod(document, 1 << FILE_SHIFT)
+    if record_kind != "preference":
+        return file, number, ""
+    return file, number // 2, ("chosen", "rejected")[number % 2]
+
+
 def require_fitting(
     lengths: npt.NDArray[np.int64],
     longest: int,

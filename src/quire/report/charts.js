@@ -141,7 +141,7 @@ function showSamples() {
       const block = (figures.rows[row] || [])[place] || {};
       const box = byId("samples").appendChild(element("div", undefined, "sample"));
       box.style.borderLeftColor = colors[place];
-      const whose = block.file === undefined ? "" : `${plain(block.file)}, record ${whole(block.record)}, from token ${whole(block.offset)}; `;
+      const whose = block.file === undefined ? "" : `${plain(block.file)}, ${recordText(block)}, from token ${whole(block.offset)}; `;
       box.append(element("small", `${whose}${counted(block.length, "token")}`), element("p", escaped(text)));
     });
   });
@@ -224,7 +224,8 @@ function flowBars(c) {
 const rowCount = (n) => `<b>${whole(n)}</b> ${n === 1 ? words.row : `${words.row}s`}`;
 const lines = (parts) => parts.filter(Boolean).join("<br>"); // only figures, never text from a user
 
-const sourceText = (b) => (b.file === undefined ? "" : `\n${plain(b.file).slice(0, 80)}\nrecord ${whole(b.record)}, from token ${whole(b.offset)}`);
+const recordText = (b) => `record ${whole(b.record)}${b.answer ? ` (${b.answer})` : ""}`;
+const sourceText = (b) => (b.file === undefined ? "" : `\n${plain(b.file).slice(0, 80)}\n${recordText(b)}, from token ${whole(b.offset)}`);
 const sampleText = (b) => `\n${b.file === undefined ? "" : `${plain(b.file).slice(0, 80)}, `}sample ${whole(Number(b.document))} of the epoch` +
   ["image", "patch"].map((noun) => [noun, b[noun === "patch" ? "patches" : "images"]]).filter(([, n]) => n)
     .map(([noun, n]) => `\n${whole(n)} ${noun}${n === 1 ? "" : noun === "patch" ? "es" : "s"}`).join("");

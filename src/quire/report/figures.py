@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from quire.corpus.encoding import FILE_SHIFT
+from quire.corpus.encoding import FILE_SHIFT, record_of
 from quire.errors import CorruptFile
 from quire.ledger import Ledger
 from quire.packed import PackedDataset
@@ -132,6 +132,7 @@ def _first_rows(
 ) -> list[list[dict[str, Any]]]:
     """Start, length and origin of every fragment in the first rows."""
     names = [str(given["name"]) for given in manifest["inputs"]]
+    record_kind = manifest["options"].get("record_kind")
     rows, stop = [], 0
     for count in fragments.per_row[:num_rows].tolist():
         row, place = [], 0
@@ -140,12 +141,13 @@ def _first_rows(
             block: dict[str, Any] = {"start": place, "length": length}
             if fragments.documents is not None and fragments.offsets is not None:
                 document = int(fragments.documents[number])
+                file, record, answer = record_of(document, record_kind)
                 block |= {
                     "document": str(document),  # an id may exceed 2^53
-                    "file": names[document >> FILE_SHIFT],
-                    "record": document & ((1 << FILE_SHIFT) - 1),
+                    "file": names[file],
+                    "record": record,
                     "offset": int(fragments.offsets[number]),
-                }
+                } | ({"answer": answer} if answer else {})
             row.append(block)
             place += length
         rows.append(row)

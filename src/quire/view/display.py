@@ -83,10 +83,13 @@ def source_text(source: Source) -> str:
 
     >>> source_text(Source(document=7, offset=64, file="a.jsonl", record=7))
     'a.jsonl, record 7, from token 64 (continued)'
+    >>> source_text(Source(document=7, offset=0, file="a.jsonl", record=3, answer="rejected"))
+    'a.jsonl, record 3 (rejected)'
     """
     name = f"document {source.document}"
     if source.file is not None:
         name = f"{printable(source.file, keep='')}, record {source.record:,}"
+        name += f" ({source.answer})" if source.answer else ""
     return f"{name}, from token {source.offset:,} (continued)" if source.is_continuation else name
 
 

@@ -45,6 +45,7 @@ def _fragment(row: RowView, place: int, decode: Decode | None) -> dict[str, Any]
             "offset": source.offset,
             "continued": source.is_continuation,
         }
+        plain |= {"answer": source.answer} if source.answer else {}
     if decode is not None:
         plain["text"] = decode(row.input_ids[start:stop].tolist())
     return plain

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from quire.boundaries import check_starts, segment_ids
 from quire.collate.rows import LOSS_MASKS, read_column, starts_of_row
-from quire.corpus.encoding import FILE_SHIFT
+from quire.corpus.encoding import record_of
 from quire.errors import InvalidBoundaries, InvalidOption, InvalidRow
 from quire.labels import causal_labels
 
@@ -32,11 +32,21 @@ class Source:
     file: str | None = None
     """The input file, if it is known, and the number of the record in it."""
     record: int | None = None
+    answer: str = ""
+    """Of a preference pair: 'chosen' or 'rejected'."""
 
     @property
     def is_continuation(self) -> bool:
         """Whether the document began in another fragment."""
         return self.offset > 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inputs:
+    """The inputs of a packed dataset, which the ids of its documents count."""
+
+    files: tuple[str, ...] = ()
+    record_kind: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,18 +91,18 @@ class Rows:
     num_rows: int | None = None
     max_length: int | None = None
     """The most tokens in a row, if that is known."""
-    files: tuple[str, ...] = ()
-    """The names of the input files, if they are known."""
+    inputs: Inputs = Inputs()
+    """The input files, if they are known."""
 
     def views(self, start: int = 0, count: int | None = None) -> Iterator[RowView]:
         """Rows from ``start`` on."""
         stop = None if count is None else start + count
         for number, row in islice(enumerate(self.rows), start, stop):
-            yield row if isinstance(row, RowView) else row_view(number, row, self.files)
+            yield row if isinstance(row, RowView) else row_view(number, row, self.inputs)
 
 
-def row_view(number: int, row: Mapping[str, Any], files: tuple[str, ...] = ()) -> RowView:
-    """The checked view of a row; ``files`` are the input files that its sources count."""
+def row_view(number: int, row: Mapping[str, Any], inputs: Inputs = Inputs()) -> RowView:  # noqa: B008
+    """The checked view of a row; ``inputs`` are what its sources count."""
     if not isinstance(row, Mapping):
         raise InvalidOption(
             f"row {number} is a {type(row).__name__} but a row maps names to lists; these are not "
@@ -116,7 +126,7 @@ def row_view(number: int, row: Mapping[str, Any], files: tuple[str, ...] = ()) -
         trained=_targets(ids if labels is None else labels, boundaries, masks),
         has_starts=starts is not None,
         has_labels=labels is not None or masks is not None,
-        sources=_sources(number, row, len(boundaries), files),
+        sources=_sources(number, row, len(boundaries), inputs),
     )
 
 
@@ -180,7 +190,7 @@ def _targets(
 
 
 def _sources(
-    number: int, row: Mapping[str, Any], num_fragments: int, files: tuple[str, ...]
+    number: int, row: Mapping[str, Any], num_fragments: int, inputs: Inputs
 ) -> tuple[Source, ...]:
     if row.get("document_ids") is None or row.get("document_offsets") is None:
         return ()
@@ -192,13 +202,14 @@ def _sources(
             f"{len(offsets)} document_offsets; it is damaged: run quire verify"
         )
     return tuple(
-        _source(document, offset, files)
+        _source(document, offset, inputs)
         for document, offset in zip(documents, offsets, strict=True)
     )
 
 
-def _source(document: int, offset: int, files: tuple[str, ...]) -> Source:
-    place, record = document >> FILE_SHIFT, document & ((1 << FILE_SHIFT) - 1)
-    if not 0 <= place < len(files):
+def _source(document: int, offset: int, inputs: Inputs) -> Source:
+    place, record, answer = record_of(document, inputs.record_kind)
+    if not 0 <= place < len(inputs.files):
         return Source(document=document, offset=offset)
-    return Source(document=document, offset=offset, file=files[place], record=record)
+    file = inputs.files[place]
+    return Source(document=document, offset=offset, file=file, record=record, answer=answer)

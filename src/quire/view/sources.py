@@ -17,7 +17,7 @@ from quire.formats.arrays import require_sound
 from quire.storage import AnyPath, RemotePath
 from quire.text import TokenizerLike, as_tokenizer
 from quire.view.batches import batch_views
-from quire.view.rows import Decode, Rows, RowView
+from quire.view.rows import Decode, Inputs, Rows, RowView
 
 if TYPE_CHECKING:
     from quire.packed import PackedDataset
@@ -74,8 +74,13 @@ def packed_rows(dataset: PackedDataset, decode: Decode | None = None) -> Rows:
         decode=decode,
         num_rows=len(dataset),
         max_length=dataset.max_length,
-        files=tuple(str(given["name"]) for given in dataset.manifest["inputs"]),
+        inputs=_inputs(dataset.manifest),
     )
+
+
+def _inputs(manifest: Mapping[str, Any]) -> Inputs:
+    files = tuple(str(given["name"]) for given in manifest["inputs"])
+    return Inputs(files=files, record_kind=manifest["options"].get("record_kind"))
 
 
 def _saved(path: Path, decode: Decode | None) -> Rows:

@@ -129,9 +129,9 @@ class _Comparison:
         self._manifest = manifest
         self._num_eos = 0
         """Documents whose last token is in the output."""
-        num_each = 1 + (manifest["options"].get("record_kind") == PAIRS)
+        self._num_each = 1 + (manifest["options"].get("record_kind") == PAIRS)
         self._bad = {
-            (record["file_number"] << FILE_SHIFT) + record["record"] * num_each
+            (record["file_number"] << FILE_SHIFT) + record["record"] * self._num_each
             for record in read_bad_records(report.path, manifest)
         }
 
@@ -194,9 +194,9 @@ class _Comparison:
 
     def _compare_bad(self, document: int, columns: Columns | None) -> None:
         if columns is not None:
-            self._add(f"{_name(document)} is listed as bad, but nothing is wrong with it")
+            self._add(f"{self._name(document)} is listed as bad, but nothing is wrong with it")
         elif document not in self._bad:
-            self._add(f"{_name(document)} is bad, but is not listed as bad")
+            self._add(f"{self._name(document)} is bad, but is not listed as bad")
 
     def _compare(
         self,
@@ -214,7 +214,9 @@ class _Comparison:
             wrong = [n for n in columns if not _equal(given[n][offset:stop], columns[n])]
             if wrong:
                 what = "tokens" if wrong[0] == "input_ids" else wrong[0]
-                self._add(f"{_name(document)}: {what} {offset} to {stop} differ from the input")
+                self._add(
+                    f"{self._name(document)}: {what} {offset} to {stop} differ from the input"
+                )
             spans.append((offset, stop))
         length = len(given["input_ids"])
         options = self._manifest["options"]
@@ -224,9 +226,15 @@ class _Comparison:
         if missing is not None:
             start, stop = missing
             self._add(
-                f"{_name(document)}: tokens {start} to {stop} of {length} are missing, or present "
+                f"{self._name(document)}: tokens {start} to {stop} of {length} are missing, or present "
                 "although they should be dropped, which the options do not explain"
             )
+
+    def _name(self, document: int) -> str:
+        file, number = divmod(document, 1 << FILE_SHIFT)
+        record, answer = divmod(number, self._num_each)
+        pair = f" ({('chosen', 'rejected')[answer]})" if self._num_each > 1 else ""
+        return f"record {record}{pair} of input {file}"
 
     def _add(self, problem: str) -> None:
         if len(self._report.problems) < _MOST_PROBLEMS:
@@ -322,8 +330,3 @@ def _images_of(name: str, table: pa.Table) -> list[list[str]]:
 
 def _equal(given: npt.NDArray[Any], stored: npt.NDArray[Any]) -> bool:
     return np.array_equal(given, stored, equal_nan=stored.dtype.kind == "f")
-
-
-def _name(document: int) -> str:
-    file, record = document >> FILE_SHIFT, document & ((1 << FILE_SHIFT) - 1)
-    return f"record {record} of input {file}"
