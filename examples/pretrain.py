@@ -83,14 +83,11 @@ def endless(batches):
         yield from batches
 
 
+say(proof(model, (collate([row]) for row in rows)))  # once, on the very call that is trained on
 wrapped, packed_loss = DistributedDataParallel(model), PackedLoss()
 microbatches = endless(data)
 while len(losses) < given.steps:
     step = list(islice(microbatches, accumulation))
-    if not losses:  # the proof, once, on the very call that is trained on
-        say(
-            proof(model, max(step, key=lambda batch: int(batch["position_ids"].eq(0).sum(1).max())))
-        )
     total = packed_loss.denominator(step)  # all targets of the step, over all ranks
     loss = torch.zeros(())
     for batch in step:

@@ -27,6 +27,7 @@ with tempfile.TemporaryDirectory() as folder:
             output_dir=folder,
             per_device_train_batch_size=given.batch_size,
             num_train_epochs=given.epochs,
+            max_steps=given.max_steps,
             learning_rate=given.learning_rate,
             logging_steps=2,
             save_strategy="no",
@@ -39,8 +40,8 @@ with tempfile.TemporaryDirectory() as folder:
         train_dataset=Dataset.from_list(rows) if isinstance(rows, list) else rows,
         data_collator=DataCollatorForCausalLM(open_tokenizer(given)),
     )
-    # The batch as the Trainer itself makes it.
-    print(proof(trainer.model, next(iter(trainer.get_train_dataloader()))))
+    # Batches as the Trainer itself makes them.
+    print(proof(trainer.model, trainer.get_train_dataloader()))
     loss = trainer.train().training_loss
     logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     print(f"curve {curve([float(one) for one in logged] or [loss])}")

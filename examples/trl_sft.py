@@ -39,6 +39,7 @@ with tempfile.TemporaryDirectory() as folder:
             output_dir=folder,
             per_device_train_batch_size=given.batch_size,
             num_train_epochs=given.epochs,
+            max_steps=given.max_steps,
             learning_rate=given.learning_rate,
             logging_steps=2,
             save_strategy="no",
@@ -56,7 +57,7 @@ with tempfile.TemporaryDirectory() as folder:
         data_collator=DataCollatorForCausalLM(open_tokenizer(given)),
         processing_class=tokenizer,
     )
-    print(proof(trainer.model, next(iter(trainer.get_train_dataloader()))))
+    print(proof(trainer.model, trainer.get_train_dataloader()))
     loss = trainer.train().training_loss
     logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     print(f"curve {curve([float(one) for one in logged] or [loss])}")
