@@ -124,6 +124,24 @@ def test_records_of_another_kind_name_the_option_to_use(tmp_path, suffix):
         pack(path, tmp_path / "out", folder_of("small-qwen3"), record_kind="text", **OPTIONS)
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("record", "remedy"),
+    [
+        ({"id": 7, "body": "A page."}, "if 'body' is what to pack, use text_column='body'"),
+        ({"id": "7", "talk": made.MESSAGES["messages"]}, "use messages_column='talk'"),
+    ],
+)
+def test_texts_and_messages_under_another_name_name_the_option_to_use(
+    tmp_path, suffix, record, remedy
+):
+    path = write(tmp_path, suffix, [record] * 2)
+    with pytest.raises((InvalidDocument, InvalidOption), match=remedy):
+        pack(path, tmp_path / "out", folder_of("small-qwen3"), **OPTIONS)
+    with pytest.raises((InvalidDocument, InvalidOption), match=remedy):
+        quire.pack_dataset([record] * 2, "byte", max_length=64)
+
+
 def test_preference_pairs_cannot_be_index_only(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [made.PAIR])
     with pytest.raises(InvalidOption, match="leave index_only out"):

@@ -15,10 +15,16 @@ from quire.errors import InvalidDocument, InvalidOption, QuireError, unknown_nam
 from quire.formats.arrays import is_list, is_number_list
 from quire.formats.fields import TOOLS, kind_of_values
 from quire.formats.files import InputFile
-from quire.formats.record_kinds import KINDS, TOKENS_KIND, example_of, kinds_of
+from quire.formats.record_kinds import (
+    TOKENS_KIND,
+    example_of,
+    kinds_of,
+    likely_column,
+    remedy,
+)
 from quire.formats.tables import require_text
 from quire.formats.token_columns import PER_TOKEN, TOKENS, require_unpacked
-from quire.options.names import option, setting
+from quire.options.names import option
 
 _EMPTY, _INTEGER = "null", "int64"
 """The type of a column without values, and the type that is assumed for it."""
@@ -137,16 +143,15 @@ def _missing_column(
     """The error for a table without a column; names the option for what it has instead."""
     found = next((kind for kind in kinds_of(example_of(schema)) if kind != TOKENS_KIND), None)
     if found is not None and found != options.record_kind:
-        return InvalidDocument(
-            f"{file.path} has no column {name!r}; it holds {KINDS[found].holds}: use "
-            f"{setting('record_kind', found)}"
-        )
+        return InvalidDocument(f"{file.path} has no column {name!r}; {remedy(found)}")
     if options.tokens_column in schema.names:
         return InvalidOption(
             f"{file.path} has no column {name!r}, but it has {options.tokens_column!r}; to pack "
             f"its tokens, set {option('pretokenized')}"
         )
-    return unknown_name(f"column of {file.path}", name, schema.names)
+    found = likely_column(example_of(schema)) if name == options.text_column else ""
+    error = unknown_name(f"column of {file.path}", name, schema.names)
+    return InvalidOption(f"{error}; {remedy(found)}") if found else error
 
 
 def _is_list_of(schema: pa.Schema | None, name: str) -> bool:

@@ -29,7 +29,9 @@ from quire.formats.record_kinds import (
     RecordProblem,
     Sample,
     kinds_of,
+    likely_column,
     num_characters,
+    remedy,
 )
 from quire.formats.token_columns import TOKENS, WATCHED, documents_from_columns
 from quire.ledger import Ledger, Tally, TokenTally
@@ -254,7 +256,13 @@ def _require_column(columns: Columns, name: str, kind: str) -> None:
             f"there is no column {name!r}; the first record holds {KINDS[fits].holds}: use "
             f"{setting('record_kind', fits)}"
         )
-    require_name(columns, name)
+    try:
+        require_name(columns, name)
+    except InvalidOption as error:
+        records = columns.examples()[:1] if kind == TEXT else []
+        if found := next(map(likely_column, records), ""):
+            raise InvalidOption(f"{error}; {remedy(found)}") from None
+        raise
 
 
 def _other_kind(records: Iterable[Mapping[str, Any]], kind: str) -> str:

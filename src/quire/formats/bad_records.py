@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidDocument
-from quire.formats.record_kinds import KINDS
+from quire.formats.record_kinds import KINDS, remedy
 from quire.ledger import Ledger, Tally, TokenTally
-from quire.options.names import option, setting
+from quire.options.names import option
 
 OPTION = "max_bad_records"
 
@@ -18,16 +18,14 @@ def over_budget(
 ) -> InvalidDocument:
     """The error for the first bad record over the limit; ``problem`` names the record too.
 
-    ``name`` is what its caller calls the limit; ``fits`` is the kind that the record has instead.
+    ``name`` is what its caller calls the limit; ``fits`` is the kind or column to use instead.
     """
     if fits in KINDS:
-        return InvalidDocument(
-            f"{problem}; it holds {KINDS[fits].holds}: use {setting('record_kind', fits)}"
-        )
+        return InvalidDocument(f"{problem}; {remedy(fits)}")
     name = name or option(OPTION)
     return InvalidDocument(
         f"{problem}; that is bad record {limit + 1} and {name} is {limit}: fix the data, or "
-        f"raise {name} to drop and count such records"
+        f"raise {name} to drop and count such records" + (f"; {remedy(fits)}" if fits else "")
     )
 
 

@@ -11,10 +11,12 @@ import pyarrow as pa
 from quire.formats.record_kinds import (
     CONVERSATIONS,
     KINDS,
+    TEXT,
     VISION,
     WITH_IMAGES,
     RecordProblem,
     kinds_of,
+    likely_column,
     required,
 )
 from quire.formats.token_columns import PER_TOKEN, TOKENS, unfit_record
@@ -56,13 +58,15 @@ class Fields:
                 return required(record, self.text_column, str)
             return read(record, self)
         except RecordProblem as problem:
-            problem.fits = problem.fits or self._other_kind(record)
+            problem.fits = problem.fits or self._better(record)
             raise
 
-    def _other_kind(self, record: Mapping[str, Any]) -> str | None:
-        """The kind that a bad record fits, if it is not the one that is read."""
+    def _better(self, record: Mapping[str, Any]) -> str | None:
+        """The kind that a bad record fits, or a column of another name than is read."""
         seen = {**record, "text": record.get(self.text_column)}
-        found = next(iter(kinds_of(seen)), self.kind)
+        found = next(iter(kinds_of(seen)), None)
+        if found is None and self.kind == TEXT and self.text_column not in record:
+            return likely_column(record) or None
         return None if found == self.kind else found
 
     def with_tokens(self, record: Mapping[str, Any]) -> Mapping[str, Any]:

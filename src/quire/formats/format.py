@@ -49,7 +49,7 @@ class BadRecord:
     """In bytes of decompressed text; None in tables."""
     reason: str
     fits: str = ""
-    """The kind of records that it fits, if that is not the one that is read."""
+    """What fits it better, for `record_kinds.remedy`."""
 
 
 @dataclass(kw_only=True, slots=True)

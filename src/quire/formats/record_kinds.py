@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from quire.formats.arrays import is_list, is_number_list, is_text
+from quire.options.names import option, setting
 
 if TYPE_CHECKING:
     from quire.formats.fields import Fields
@@ -28,7 +29,7 @@ class RecordProblem(ValueError):
     """Why a record is bad; completes "record 7 ..." and repeats nothing of its content."""
 
     fits: str | None = None
-    """The kind of records that it fits, if that is another one than is read."""
+    """What fits it better, for `remedy`: another kind of records, or another column."""
 
 
 class Conversation(NamedTuple):
@@ -345,6 +346,41 @@ def kinds_of(record: Record) -> list[str]:
     ['text', 'instruction']
     """
     return [name for name, kind in KINDS.items() if kind.fits(record)]
+
+
+def likely_column(record: Record) -> str:
+    """The column that holds the messages or the longest text of a record, as ``option=name``.
+
+    >>> likely_column({"id": "7", "body": "A page."}), likely_column({"id": 7})
+    ('text_column=body', '')
+
+    Without a name if several texts are as long, as those of a table's example are:
+
+    >>> likely_column({"id": "text", "body": "text"})
+    'text_column='
+    """
+    for name, value in record.items():
+        if is_conversation(value, "role") or is_conversation(value, "from"):
+            return f"messages_column={name}"
+    texts = {name: len(value) for name, value in record.items() if isinstance(value, str)}
+    longest = [name for name, size in texts.items() if size == max(texts.values())]
+    return f"text_column={longest[0] if len(longest) == 1 else ''}" if texts else ""
+
+
+def remedy(fits: str) -> str:
+    """The option to use for records of another kind, or with another column.
+
+    >>> remedy("sharegpt")
+    "it holds ShareGPT conversations: use record_kind='sharegpt'"
+    >>> remedy("text_column=body")
+    "if 'body' is what to pack, use text_column='body'"
+    """
+    if fits in KINDS:
+        return f"it holds {KINDS[fits].holds}: use {setting('record_kind', fits)}"
+    name, _, column = fits.partition("=")
+    if not column:
+        return f"name the column to pack with {option(name)}"
+    return f"if {column!r} is what to pack, use {setting(name, column)}"
 
 
 def example_of(schema: pa.Schema) -> Record:

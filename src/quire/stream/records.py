@@ -14,7 +14,7 @@ class BadRecord:
 
     problem: str
     fits: str = ""
-    """The kind of records that it fits, if that is another one than is read."""
+    """What fits it better, for `record_kinds.remedy`."""
 
 
 Record: TypeAlias = str | Sample | Pair | BadRecord

@@ -226,8 +226,8 @@ class _Comparison:
         if missing is not None:
             start, stop = missing
             self._add(
-                f"{self._name(document)}: tokens {start} to {stop} of {length} are missing, or present "
-                "although they should be dropped, which the options do not explain"
+                f"{self._name(document)}: tokens {start} to {stop} of {length} are missing, or "
+                "present although they should be dropped, which the options do not explain"
             )
 
     def _name(self, document: int) -> str:
