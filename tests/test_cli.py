@@ -104,6 +104,12 @@ def test_a_mistake_is_one_line_without_a_traceback(corpus):
     assert "Traceback" not in done.stderr
 
 
+def test_a_command_that_is_misspelled_gets_the_nearest_one():
+    done = run("pakc", "corpus")
+    assert done.returncode == 2
+    assert "unknown command 'pakc'; did you mean 'pack'? known: bench-model, demo," in done.stderr
+
+
 def test_debug_shows_the_traceback():
     done = run("--debug", "demo", "--max-length", "0")
     assert "Traceback" in done.stderr

@@ -22,6 +22,7 @@ from quire.corpus.output import (
     write_errors,
 )
 from quire.errors import InvalidOption, OutputError, StorageError
+from quire.options.names import command_words
 from quire.storage import as_path
 
 NUMBERS = itertools.count()
@@ -109,6 +110,13 @@ def test_an_output_with_other_files_is_refused_and_not_changed(out, there, resum
         pass
     assert str(raised.value) == message.format(out)
     assert files(out) == sorted(there)
+
+
+def test_the_command_is_told_to_resume_in_its_own_words(out):
+    put(out / "a.txt")
+    said = pytest.raises(OutputError, match="an unfinished run with --resume, or")
+    with command_words(), said, opened_output(out, resume=False):
+        pass
 
 
 @pytest.mark.parametrize("there", [["manifest.json"], [".quire/run.json"], []])

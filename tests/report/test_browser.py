@@ -103,6 +103,23 @@ def small_page(folder: Path, name: str, texts: list[str], **options: Any) -> str
     return (folder / "report.html").as_uri()
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_many_sources_have_a_line_each(browser, tmp_path, width):
+    for number in range(24):
+        (tmp_path / f"source-{number}.jsonl").write_text(json.dumps({"text": "some words"}) + "\n")
+    files = sorted(tmp_path.glob("*.jsonl"))
+    quire.pack_corpus(files, tmp_path / "packed", "byte", max_length=16)
+    write_report(tmp_path / "packed", tmp_path / "report.html")
+    opened(browser, (tmp_path / "report.html").as_uri(), width, "light")
+    height = browser.execute_script(
+        "return document.querySelector('#chart-sources canvas').clientHeight"
+    )
+    assert height >= 20 * 18, "20 names, one above the other"
+    assert browser.execute_script(
+        "return document.getElementById('sources-card').classList.contains('wide')"
+    )
+
+
 def test_a_long_name_does_not_widen_a_phones_page(browser, tmp_path):
     page = small_page(tmp_path, f"{'long' * 40}.jsonl", ["some words"] * 5)
     opened(browser, page, 390, "light")

@@ -21,7 +21,7 @@ import quire
 from quire.cli.console import say, saying_what_is_logged
 from quire.cli.help_pages import HelpPage
 from quire.cli.progress import stage_line
-from quire.errors import QuireError
+from quire.errors import QuireError, unknown_name
 from quire.options.names import command_words
 from quire.printable import printable
 from quire.progress import shown_by
@@ -69,6 +69,12 @@ class _Commands(TyperGroup):
         """A command, imported now; None if there is none of this name."""
         del ctx
         return _command(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own
+        """The command that is named; typer suggests none, as it knows none before its import."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(str(unknown_name("command", args[0], COMMANDS)))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own
         """Write the list of commands without importing them."""

@@ -12,6 +12,7 @@ from quire.corpus.lock import writer_lock
 from quire.errors import InvalidOption, OutputError, StorageError
 from quire.files import make_folder
 from quire.formats.files import split_column
+from quire.options.names import option
 from quire.packed.manifest import MANIFEST
 from quire.storage import AnyPath, Named, RemotePath, as_path, sweep_scratch
 
@@ -145,7 +146,8 @@ def _require_free(out: AnyPath, there: list[str], resume: bool) -> None:
         is_finished = MANIFEST in there and WORK not in there
         state = "already holds a packed dataset" if is_finished else "is not empty"
         raise OutputError(
-            f"{out} {state}; continue an unfinished run with resume, or choose a new output"
+            f"{out} {state}; continue an unfinished run with {option('resume')}, or choose a new "
+            "output"
         )
     if MANIFEST not in there and WORK not in there:
         raise OutputError(

@@ -385,6 +385,7 @@ function draw() {
     const option = figures.headline.rows ? make(colors) : null;
     if (option === null) { byId(id).style.display = "none"; continue; }
     if (id === "chart-ledger") byId(id).classList.toggle("short", narrow());
+    if (id === "chart-sources") byId(id).style.height = `${Math.max(190, 60 + 20 * Math.min(20, figures.sources.length))}px`;
     const chart = echarts.init(byId(id));
     chart.setOption({ animation: false, textStyle: { fontFamily: "inherit" }, ...option,
       tooltip: option.tooltip && { backgroundColor: colors.card, borderColor: colors.line, textStyle: { color: colors.text }, ...option.tooltip } });
@@ -395,7 +396,8 @@ function draw() {
 }
 
 if (figures.trained === null) byId("trained-card").remove();
-else byId("sources-card").classList.add("wide"); // it has two more columns
+// Labels give it two more columns; a long list leaves nothing blank beside it.
+if (figures.trained !== null || (figures.sources || []).length > 20) byId("sources-card").classList.add("wide");
 showHeadline();
 showBudgets();
 showTables();

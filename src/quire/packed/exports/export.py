@@ -15,6 +15,7 @@ from quire.errors import InvalidOption, OutputError, unknown_name
 from quire.files import make_folder, sha256_of
 from quire.ledger import Ledger
 from quire.options import Size, require_flag, validate
+from quire.options.names import option
 from quire.packed.dataset import PackedDataset
 from quire.packed.exports.parts import TOKENS, Exporter, Part
 from quire.packed.manifest import read_json
@@ -198,8 +199,8 @@ def _recorded(folder: AnyPath, resume: bool) -> dict[str, Any]:
         return {}
     if not resume:
         raise OutputError(
-            f"{folder} is not empty; continue an unfinished export with resume, or choose a new "
-            "output"
+            f"{folder} is not empty; continue an unfinished export with {option('resume')}, or "
+            "choose a new output"
         )
     for file in (folder / SIDECAR, folder / WORK / RUN):
         if file.is_file():
