@@ -35,11 +35,30 @@ def test_a_stream_says_the_shape_of_its_batches():
         assert repr(stream).startswith("Stream(batches [1, 2, 8], ")
 
 
+def test_what_loaders_and_trainers_read_says_its_batches_and_place(tmp_path):
+    from quire.stream import GrainBatches, TorchBatches
+    from quire.training import TrainingData
+
+    (tmp_path / "a.jsonl").write_text('{"text": "some words"}\n' * 20)
+    options = {"files": [str(tmp_path / "a.jsonl")], "tokenizer": "byte", "max_length": 16}
+    for kind in (GrainBatches, TorchBatches):
+        batches = kind(**options, batch_size=2)
+        assert repr(batches) == f"{kind.__name__}(batches [2, 16], wrapped, rank 0 of 1)"
+    data = TrainingData(batches)
+    assert repr(data) == "TrainingData(a stream, rank 0 of 1, epoch 0, 0 done)"
+    quire.pack_corpus([tmp_path / "a.jsonl"], tmp_path / "out", "byte", max_length=16)
+    data = TrainingData(quire.PackedDataset(tmp_path / "out").loader(2, rank=0, world_size=1))
+    assert repr(data).startswith("TrainingData(a loader of packed rows, rank 0 of 1, epoch 0, 0 of")
+
+
 def test_vision_datasets_say_their_mix_and_packs():
-    from quire.vision import FusionDataset, PackedVLDataset
+    from quire.vision import FusionDataset, PackedVLDataset, PackingCallback
+    from quire.vision.adapters import TrainingPacks
 
     samples = [{"input_ids": [1] * n, "labels": [1] * n, "length": n} for n in (3, 4, 5)]
     fused = FusionDataset({"a": samples, "b": samples}, {"a": 1.0, "b": 2.0})
     assert repr(fused) == "FusionDataset(a: 3, b: 6, seed=0, epoch 0)"
     packs = PackedVLDataset(samples, packing_length=8)
+    callback = PackingCallback(TrainingPacks(packs))
+    assert repr(callback) == f"PackingCallback({packs!r}, 0 epochs done)"
     assert repr(packs) == "PackedVLDataset(3 samples, packs of 8, rank 0 of 1, epoch 0)"

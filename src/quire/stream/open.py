@@ -178,6 +178,11 @@ class LoaderDataset:
         self._arguments = StreamArguments.of(config, options, **given)
         self._start = state
 
+    def __repr__(self) -> str:
+        options, rank = self._arguments.options, f"rank {self.rank} of {self.world_size}"
+        shape = f"[{options.batch_size}, {options.max_length}]"
+        return f"{type(self).__name__}(batches {shape}, {options.strategy}, {rank})"
+
     @property
     def options(self) -> StreamOptions:
         """The options, with everything that was left to the tokenizer filled in."""

@@ -57,6 +57,13 @@ class TrainingData:
         self._gather_states, self._device = gather_states, device
         self._epoch, self._done = 0, 0
 
+    def __repr__(self) -> str:
+        rank, total = f"rank {self.source.rank} of {self.source.world_size}", self.num_microbatches
+        of = "" if total is None else f" of {total}"
+        return (
+            f"TrainingData({self.source.kind}, {rank}, epoch {self.epoch}, {self._done}{of} done)"
+        )
+
     @property
     def epoch(self) -> int:
         """The epoch of the next microbatch."""

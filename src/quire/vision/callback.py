@@ -13,6 +13,7 @@ from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from quire.errors import InvalidState
+from quire.printable import counted
 from quire.seals import Seal
 from quire.training.checkpoint import read_state, resumed_path, state_path, write_state
 from quire.vision.adapters import TrainingPacks
@@ -46,6 +47,11 @@ class PackingCallback(TrainerCallback):
         self.resumed_from: Path | None = None
         """The checkpoint that is resumed, if known; otherwise one in the output folder."""
         self._accuracy = _TokenAccuracy()
+
+    def __repr__(self) -> str:
+        return (
+            f"PackingCallback({self._packs.packed!r}, {counted(len(self.history), 'epoch')} done)"
+        )
 
     @property
     def sources(self) -> tuple[str, ...]:
