@@ -10,6 +10,7 @@ differ by rounding. JAX reads streams through grain's `GrainBatches`.
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +33,15 @@ from tests.training.launching import ROOT, accelerate, environment, torchrun
 TARGET = ROOT / "docs" / "reliability" / "resume_matrix.json"
 KILLS = ("step 3", "step 7", "save 4")
 """In the first epoch, in the second one, and while a checkpoint is written."""
+DATA = ("packed", "stream", "packs", "packed vision")
 WORLDS = ("1", "2", "1 to 2", "2 to 1")
 ROUNDING = 1e-6
 LIMIT = "packs belong to a rank, and another number of ranks has others: refused with InvalidState"
+IMPOSSIBLE = {
+    ("trl", "packs"): "SFTTrainer takes only a Dataset or IterableDataset of datasets; its samples "
+    "are packed on disk instead",
+}
+"""What a framework has no place for, and why."""
 LAUNCHERS = {"torchrun": torchrun, "accelerate launch": accelerate}
 
 
@@ -53,7 +61,7 @@ class Cell:
 
     @property
     def is_refused(self) -> bool:
-        return self.data == "vision" and self.ranks[0] != self.ranks[1]
+        return self.data == "packs" and self.ranks[0] != self.ranks[1]
 
     @property
     def dropout(self) -> float:
@@ -62,26 +70,17 @@ class Cell:
 
 
 def cells(frameworks: list[str], data: list[str], worlds: list[str]) -> Iterator[Cell]:
-    """JAX and Lightning run in one process here; TRL has no trainer for packs of samples."""
-    for framework in frameworks:
-        for kind in data:
-            if kind == "vision" and framework in ("jax", "trl"):
-                continue
-            for world in worlds:
-                if world != "1" and framework in ("jax", "lightning"):
-                    continue
-                for kill in KILLS if " to " not in world else KILLS[:1]:
-                    if framework != "lightning" or kill.startswith("step"):
-                        yield Cell(framework=framework, data=kind, world=world, kill=kill)
-
-
-def launched_cells() -> Iterator[Cell]:
-    """Two ranks started by the launchers that users have."""
-    for framework in ("torch", "transformers", "accelerate"):
-        for launcher in LAUNCHERS:
-            for data in ("packed", "stream"):
-                made = {"framework": framework, "data": data, "world": "2", "kill": KILLS[0]}
-                yield Cell(**made, launcher=launcher)
+    """Every kill, and two ranks started by the launchers that users have."""
+    for framework, kind in product(frameworks, data):
+        if (framework, kind) in IMPOSSIBLE:
+            continue
+        named = {"framework": framework, "data": kind}
+        for world in worlds:
+            for kill in KILLS if " to " not in world else KILLS[:1]:
+                yield Cell(**named, world=world, kill=kill)
+        if "2" in worlds:
+            for launcher in LAUNCHERS:
+                yield Cell(**named, world="2", kill=KILLS[0], launcher=launcher)
 
 
 def make_corpus(folder: Path) -> None:
@@ -96,6 +95,35 @@ def make_corpus(folder: Path) -> None:
     rows = [json.dumps({"text": "word " * (n % 9 + 1)}) for n in range(45)]
     (folder / "texts-packed.jsonl").write_text("\n".join(rows))
     quire.pack_corpus([folder / "texts-packed.jsonl"], folder / "packed", "byte", max_length=64)
+    pack_samples(folder)
+
+
+def pack_samples(folder: Path) -> None:
+    """Samples with real pictures by reference, packed on disk."""
+    from PIL import Image
+    from skimage import data
+
+    from tests.vision import language_models
+
+    names = ("input_ids", "mm_token_type_ids", "image_grid_thw")
+    for name in language_models.PICTURES:
+        pixels = np.atleast_3d(getattr(data, name)())
+        colors = pixels if pixels.shape[2] == 3 else pixels.repeat(3, axis=2)
+        Image.fromarray(colors).save(folder / f"{name}.png")
+    lines = []
+    for index in range(60):
+        pictures = [language_models.PICTURES[index % 6]] if index % 3 else []
+        sample = language_models.encode("qwen3_vl", "word " * (1 + index % 5), *pictures)
+        values = {name: sample[name].tolist() for name in names if name in sample}
+        files = {"images": [f"{name}.png" for name in pictures]}
+        lines.append(json.dumps({"image_grid_thw": []} | values | files))
+    (folder / "samples.jsonl").write_text("\n".join(lines))
+    quire.pack_corpus(
+        [folder / "samples.jsonl"],
+        folder / "packed vision",
+        max_length=64,
+        image_token_id=language_models.token_id("image_pad"),
+    )
 
 
 class Matrix:
@@ -263,16 +291,28 @@ def summary(results: list[dict]) -> dict:
     }
 
 
+def finished(printed: Path) -> dict[Cell, dict]:
+    """The results of a run that was interrupted, by cell."""
+    lines = [json.loads(line) for line in printed.read_text().splitlines() if line[:1] == "{"]
+    names = Cell.__dataclass_fields__
+    return {Cell(**{name: line[name] for name in names}): line for line in lines}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--frameworks", nargs="*", default=list(run.FRAMEWORKS))
-    parser.add_argument("--data", nargs="*", default=["packed", "stream", "vision"])
+    parser.add_argument("--data", nargs="*", default=list(DATA))
     parser.add_argument("--worlds", nargs="*", default=list(WORLDS))
     parser.add_argument("--out", type=Path, default=TARGET)
+    parser.add_argument("--done", type=Path, help="what a run that was interrupted printed")
     given = parser.parse_args()
+    done = {} if given.done is None else finished(given.done)
     absent = [name for name in ("lightning",) if importlib.util.find_spec(name) is None]
     frameworks = [name for name in given.frameworks if name not in absent]
-    every = [*cells(frameworks, given.data, given.worlds), *launched_cells()]
+    for name in (*frameworks, "trl.trainer.sft_trainer"):
+        if importlib.util.find_spec(name.partition(".")[0]) is not None:
+            importlib.import_module(name)  # once, and not in every rank
+    every = list(cells(frameworks, given.data, given.worlds))
     results = []
     with tempfile.TemporaryDirectory() as temporary:
         corpus, work = Path(temporary, "corpus"), Path(temporary, "work")
@@ -280,9 +320,10 @@ def main() -> None:
         make_corpus(corpus)
         matrix = Matrix(corpus, work)
         for cell in every:
-            results.append(matrix.attempt(cell))
+            results.append(done.get(cell) or matrix.attempt(cell))
             print(json.dumps(results[-1]), flush=True)
-        control = matrix.attempt(replace(every[0], framework="torch", data="packed"), forget=True)
+        first = Cell(framework="torch", data="packed", world="1", kill=KILLS[0])
+        control = matrix.attempt(first, forget=True)
     found = summary(results) | {"control_is_inexact": not control["exact"], "absent": absent}
     given.out.write_text(json.dumps({**found, "results": results}, indent=1) + "\n")
     print(found)

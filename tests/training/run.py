@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import sys
 import warnings
 from dataclasses import dataclass, replace
@@ -22,7 +23,11 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 import quire
-from quire.collate import DataCollatorForCausalLM, VisionPaddingFreeCollator
+from quire.collate import (
+    DataCollatorForCausalLM,
+    PackedVisionCollator,
+    VisionPaddingFreeCollator,
+)
 from quire.collate.vision import resolve_mrope
 from quire.stream import TorchBatches
 from quire.training import PackedLoss, TrainingData, attach
@@ -31,6 +36,8 @@ from quire.vision import PackedVLDataset, VisionPackingOptions, configure_traini
 
 STEPS, SAVE_EVERY, ACCUMULATION, ROWS = 10, 2, 2, 4
 PER_EPOCH = 5
+VISION = ("packs", "packed vision")
+"""Packs of samples that are made while training, and rows that `quire pack` wrote."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +111,7 @@ class Recorder:
 
 
 def model(job: Job) -> torch.nn.Module:
-    if job.data == "vision":
+    if job.data in VISION:
         from tests.vision import language_models
 
         return language_models.model("qwen3_vl").train()
@@ -127,17 +134,26 @@ def vision_samples() -> list[dict]:
     return made
 
 
-def collator(job: Job):
-    if job.data == "vision":
-        return VisionPaddingFreeCollator(resolve_mrope(None, model(job)))
-    return DataCollatorForCausalLM(quire.ByteTokenizer(), padding="max_length", max_length=64)
+def collator(job: Job, tensors: str = "pt"):
+    if job.data in VISION:
+        plain = VisionPaddingFreeCollator(resolve_mrope(None, model(job)), return_tensors=tensors)
+        return plain if job.data == "packs" else of_rows(job, plain)
+    options = {"padding": "max_length", "max_length": 64, "return_tensors": tensors}
+    return DataCollatorForCausalLM(quire.ByteTokenizer(), **options)
+
+
+def of_rows(job: Job, plain: VisionPaddingFreeCollator) -> PackedVisionCollator:
+    from tests.vision import language_models
+
+    processor = language_models.processor("qwen3_vl").image_processor
+    return PackedVisionCollator(processor, plain, image_root=Path(job.corpus))
 
 
 def source(job: Job):
     """The data of this rank."""
     place = {"rank": job.rank, "world_size": job.world}
-    if job.data == "packed":
-        rows = quire.PackedDataset(Path(job.corpus) / "packed")
+    if job.data.startswith("packed"):
+        rows = quire.PackedDataset(Path(job.corpus) / job.data)
         return rows.loader(ROWS, seed=3, balance=True, **place)
     if job.data == "stream":
         return TorchBatches(**vars_of_stream(job), **place)
@@ -196,10 +212,7 @@ def distributed(owner: torch.nn.Module) -> DistributedDataParallel:
 
 def save(job: Job, recorder: Recorder, step: int, owner, optimizer, data: TrainingData) -> None:
     """One file, which appears whole or not at all."""
-    random: list = [torch.get_rng_state()]
-    if job.world > 1:
-        random = [None] * job.world
-        dist.all_gather_object(random, torch.get_rng_state())
+    random = of_all_ranks(job, torch.get_rng_state())
     if job.rank == 0:
         states = {"model": owner.state_dict(), "optimizer": optimizer.state_dict()}
         temporary = Path(job.folder, "checkpoint.unfinished")
@@ -207,6 +220,13 @@ def save(job: Job, recorder: Recorder, step: int, owner, optimizer, data: Traini
         torch.save({"step": step, "random": random, **states}, temporary)
         recorder.saving(step)
         temporary.rename(Path(job.folder, "checkpoint.pt"))
+
+
+def of_all_ranks(job: Job, value: object) -> list:
+    values: list = [value] * job.world
+    if job.world > 1:
+        dist.all_gather_object(values, value)
+    return values
 
 
 def forever(data: TrainingData):
@@ -254,7 +274,7 @@ def with_accelerate(job: Job, recorder: Recorder) -> torch.nn.Module:
 
 
 def arguments(job: Job, kind=TrainingArguments, **others):
-    rows = 1 if job.data == "vision" else ROWS // ACCUMULATION // job.world
+    rows = 1 if job.data == "packs" else ROWS // ACCUMULATION // job.world
     return kind(
         job.folder,
         per_device_train_batch_size=rows,
@@ -303,7 +323,7 @@ def train(job: Job, trainer, recorder: Recorder, module) -> torch.nn.Module:
 
 def with_trainer(job: Job, recorder: Recorder) -> torch.nn.Module:
     owner = model(job)
-    if job.data == "vision":
+    if job.data == "packs":
         from quire.vision import callback
 
         options = VisionPackingOptions(packing=True, packing_length=160, packing_drop_last=False)
@@ -341,12 +361,14 @@ def with_trl(job: Job, recorder: Recorder) -> torch.nn.Module:
 
 def with_lightning(job: Job, recorder: Recorder) -> torch.nn.Module:
     import lightning
+    from fsspec.implementations.local import LocalFileOpener
     from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.strategies import DDPStrategy
 
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.model = model(job)
+            self.model, self.packed_loss = model(job), PackedLoss()
 
         def configure_optimizers(self):
             return torch.optim.AdamW(self.model.parameters(), lr=1e-2)
@@ -356,20 +378,30 @@ def with_lightning(job: Job, recorder: Recorder) -> torch.nn.Module:
 
         def training_step(self, batch, _):
             recorder.batch(batch)
-            return self.model(**clean(batch)).loss
+            inputs = {k: v for k, v in clean(batch).items() if k not in ("labels", "shift_labels")}
+            # Lightning divides by the microbatches. The same constant on any number of ranks.
+            return self.packed_loss(self.model(**inputs).logits, batch, 100.0) * ACCUMULATION
 
     class Random(lightning.Callback):
         """Lightning does not save the state of torch's generator."""
 
         def state_dict(self) -> dict:
-            return {"random": torch.get_rng_state()}
+            return {"random": of_all_ranks(job, torch.get_rng_state())}
 
         def load_state_dict(self, state: dict) -> None:
             self.restored = state["random"]
 
         def on_train_start(self, *_: object) -> None:
             if hasattr(self, "restored"):
-                torch.set_rng_state(self.restored)
+                torch.set_rng_state(self.restored[min(job.rank, len(self.restored) - 1)])
+
+    commit = LocalFileOpener.commit
+
+    def committing(opened: LocalFileOpener) -> None:
+        recorder.saving(trainer.global_step)
+        commit(opened)
+
+    LocalFileOpener.commit = committing  # what renames Lightning's complete file
 
     data = training_data(job, num_steps=PER_EPOCH if job.data == "stream" else None)
     module = Module()
@@ -377,7 +409,8 @@ def with_lightning(job: Job, recorder: Recorder) -> torch.nn.Module:
         max_steps=STEPS,
         accumulate_grad_batches=ACCUMULATION,
         accelerator="cpu",
-        devices=1,
+        devices=job.world,
+        strategy=DDPStrategy(find_unused_parameters=True) if job.world > 1 else "auto",
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -394,25 +427,26 @@ def with_lightning(job: Job, recorder: Recorder) -> torch.nn.Module:
 
 def with_jax(job: Job, recorder: Recorder) -> torch.nn.Module:
     """A bigram table, updated under jit; the loader's or grain's own state."""
-    import jax
+    jax = start_jax(job)
     import jax.numpy as jnp
+    from jax.experimental.multihost_utils import process_allgather
 
     from quire.stream import GrainBatches
 
     if job.data == "stream":
         batches = iter(GrainBatches(**vars_of_stream(job), rank=job.rank, world_size=job.world))
     else:
-        data = TrainingData(source(job), accumulation=1, collate=collator(job))
+        data = TrainingData(source(job), accumulation=1, collate=collator(job, "np"))
         batches = forever(data)
 
     @jax.jit
-    def update(table, ids, labels):
+    def gradient(table, ids, labels):
         def loss(table):
             scores = jax.nn.log_softmax(table[ids])
             chosen = jnp.take_along_axis(scores, jnp.maximum(labels, 0)[..., None], -1)[..., 0]
-            return -jnp.where(labels >= 0, chosen, 0).sum() / (labels >= 0).sum()
+            return -jnp.where(labels >= 0, chosen, 0).sum()
 
-        return table - 0.5 * jax.grad(loss)(table)
+        return jax.grad(loss)(table), (labels >= 0).sum()
 
     table, step, file = jnp.zeros((384, 384)), 0, Path(job.folder, "checkpoint.npz")
     if job.resume and file.exists():
@@ -422,15 +456,14 @@ def with_jax(job: Job, recorder: Recorder) -> torch.nn.Module:
         batches.set_state(state) if job.data == "stream" else data.load_state_dict(state)
     recorder.begin(step)
     while step < STEPS:
-        batch = next(batches)
-        ids, labels = (np.asarray(batch[name]) for name in ("input_ids", "labels"))
-        if job.data != "stream":
-            labels = np.concatenate([labels[..., 1:], np.full_like(labels[..., :1], -100)], -1)
+        ids, labels = shifted(next(batches), is_shifted=job.data == "stream")
         for _ in range(ACCUMULATION):  # the recorder counts microbatches
             recorder.batch({"input_ids": ids, "labels": labels})
-        table = update(table, ids, labels)
+        sums, targets = process_allgather(gradient(table, ids, labels), tiled=False)
+        whole = sums.reshape(-1, *table.shape).sum(0) / targets.sum()
+        table = table - 0.5 * jnp.asarray(whole)
         step += 1
-        if step % SAVE_EVERY == 0:
+        if step % SAVE_EVERY == 0 and job.rank == 0:
             state = batches.get_state() if job.data == "stream" else data.state_dict()
             temporary = file.with_suffix(".unfinished.npz")
             np.savez(temporary, table=np.asarray(table), step=step, data=json.dumps(state))
@@ -439,6 +472,29 @@ def with_jax(job: Job, recorder: Recorder) -> torch.nn.Module:
     owner = torch.nn.Module()
     owner.register_buffer("table", torch.from_numpy(np.array(table)))
     return owner
+
+
+def start_jax(job: Job):
+    """JAX; with several ranks, their processes joined through gloo."""
+    import jax
+
+    if job.world > 1:
+        dist.init_process_group("gloo")  # only to agree on a port: launchers occupy theirs
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = of_all_ranks(job, free.getsockname()[1])[0]
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(f"127.0.0.1:{port}", job.world, job.rank)
+    return jax
+
+
+def shifted(batch: dict, *, is_shifted: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and the labels they predict, of few shapes, so that jit compiles rarely."""
+    ids, labels = (np.asarray(batch[name]) for name in ("input_ids", "labels"))
+    if not is_shifted:
+        labels = np.concatenate([labels[..., 1:], np.full_like(labels[..., :1], -100)], -1)
+    width = [(0, 0)] * (ids.ndim - 1) + [(0, -ids.shape[-1] % 64)]
+    return np.pad(ids, width), np.pad(labels, width, constant_values=-100)
 
 
 def vars_of_stream(job: Job) -> dict:

@@ -20,7 +20,7 @@ CELLS = [
     Cell(framework="torch", data="stream", world="2 to 1", kill="step 3"),
     Cell(framework="transformers", data="packed", world="2", kill="save 4"),
     Cell(framework="transformers", data="stream", world="1", kill="step 7"),
-    Cell(framework="transformers", data="vision", world="1", kill="step 3"),
+    Cell(framework="transformers", data="packs", world="1", kill="step 3"),
     Cell(framework="trl", data="packed", world="1 to 2", kill="step 3"),
     Cell(framework="accelerate", data="stream", world="2", kill="step 3"),
     Cell(framework="lightning", data="packed", world="1", kill="step 7"),
@@ -77,7 +77,7 @@ def test_a_run_that_forgets_its_place_in_the_data_is_inexact(corpus, tmp_path):
 
 @pytest.mark.slow
 def test_packs_of_another_number_of_ranks_are_refused(corpus, tmp_path):
-    cell = Cell(framework="torch", data="vision", world="1 to 2", kill="step 3")
+    cell = Cell(framework="torch", data="packs", world="1 to 2", kill="step 3")
     assert "refused with InvalidState" in attempt(corpus, tmp_path, cell)["limit"]
 
 
