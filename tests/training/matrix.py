@@ -35,7 +35,8 @@ KILLS = ("step 3", "step 7", "save 4")
 """In the first epoch, in the second one, and while a checkpoint is written."""
 DATA = ("packed", "stream", "packs", "packed vision")
 WORLDS = ("1", "2", "1 to 2", "2 to 1")
-ROUNDING = 1e-6
+ROUNDING = 1e-5
+"""A thousandth of what one step of AdamW moves a weight by."""
 LIMIT = "packs belong to a rank, and another number of ranks has others: refused with InvalidState"
 IMPOSSIBLE = {
     ("trl", "packs"): "SFTTrainer takes only a Dataset or IterableDataset of datasets; its samples "

@@ -40,6 +40,7 @@ def trainer(folder, collate=COLLATE, dataset=None, owner=None, **options) -> Tra
         "max_steps": 4,
         "save_steps": 2,
         "logging_steps": 2,
+        "remove_unused_columns": False,
     }
     args = TrainingArguments(
         str(folder),
@@ -47,7 +48,6 @@ def trainer(folder, collate=COLLATE, dataset=None, owner=None, **options) -> Tra
         disable_tqdm=True,
         use_cpu=True,
         dataloader_pin_memory=False,
-        remove_unused_columns=False,
         **(given | options),
     )
     return Trainer(model=owner or model(), args=args, data_collator=collate, train_dataset=dataset)
@@ -315,3 +315,93 @@ def test_sources_beyond_the_names_are_an_error(corpus, tmp_path):
     attach(given, rows.loader(4), metrics=SourceMetrics(names=("a",)))
     with pytest.raises(InvalidOption, match=r"a token has source \d+ but there are names for 1"):
         given.train()
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_run_that_is_killed_while_it_saves_keeps_the_checkpoint_before(
+    corpus, tmp_path, monkeypatch
+):
+    from quire.training import trainer as module
+
+    write = module.write_state
+
+    def dying(path, body) -> None:
+        if path.parent.name == "checkpoint-4":
+            raise Killed
+        write(path, body)
+
+    monkeypatch.setattr(module, "write_state", dying)
+    with pytest.raises(Killed):
+        trained_on(trainer(tmp_path, save_total_limit=1), loader(corpus))
+    monkeypatch.undo()
+    whole = trained_on(trainer(tmp_path / "whole"), loader(corpus))
+    resumed = trained_on(trainer(tmp_path, save_total_limit=1), loader(corpus), True)
+    assert resumed == whole[4:]
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-4"]
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest(corpus, tmp_path):
+    given = trainer(tmp_path, save_total_limit=2, max_steps=6)
+    attach(given, loader(corpus))
+    save = given._save_checkpoint
+
+    def saving(*args) -> None:
+        save(*args)
+        given.state.best_model_checkpoint = str(tmp_path / "checkpoint-2")
+
+    given._save_checkpoint = saving
+    given.train()
+    kept = sorted(path.name for path in tmp_path.glob("checkpoint-*"))
+    assert kept == ["checkpoint-2", "checkpoint-6"] and given.args.save_total_limit == 2
+
+
+def test_packs_are_not_attached(corpus, tmp_path):
+    from tests.training.test_data import packs
+
+    with pytest.raises(InvalidOption, match=r"attach takes no PackedVLDataset; use .*make_trainer"):
+        attach(trainer(tmp_path), packs(corpus).source.packed)
+
+
+def test_a_batch_size_that_the_trainer_would_change_is_an_error(corpus, tmp_path):
+    with pytest.raises(InvalidOption, match=r"auto_find_batch_size starts over .* set it to False"):
+        attach(trainer(tmp_path, auto_find_batch_size=True), loader(corpus))
+
+
+@pytest.mark.parametrize("kind", ["datasets", "quire"])
+def test_columns_that_the_trainer_removes_are_an_error(corpus, tmp_path, kind):
+    rows = quire.PackedDataset(corpus / "packed")
+    if kind == "datasets":
+        names = ("input_ids", "document_starts")
+        plain = [{name: rows[n][name].tolist() for name in names} for n in range(8)]
+        rows = Dataset.from_list(plain)
+    given = trainer(tmp_path, dataset=rows, remove_unused_columns=True)
+    with pytest.raises(InvalidOption, match="set remove_unused_columns=False, as the Trainer rem"):
+        attach(given)
+    attach(trainer(tmp_path, remove_unused_columns=True), loader(corpus))  # keeps all columns
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train_sampling_strategy": "sequential"}, "sampling is 'random' in the state and 'seq"),
+        ({"dataloader_drop_last": True}, "dataloader_drop_last is False in the state and True"),
+    ],
+)
+def test_another_order_of_a_plain_dataset_is_refused(corpus, tmp_path, options, message):
+    rows = quire.PackedDataset(corpus / "packed")
+    trained_on(trainer(tmp_path, dataset=rows), None)
+    with pytest.raises(InvalidState, match=message):
+        resume(trainer(tmp_path, dataset=rows, **options), None, tmp_path / "checkpoint-2")
+
+
+def test_another_list_of_as_many_rows_is_refused(corpus, tmp_path):
+    packed = quire.PackedDataset(corpus / "packed")
+    rows = [dict(packed[number]) for number in range(16)]
+    trained_on(trainer(tmp_path, dataset=rows), None)
+    with pytest.raises(InvalidState, match="dataset is '"):
+        resume(trainer(tmp_path, dataset=rows[::-1]), None, tmp_path / "checkpoint-2")
+    again = [dict(packed[number]) for number in range(16)]
+    resume(trainer(tmp_path, dataset=again), None, tmp_path / "checkpoint-2")

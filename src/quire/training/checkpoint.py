@@ -7,12 +7,15 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
-from transformers import Trainer, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerState, TrainingArguments, trainer_utils
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from quire.errors import InvalidState
 from quire.files import whole_file
 from quire.seals import Seal
+
+_CAN_WAIT = hasattr(trainer_utils, "rotate_checkpoints")
+"""transformers 5.0 deletes older checkpoints in a method of its Trainer."""
 
 
 class Resumable(Protocol):
@@ -38,6 +41,18 @@ def write_state(path: Path, plain: dict[str, Any]) -> None:
     """Write the file, which appears whole; it is the last file of its checkpoint."""
     with whole_file(path) as temporary:
         temporary.write_text(json.dumps(plain, indent=1), encoding="utf-8")
+
+
+def delete_older(args: TrainingArguments, state: TrainerState) -> None:
+    """Keep ``save_total_limit`` checkpoints, now that the newest one is complete."""
+    if not _CAN_WAIT:
+        return
+    trainer_utils.rotate_checkpoints(
+        output_dir=str(args.output_dir),
+        save_total_limit=args.save_total_limit,
+        best_model_checkpoint=state.best_model_checkpoint,
+        use_mtime=True,
+    )
 
 
 def read_state(path: Path, seal: Seal) -> dict[str, Any]:
@@ -67,8 +82,30 @@ def last_checkpoint(folder: Path, name: str) -> Path | None:
     return found[max(found)] if found else None
 
 
+def keep_until_complete(trainer: Trainer) -> None:
+    """Leave older checkpoints to `delete_older`.
+
+    The Trainer deletes them before callbacks write their files, so a run that is killed between the
+    two would be left with an incomplete checkpoint and nothing else.
+    """
+    if not _CAN_WAIT:
+        return
+    save, args = trainer._save_checkpoint, trainer.args
+
+    @functools.wraps(save)
+    def saving(*given: Any, **named: Any) -> None:  # noqa: ANN401
+        limit, args.save_total_limit = args.save_total_limit, None
+        try:
+            save(*given, **named)
+        finally:
+            args.save_total_limit = limit
+
+    trainer._save_checkpoint = saving  # type: ignore[method-assign]
+
+
 def record_checkpoint(trainer: Trainer, callback: Resumable) -> None:
     """Tell the callback which checkpoint is resumed; ``True`` means the last complete one."""
+    keep_until_complete(trainer)
     train = trainer.train
 
     @functools.wraps(train)

@@ -18,6 +18,7 @@ from quire.packed.loader import PackedLoader
 from quire.seals import Seal, require_same
 from quire.stream.torch_adapter import TorchBatches
 from quire.training.checkpoint import (
+    delete_older,
     read_state,
     record_checkpoint,
     resumed_path,
@@ -27,7 +28,13 @@ from quire.training.checkpoint import (
 from quire.training.data import TrainingData
 from quire.training.loss import PackedLoss, summed_over_ranks
 from quire.training.metrics import SOURCE_IDS, SourceMetrics
-from quire.training.trainer_checks import require_collator, require_shape, warn_of_traps
+from quire.training.trainer_checks import (
+    dataset_identity,
+    require_collator,
+    require_shape,
+    warn_of_traps,
+)
+from quire.vision.dataset import PackedVLDataset
 
 logger = logging.getLogger("quire.training")
 STATE_NAME = "quire_data.json"
@@ -71,16 +78,21 @@ def attach(
     return callback
 
 
-def _trainer_data(trainer: Trainer, source: PackedLoader | TorchBatches) -> TrainingData:
+def _trainer_data(trainer: Trainer, source: object) -> TrainingData:
     args = trainer.args
+    if isinstance(source, PackedVLDataset):
+        raise InvalidOption(
+            "attach takes no PackedVLDataset; use quire.vision.configure_training(...).make_trainer"
+            "(...), or pack the samples with `quire pack` and attach the loader of their rows"
+        )
     is_packed = isinstance(source, PackedLoader)
     data = TrainingData(
-        source,
+        source,  # type: ignore[arg-type] - checked there
         accumulation=args.gradient_accumulation_steps if is_packed else None,
         collate=trainer.data_collator if is_packed else None,
         num_workers=args.dataloader_num_workers,
     )
-    require_shape(trainer, source)
+    require_shape(trainer, source)  # type: ignore[arg-type]
     return data
 
 
@@ -118,7 +130,7 @@ class DataCallback(TrainerCallback):
         if not path.exists():
             raise InvalidState(
                 f"{path.parent} has no {self.state_name}: it was saved without quire.training."
-                "attach, or is incomplete; resume from another checkpoint"
+                "attach, or is incomplete; resume from another checkpoint, or train from the start"
             )
         saved = read_state(path, _SEAL)
         require_same(saved.get("batch"), self._batch(args), "continue with the same global batch")
@@ -166,6 +178,7 @@ class DataCallback(TrainerCallback):
             dist.barrier()
         if state.is_world_process_zero:
             write_state(state_path(args, state, self.state_name), _SEAL.sealed(body))
+            delete_older(args, state)
 
     def on_log(
         self,
@@ -200,9 +213,13 @@ class DataCallback(TrainerCallback):
         rows: Any = self._trainer.train_dataset
         args = self._trainer.args
         data_seed = args.seed if args.data_seed is None else args.data_seed
-        identity = getattr(rows, "fingerprint", None) or getattr(rows, "_fingerprint", None)
-        count = len(rows) if hasattr(rows, "__len__") else None
-        return {"dataset": identity, "num_rows": count, "seed": data_seed}
+        return {
+            "dataset": dataset_identity(rows),
+            "num_rows": len(rows) if hasattr(rows, "__len__") else None,
+            "seed": data_seed,
+            "sampling": str(getattr(args, "train_sampling_strategy", None)),
+            "dataloader_drop_last": args.dataloader_drop_last,
+        }
 
 
 class _TrainerBatches(IterableDataset[Any]):

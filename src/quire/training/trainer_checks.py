@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,8 @@ from quire.training.sources import PackedSource
 logger = logging.getLogger("quire.training")
 NUM_TRIED = 8
 """Rows among which one with several documents is looked for."""
+_NUM_DIGESTED = 64
+"""Rows of a list by which it is known again."""
 
 
 def require_shape(trainer: Trainer, source: PackedLoader | TorchBatches) -> None:
@@ -29,6 +32,11 @@ def require_shape(trainer: Trainer, source: PackedLoader | TorchBatches) -> None
         raise InvalidOption(
             f"{args.n_gpu} devices in one process would divide a packed batch; start one process "
             "per device (torchrun --nproc-per-node)"
+        )
+    if args.auto_find_batch_size:
+        raise InvalidOption(
+            "auto_find_batch_size starts over with smaller batches when memory runs out, but the "
+            "batches are those of the data; set it to False, and fewer rows per microbatch"
         )
     if isinstance(source, PackedLoader):
         rank, world = source.options.rank, source.options.world_size
@@ -82,9 +90,12 @@ def require_collator(trainer: Trainer, data: TrainingData | None) -> None:
         return
     collate = trainer.data_collator
     name = getattr(collate, "__name__", type(collate).__name__)
+    removed = _removed_columns(trainer, packed[0]) if data is None else set()
     remedy = "pass data_collator=quire.collate.DataCollatorForCausalLM(tokenizer) to the trainer"
+    if "document_starts" in removed:
+        remedy = "set remove_unused_columns=False, as the Trainer removes document_starts"
     try:
-        batch = collate([dict(row) for row in packed])
+        batch = collate([{k: v for k, v in row.items() if k not in removed} for row in packed])
     except QuireError:
         raise
     except Exception as error:
@@ -105,6 +116,33 @@ def _rows_to_try(trainer: Trainer, data: TrainingData | None) -> list[Mapping[st
         dataset = data.source.loader.dataset
         return [dataset[number] for number in range(min(NUM_TRIED, len(dataset)))]
     return []
+
+
+def _removed_columns(trainer: Trainer, row: Mapping[str, Any]) -> set[str]:
+    """The columns of its own dataset that the Trainer removes, as ``forward`` does not name them.
+
+    It passes them to its collator only with ``remove_unused_columns=False``.
+    """
+    if not trainer.args.remove_unused_columns:
+        return set()
+    trainer._set_signature_columns_if_needed()
+    return set(row) - set(trainer._signature_columns or ())
+
+
+def dataset_identity(rows: Any) -> str | None:  # noqa: ANN401 - any dataset
+    """What tells a dataset from others: its fingerprint, or that of some rows of a list."""
+    if isinstance(rows, list | tuple):
+        every = range(0, len(rows), max(1, len(rows) // _NUM_DIGESTED))
+        content = repr([_plain(rows[number]) for number in every])
+        return hashlib.sha256(content.encode()).hexdigest()
+    return getattr(rows, "fingerprint", None) or getattr(rows, "_fingerprint", None)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """The value without arrays, which ``repr`` would shorten."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in sorted(value.items())}
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _mixes(batch: Any, num_documents: int) -> str | None:  # noqa: ANN401

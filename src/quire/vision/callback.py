@@ -15,7 +15,13 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from quire.errors import InvalidState
 from quire.printable import counted
 from quire.seals import Seal
-from quire.training.checkpoint import read_state, resumed_path, state_path, write_state
+from quire.training.checkpoint import (
+    delete_older,
+    read_state,
+    resumed_path,
+    state_path,
+    write_state,
+)
 from quire.vision.adapters import TrainingPacks
 from quire.vision.state import MIGRATIONS, read_count, require_same_terms
 from quire.vision.telemetry import PackingTelemetry, aggregate_metrics
@@ -159,6 +165,7 @@ class PackingCallback(TrainerCallback):
         epoch, step = self._packs.packed.epoch, state.global_step
         plain = _SEAL.sealed({"epoch": epoch, "global_step": step, "terms": self._terms()})
         write_state(state_path(args, state, STATE_NAME), plain)
+        delete_older(args, state)
 
     def _terms(self) -> dict[str, Any]:
         """What determines the packs of every epoch, without the order of a single epoch."""
