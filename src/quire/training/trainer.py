@@ -78,7 +78,9 @@ def attach(
     return callback
 
 
-def _trainer_data(trainer: Trainer, source: object) -> TrainingData:
+def _trainer_data(
+    trainer: Trainer, source: PackedLoader | TorchBatches | PackedVLDataset
+) -> TrainingData:
     args = trainer.args
     if isinstance(source, PackedVLDataset):
         raise InvalidOption(
@@ -87,12 +89,12 @@ def _trainer_data(trainer: Trainer, source: object) -> TrainingData:
         )
     is_packed = isinstance(source, PackedLoader)
     data = TrainingData(
-        source,  # type: ignore[arg-type] - checked there
+        source,
         accumulation=args.gradient_accumulation_steps if is_packed else None,
         collate=trainer.data_collator if is_packed else None,
         num_workers=args.dataloader_num_workers,
     )
-    require_shape(trainer, source)  # type: ignore[arg-type]
+    require_shape(trainer, source)
     return data
 
 
