@@ -7,14 +7,18 @@ microbatches or distributed over ranks; the denominator is a sum over all of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from quire.errors import InvalidRow
 from quire.labels import Floats, fragment_numbers, loss_weights
+
+DocumentWeights: TypeAlias = npt.ArrayLike | Sequence[npt.ArrayLike]
+"""One for each document of a batch, or a list for each row."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +54,7 @@ def packed_weights(
     segment_ids: npt.ArrayLike,
     *,
     averaging: str = "token",
-    document_weights: npt.ArrayLike | None = None,
+    document_weights: DocumentWeights | None = None,
     ignore_index: int = -100,
 ) -> tuple[Floats, LossTotals]:
     """The weight of every label, shape `[B, T]`, and the totals of these rows.
@@ -58,7 +62,8 @@ def packed_weights(
     `averaging` is that of `quire.labels.loss_weights`: ``token`` is the mean over all targets,
     ``document`` the mean over documents of the mean over their targets. `document_weights`, one for
     each fragment in the order of rows, multiply the weights of its targets. They change how much a
-    document counts, so the denominator has them too.
+    document counts, so the denominator has them too. A list for each row may leave out a last
+    fragment without targets: padding, which position ids do not tell apart from a document.
 
     >>> labels, segments = [[-100, 7, 7, -100, 7, -100]], [[1, 1, 1, 2, 2, 0]]
     >>> packed_weights(labels, segments, averaging="document", document_weights=[3, 1])
@@ -68,11 +73,38 @@ def packed_weights(
     targets, fragments = weights > 0, fragment_numbers(np.asarray(segment_ids))
     num_documents = len(np.unique(fragments[targets]))
     if document_weights is not None:
-        weights = weights * _of_tokens(document_weights, np.asarray(segment_ids), fragments)
+        given = _flat(document_weights, np.asarray(segment_ids), targets)
+        weights = weights * _of_tokens(given, np.asarray(segment_ids), fragments)
     totals = LossTotals(
         tokens=int(targets.sum()), documents=num_documents, weight=float(weights.sum())
     )
     return weights, totals
+
+
+def _flat(
+    given: DocumentWeights, segments: npt.NDArray[np.integer], targets: npt.NDArray[np.bool_]
+) -> npt.ArrayLike:
+    """One weight for each fragment; the padding that lists of rows leave out weighs nothing."""
+    if isinstance(given, np.ndarray) or not all(np.ndim(one) for one in given):  # type: ignore[union-attr]
+        return given  # type: ignore[return-value]
+    rows: Sequence[npt.ArrayLike] = given  # type: ignore[assignment]
+    if segments.ndim != 2 or len(rows) != len(segments):
+        raise InvalidRow(
+            f"document_weights have {len(rows)} lists, but the batch has shape {segments.shape}; "
+            "give one list for each row"
+        )
+    every: list[float] = []
+    for number, (weights, row, is_target) in enumerate(zip(rows, segments, targets, strict=True)):
+        own, found = np.asarray(weights, dtype=np.float64).tolist(), np.unique(row[row != 0])
+        if len(own) == len(found) - 1 and not is_target[row == found[-1]].any():
+            own.append(0.0)
+        if len(own) != len(found):
+            raise InvalidRow(
+                f"document_weights have {len(own)} weights for row {number}, which has "
+                f"{len(found)} documents; give one weight for each"
+            )
+        every += own
+    return every
 
 
 def _of_tokens(
@@ -84,7 +116,8 @@ def _of_tokens(
     if weights.shape != numbers.shape:
         raise InvalidRow(
             f"document_weights have shape {weights.shape}, but the rows have {len(numbers)} "
-            "documents; give one weight for each, in the order of rows"
+            "documents; give one weight for each, in the order of rows, or a list for each row if "
+            "its padding counts as a document here"
         )
     if not np.isfinite(weights).all() or (weights < 0).any():
         raise InvalidRow(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from quire.errors import InvalidOption
+from quire.collate import DataCollatorForCausalLM
+from quire.errors import InvalidOption, InvalidRow
 from quire.training import PackedLoss
 from quire.training.loss import batch_segments
 from tests.training import layouts, loss_ranks
@@ -93,3 +94,18 @@ def test_two_ranks_and_a_trainer_have_the_gradients_of_separate_documents(tmp_pa
             for one, other in zip(found["trainer None False"], expected["token"][1:], strict=True)
         )
         assert worst > 0.01
+
+
+def test_document_weights_by_row_need_none_for_padding():
+    rows = [{"input_ids": [5] * 6, "document_starts": [0, 2]}]
+    rows += [{"input_ids": [6] * 3, "document_starts": [0]}]
+    batch = DataCollatorForCausalLM(layouts.TOKENIZER)(rows)
+    loss = PackedLoss(averaging="document")
+    assert loss.totals(batch, [[1.0, 3.0], [2.0]]).weight == 6.0
+    assert loss.totals(batch, [1.0, 3.0, 2.0, 0.0]).weight == 6.0
+    with pytest.raises(InvalidRow, match=r"3 lists, but the batch has shape \(2, 6\)"):
+        loss.totals(batch, [[1.0], [3.0], [2.0]])
+    with pytest.raises(InvalidRow, match="1 weights for row 0, which has 2 documents"):
+        loss.totals(batch, [[1.0], [3.0, 2.0]])
+    with pytest.raises(InvalidRow, match=r"rows have 4 documents; .* or a list for each row"):
+        loss.totals(batch, [1.0, 3.0, 2.0])

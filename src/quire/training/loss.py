@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from quire.errors import InvalidOption, missing_dependency, unknown_name
 from quire.labels import AVERAGINGS, shift_left
-from quire.loss import LossTotals, packed_weights
+from quire.loss import DocumentWeights, LossTotals, packed_weights
 
 try:
     import torch
@@ -51,17 +51,19 @@ class PackedLoss:
             raise unknown_name("averaging", self.averaging, AVERAGINGS)
 
     def totals(
-        self, batch: ModelBatch, document_weights: npt.ArrayLike | None = None
+        self, batch: ModelBatch, document_weights: DocumentWeights | None = None
     ) -> LossTotals:
         """Targets, documents and weight of one microbatch."""
         return self.weights(batch, document_weights)[1]
 
     def denominator(
-        self, batches: Iterable[ModelBatch], document_weights: Iterable[npt.ArrayLike] | None = None
+        self,
+        batches: Iterable[ModelBatch],
+        document_weights: Iterable[DocumentWeights] | None = None,
     ) -> float:
         """The sum of weights over these microbatches and, if torch.distributed runs, all ranks.
 
-        All ranks have to call it, once per step. ``document_weights`` has one array per microbatch.
+        All ranks have to call it, once per step. ``document_weights`` has those of each microbatch.
         """
         batches = list(batches)
         given = [None] * len(batches) if document_weights is None else list(document_weights)
@@ -73,7 +75,7 @@ class PackedLoss:
         logits: torch.Tensor,
         batch: ModelBatch,
         denominator: float,
-        document_weights: npt.ArrayLike | None = None,
+        document_weights: DocumentWeights | None = None,
     ) -> torch.Tensor:
         """The microbatch's part of the loss, multiplied by the ranks that will be averaged."""
         weights = self.weights(batch, document_weights)[0].to(logits.device)
@@ -94,7 +96,7 @@ class PackedLoss:
         return losses, flat.argmax(-1) == targets, targets != self.ignore_index
 
     def weights(
-        self, batch: ModelBatch, document_weights: npt.ArrayLike | None = None
+        self, batch: ModelBatch, document_weights: DocumentWeights | None = None
     ) -> tuple[torch.Tensor, LossTotals]:
         """The weight of every prediction, flat, and the microbatch's totals."""
         weights, totals = packed_weights(
