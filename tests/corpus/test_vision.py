@@ -533,7 +533,45 @@ def test_messages_with_images_are_rendered_and_their_images_measured(tmp_path, r
     assert (row["mm_token_type_ids"] == (row["input_ids"] == pad)).all()
     trained = row["input_ids"][row["labels"] != -100].tolist()
     assert tokenizer.decode(trained).endswith("Noise.<|im_end|>")
-    assert verify_output(tmp_path / "packed", image_root=tmp_path).ok
+    report = verify_output(tmp_path / "packed", image_root=tmp_path)
+    assert report.ok
+    assert verify_inputs(report, [inputs], str(tmp_path / "model")).ok and report.compared == 1
+
+
+CHANGED = {
+    "the picture": (
+        lambda folder: image(folder / "a.png", 2, 3, seed=9),
+        "record 0 of input 0: images 0 to 36 differ from the input",
+    ),
+    "a taller picture": (
+        lambda folder: image(folder / "a.png", 3, 3),
+        "record 0 of input 0: tokens 0 to 36 differ from the input",
+    ),
+    "no picture": (
+        lambda folder: (folder / "a.png").unlink(),
+        "record 0 of input 0 is bad, but is not listed as bad",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", CHANGED)
+def test_verify_compares_messages_with_images_with_their_inputs(tmp_path, what):
+    edit, problem = CHANGED[what]
+    model_folder(tmp_path / "model")
+    image(tmp_path / "a.png", 2, 3)
+    bad = {"max_bad_records": 1}
+    records = [SWIFT | {"images": ["a.png"]}, SWIFT | {"images": ["a.png", "b.png"]}]
+    inputs = write(tmp_path, records)
+    pack_corpus([inputs], tmp_path / "packed", str(tmp_path / "model"), max_length=64, **bad)
+
+    def problems() -> list[str]:
+        report = verify_output(tmp_path / "packed")
+        return verify_inputs(report, [inputs], str(tmp_path / "model")).problems
+
+    assert problems() == []
+    edit(tmp_path)
+    assert problem in problems()
 
 
 def test_messages_with_another_number_of_images_are_bad_records(tmp_path):

@@ -37,7 +37,14 @@ from quire.verify.inputs.answers import (
     keys_of,
 )
 from quire.verify.inputs.files import FILE_SHIFT, Records, Values, read_records
-from quire.verify.inputs.images import keys_of_samples, sample_encoder
+from quire.verify.inputs.images import (
+    Grids,
+    grids_of_model,
+    keys_of_messages,
+    keys_of_samples,
+    message_encoder,
+    sample_encoder,
+)
 from quire.verify.inputs.rendering import Renderer, with_template
 
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -97,7 +104,7 @@ def make_encoder(
     _require_known(options)
     if options["pretokenized"]:
         return _token_encoder(manifest)
-    if options.get("record_kind") in ("vision", "vision_messages"):
+    if options.get("record_kind") == "vision":
         return _sample_encoder(options, image_root)
     tokenizer = local_tokenizer(tokenizer)
     if tokenizer is None:
@@ -107,6 +114,9 @@ def make_encoder(
         )
     _require_same_file(manifest, tokenizer)
     kind, template = options.get("record_kind"), manifest.get("chat_template")
+    if kind == "vision_messages":
+        grid_of = grids_of_model(Path(str(tokenizer)))
+        return _message_encoder(options, image_root, with_template(tokenizer, template), grid_of)
     if options["messages_column"] is not None or (kind and template is not None):
         return _chat_encoder(options, with_template(tokenizer, template))
     opened = as_tokenizer(tokenizer) if engine is None else open_tokenizer(tokenizer, engine)
@@ -227,17 +237,34 @@ def _token_encoder(manifest: Mapping[str, Any]) -> Encoder:
 
 
 def _sample_encoder(options: Mapping[str, Any], image_root: Path | None) -> Encoder:
-    if options["record_kind"] != "vision":
-        raise InvalidOption(
-            "messages with images cannot be compared with their inputs yet; verify the output "
-            "without --inputs"
-        )
-
     def for_file(path: AnyPath) -> Encoder:
         folder = image_root or Path(str(path)).parent
         return Encoder(keys=keys, encode=_one_by_one(sample_encoder(options, folder)))
 
     keys = keys_of_samples(options)
+    return Encoder(keys=keys, encode=_one_by_one(lambda _: None), for_file=for_file)
+
+
+def _message_encoder(
+    options: Mapping[str, Any], image_root: Path | None, tokenizer: ChatTokenizer, grid_of: Grids
+) -> Encoder:
+    """Messages with images, whose tokens are those of a conversation with longer placeholders."""
+    options = {**options, "messages_column": options["messages_column"] or "messages"}
+    encode_talk = _talk_encoder(options, tokenizer)
+
+    def for_file(path: AnyPath) -> Encoder:
+        folder = image_root or Path(str(path)).parent
+        encode_sample = message_encoder(options, folder, encode_talk, grid_of)
+
+        def encode(values: Values) -> Columns | None:
+            try:
+                return encode_sample(values)
+            except (NotOfItsKind, InvalidDocument):
+                return None
+
+        return Encoder(keys=keys, encode=_one_by_one(encode))
+
+    keys = keys_of_messages(options)
     return Encoder(keys=keys, encode=_one_by_one(lambda _: None), for_file=for_file)
 
 
@@ -271,6 +298,12 @@ def _have_type(values: Sequence[object], kind: str) -> bool:
 
 
 def _chat_encoder(options: Mapping[str, Any], tokenizer: ChatTokenizer) -> Encoder:
+    return _answer_encoder(options, _talk_encoder(options, tokenizer), is_chat=True)
+
+
+def _talk_encoder(
+    options: Mapping[str, Any], tokenizer: ChatTokenizer
+) -> Callable[[Talk], Columns]:
     date, assistant_only = options.get("chat_date"), options["assistant_only"]
     renderer = Renderer(tokenizer, date)
     packer = conversation_encoder(tokenizer, assistant_only, date)
@@ -283,7 +316,7 @@ def _chat_encoder(options: Mapping[str, Any], tokenizer: ChatTokenizer) -> Encod
             labels = np.where(trained, ids, np.where(untrained, _IGNORED, labels))
         return {"input_ids": ids, "labels": labels}
 
-    return _answer_encoder(options, encode, is_chat=True)
+    return encode
 
 
 def _answer_encoder(
