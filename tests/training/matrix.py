@@ -99,7 +99,7 @@ def make_corpus(folder: Path) -> None:
     pack_samples(folder)
 
 
-def pack_samples(folder: Path) -> None:
+def pack_samples(folder: Path, family: str = "qwen3_vl") -> None:
     """Samples with real pictures by reference, packed on disk."""
     from PIL import Image
     from skimage import data
@@ -114,7 +114,7 @@ def pack_samples(folder: Path) -> None:
     lines = []
     for index in range(60):
         pictures = [language_models.PICTURES[index % 6]] if index % 3 else []
-        sample = language_models.encode("qwen3_vl", "word " * (1 + index % 5), *pictures)
+        sample = language_models.encode(family, "word " * (1 + index % 5), *pictures)
         values = {name: sample[name].tolist() for name in names if name in sample}
         files = {"images": [f"{name}.png" for name in pictures]}
         lines.append(json.dumps({"image_grid_thw": []} | values | files))

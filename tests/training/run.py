@@ -235,9 +235,13 @@ def forever(data: TrainingData):
 
 
 def with_accelerate(job: Job, recorder: Recorder) -> torch.nn.Module:
-    from accelerate import Accelerator
+    from accelerate import Accelerator, DistributedDataParallelKwargs
 
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=ACCUMULATION)
+    # As in `distributed`; accelerate's default waits for gradients that one of the ranks lacks.
+    unused = DistributedDataParallelKwargs(find_unused_parameters=True)
+    accelerator = Accelerator(
+        cpu=True, gradient_accumulation_steps=ACCUMULATION, kwargs_handlers=[unused]
+    )
     data, loss = training_data(job, device=accelerator.device), PackedLoss()
     owner = model(job)
     wrapped, optimizer = accelerator.prepare(owner, torch.optim.AdamW(owner.parameters(), lr=1e-2))
