@@ -135,8 +135,10 @@ def test_the_command_tries_what_this_machine_has_and_names_the_rest(tmp_path):
     assert set(outcomes) == {kernel.name for kernel in KERNELS}
     for name in ("eager", "sdpa math", "flex", "sdpa compiled", "sdpa FSDP"):
         assert outcomes[name] == "passed", name
+    figures = {one["name"]: one["figures"] for one in report["results"]}
     if not torch.cuda.is_available():
         assert outcomes["flash-attention 2 varlen"] == "skipped"
+        assert figures["sdpa compiled"]["compiled with"] == "aot_eager"
 
 
 def test_a_device_that_is_not_here_is_an_error(tmp_path):

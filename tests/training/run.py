@@ -297,6 +297,11 @@ def arguments(job: Job, kind=TrainingArguments, **others):
     )
 
 
+def averaging(job: Job) -> str | None:
+    """Models of Qwen-VL divide by the targets of a microbatch, which depend on the ranks."""
+    return "token" if job.data == "packed vision" else None
+
+
 def resumed(job: Job) -> bool:
     return job.resume and any(Path(job.folder).glob("checkpoint-*"))
 
@@ -337,7 +342,7 @@ def with_trainer(job: Job, recorder: Recorder) -> torch.nn.Module:
         return train(job, made.make_trainer(model=owner), recorder, callback)
     collate = None if job.data == "stream" else collator(job)
     trainer = Trainer(model=owner, args=arguments(job), data_collator=collate)
-    attach(trainer, source(job))
+    attach(trainer, source(job), averaging=averaging(job))
     return train(job, trainer, recorder, attached)
 
 
@@ -359,7 +364,7 @@ def with_trl(job: Job, recorder: Recorder) -> torch.nn.Module:
         data_collator=collator(job),
         processing_class=SPECIALS,
     )
-    attach(trainer, source(job))
+    attach(trainer, source(job), averaging=averaging(job))
     return train(job, trainer, recorder, attached)
 
 

@@ -405,3 +405,18 @@ def test_another_list_of_as_many_rows_is_refused(corpus, tmp_path):
         resume(trainer(tmp_path, dataset=rows[::-1]), None, tmp_path / "checkpoint-2")
     again = [dict(packed[number]) for number in range(16)]
     resume(trainer(tmp_path, dataset=again), None, tmp_path / "checkpoint-2")
+
+
+def test_a_model_that_takes_its_own_mean_is_warned_of(corpus, tmp_path, caplog):
+    owner = model()
+    owner.accepts_loss_kwargs = False  # as those of Qwen-VL
+    for averaging, accumulation in (("token", 2), (None, 1), (None, 2)):
+        caplog.clear()
+        rows = {"gradient_accumulation_steps": accumulation}
+        rows["per_device_train_batch_size"] = 4 // accumulation
+        with caplog.at_level(logging.WARNING, "quire.training"):
+            attach(trainer(tmp_path, owner=owner, **rows), loader(corpus), averaging=averaging)
+        is_warned = (
+            "LlamaForCausalLM divides the loss of every microbatch by its own" in caplog.text
+        )
+        assert is_warned == (averaging is None and accumulation > 1)

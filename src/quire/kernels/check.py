@@ -135,6 +135,7 @@ def _measured(
         else:
             figures["backward"] = f"not on {device.type}"
         if kernel.is_compiled:
+            figures["compiled with"] = _backend(device)
             figures["compilations"] = _compilations(called, owner, batches)
             if int(figures["compilations"]) > 1:
                 failures.append("compiled again for a batch of the same shape")
@@ -162,11 +163,15 @@ def _prepared(
         return
     if kernel.is_compiled:
         torch._dynamo.reset()
-        backend = "inductor" if device.type == "cuda" else "aot_eager"  # without a C++ compiler
-        yield torch.compile(owner, dynamic=False, backend=backend)
+        yield torch.compile(owner, dynamic=False, backend=_backend(device))
         torch._dynamo.reset()
         return
     yield owner
+
+
+def _backend(device: torch.device) -> str:
+    """The compiler that needs no C++ compiler on CPUs, where it makes no kernels."""
+    return "inductor" if device.type == "cuda" else "aot_eager"
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def attach(
         raise InvalidOption("the trainer has data attached already; attach only once")
     data = None if source is None else _trainer_data(trainer, source)
     require_collator(trainer, data)
-    warn_of_traps(trainer, averaging)
+    warn_of_traps(trainer, "token" if metrics is not None else averaging)
     callback = DataCallback(trainer, data)
     trainer.add_callback(callback)
     handled = trainer.callback_handler.callbacks

@@ -74,7 +74,16 @@ def warn_of_traps(trainer: Trainer, averaging: str | None) -> None:
             "save_only_model leaves optimizer and random state out of checkpoints, so a "
             "resumed run differs; set it to False"
         )
-    if averaging is None and args.world_size > 1 and not args.average_tokens_across_devices:
+    is_own_mean = averaging is None and not trainer.model_accepts_loss_kwargs
+    parts = args.gradient_accumulation_steps * args.world_size
+    if is_own_mean and parts > 1 and trainer.compute_loss_func is None:
+        logger.warning(
+            "%s divides the loss of every microbatch by its own targets (transformers issue 37766),"
+            " so tokens of microbatches with fewer of them weigh more; pass averaging='token' to "
+            "quire.training.attach",
+            type(trainer.model).__name__,
+        )
+    elif averaging is None and args.world_size > 1 and not args.average_tokens_across_devices:
         logger.warning(
             "average_tokens_across_devices is off: every rank divides by its own number of targets,"
             " so the tokens of a rank with fewer of them weigh more; turn it on, or pass "
