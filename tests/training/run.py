@@ -316,8 +316,9 @@ def train(job: Job, trainer, recorder: Recorder, module) -> torch.nn.Module:
         if not started:
             started.append(True)
             recorder.begin(trainer.state.global_step)
-        labels = keywords.get("labels", keywords.get("shift_labels"))
-        if labels is not None and torch.is_grad_enabled():
+        # A loss of quire's takes the labels out before the model is called.
+        labels = keywords.get("labels", keywords.get("shift_labels", keywords["input_ids"]))
+        if torch.is_grad_enabled():
             recorder.batch({"input_ids": keywords["input_ids"], "labels": labels})
 
     def writing(path: Path, plain: dict) -> None:

@@ -13,8 +13,10 @@ import sys
 import pytest
 
 from tests.training.launching import ROOT, environment
-from tests.training.matrix import TARGET, Cell
+from tests.training.matrix import DATA, TARGET, WORLDS, Cell, cells
+from tests.training.run import FRAMEWORKS
 
+NAMES = tuple(Cell.__dataclass_fields__)
 CELLS = [
     Cell(framework="torch", data="packed", world="1", kill="step 7"),
     Cell(framework="torch", data="stream", world="2 to 1", kill="step 3"),
@@ -28,6 +30,9 @@ CELLS = [
     Cell(framework="jax", data="packed", world="1", kill="step 3"),
     Cell(framework="jax", data="stream", world="1", kill="step 7"),
     Cell(framework="jax", data="stream", world="1", kill="save 4"),
+    Cell(framework="lightning", data="packed", world="2", kill="save 4"),
+    Cell(framework="jax", data="stream", world="2", kill="step 3"),
+    Cell(framework="trl", data="packed vision", world="1 to 2", kill="step 3"),
     Cell(framework="torch", data="packed", world="2", kill="step 3", launcher="torchrun"),
     Cell(
         framework="accelerate",
@@ -87,3 +92,12 @@ def test_the_published_matrix_has_no_inexact_cell():
     assert published["inexact"] == 0 < published["cells"]
     assert published["control_is_inexact"]
     assert tried == {"torch", "transformers", "trl", "accelerate", "lightning", "jax"}
+
+
+def test_the_published_matrix_has_every_cell():
+    published = json.loads(TARGET.read_text(encoding="utf-8"))
+    found = {Cell(**{name: one[name] for name in NAMES}) for one in published["results"]}
+    every = set(cells(list(FRAMEWORKS), list(DATA), list(WORLDS)))
+    assert every == found and len(every) == published["cells"] + published["refused"]
+    refused = {one["data"] for one in published["results"] if "limit" in one}
+    assert refused == {"packs"}
