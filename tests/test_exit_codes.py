@@ -148,3 +148,25 @@ def test_an_interrupt_while_the_command_starts_ends_it_quietly(start, delay):
     assert said == ""
     # Later it may have ended, or be ending, when Python has put back the default of the signal.
     assert process.returncode in ([130] if not delay else [130, 0, -signal.SIGINT])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--max-length", "0"], "'--max-length': '0'; input should be greater than or equal to 1"),
+        (["--max-length", "abc"], "'--max-length': 'abc'; input should be a valid integer"),
+        (
+            ["--max-length", "8", "--overlong", "cut"],
+            "'--overlong': 'cut' is not one of 'split', 'truncate'",
+        ),
+    ],
+)
+def test_a_wrong_value_of_an_option_is_named(options, message):
+    done = run("pack", "a.jsonl", "--out", "out", "--tokenizer", "byte", *options)
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+
+
+def test_inspect_refuses_a_start_beyond_the_last_row(packed):
+    done = run("inspect", packed, "--start", 5)
+    assert done.returncode == 2
+    assert "--start is 5 but this packed dataset has 1 row, numbered from 0" in done.stderr

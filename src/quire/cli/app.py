@@ -111,6 +111,18 @@ def _endings() -> Iterator[None]:
         sys.exit(141)
     except EOFError as error:
         raise QuireError(f"a file ends too early: {error}") from error
+    except typer.BadParameter as error:
+        error.message = _with_value(error)
+        raise
+
+
+def _with_value(error: typer.BadParameter) -> str:
+    """The message about an option, with the value that was given, which pydantic leaves out."""
+    found: list[Any] = getattr(error.__cause__, "errors", list)()
+    if not found:
+        return error.message
+    value, should = repr(found[0]["input"]), error.message.removeprefix("Value error, ")
+    return should if value in should else f"{value}; {should[:1].lower()}{should[1:]}"
 
 
 _SETTINGS: dict[str, Any] = {

@@ -9,6 +9,7 @@ import typer
 from quire.cli.console import has_colors, say
 from quire.cli.options import AsJson, CacheDir, PlanName
 from quire.errors import InvalidOption
+from quire.printable import counted
 
 if TYPE_CHECKING:
     from quire.view import DisplayOptions, Rows
@@ -69,6 +70,11 @@ def inspect(
         variables=_variables(var or []),
         cache_dir=cache_dir,
     )
+    if rows.num_rows and start >= rows.num_rows:
+        raise InvalidOption(
+            f"--start is {start:,} but this {rows.kind} has {counted(rows.num_rows, 'row')}, "
+            "numbered from 0"
+        )
     if histogram:
         _histogram(rows, examples if rows.num_rows is None else None)
         return

@@ -8,6 +8,7 @@ import numpy as np
 
 from quire.plan.lengths import IntArray
 from quire.plan.plan import Plan
+from quire.printable import counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,10 +56,10 @@ class PaddingComparison:
         """
         width = self.padded_tokens_to_max_length // max(1, self.padded_rows)
         return [
-            f"padded: {self.padded_rows:,} rows, {self.padded_tokens:,} tokens "
+            f"padded: {counted(self.padded_rows, 'row')}, {counted(self.padded_tokens, 'token')} "
             f"({self.padded_tokens_to_max_length:,} if all are padded to {width:,}), "
             f"{self.padded_pairs:,} attention pairs",
-            f"packed: {self.packed_rows:,} rows, {self.packed_tokens:,} tokens "
+            f"packed: {counted(self.packed_rows, 'row')}, {counted(self.packed_tokens, 'token')} "
             f"({_change(self.tokens_saved)}), {self.packed_pairs:,} attention pairs "
             f"({_change(self.pairs_saved)})",
         ]
