@@ -28,17 +28,20 @@ from quire.formats.tables import (
 from quire.storage import AnyPath, RemotePath
 
 _MOST_ROWS = 1024
+_FEW_BYTES = 4096
+"""With a buffer, bytes of a column chunk are read when they are decoded, not when it is opened."""
 _WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BOOLEAN": 1}
 
 
 @contextmanager
 def _open(file: InputFile, names: Sequence[str]) -> Iterator[Table]:
     """The file, to read these columns; without names, to read its footer."""
-    with _parquet_file(file.path) as table:
+    with _parquet_file(file.path, buffer_size=_FEW_BYTES) as table:
         if not names:
             yield _ParquetTable(table, file, names)
             return
         metadata = table.metadata
+        _require_sound_chunks(table, _leaves(metadata, names))
     Expansion(file.path, file.size).require(_decoded_size(metadata, names))
     with _parquet_file(file.path, metadata, _nested_texts(metadata, names)) as table:
         yield _ParquetTable(table, file, names)
@@ -93,15 +96,41 @@ class _ParquetTable:
 
 
 def _parquet_file(
-    path: AnyPath, metadata: pq.FileMetaData | None = None, dictionaries: Sequence[str] = ()
+    path: AnyPath,
+    metadata: pq.FileMetaData | None = None,
+    dictionaries: Sequence[str] = (),
+    buffer_size: int = 0,
 ) -> pq.ParquetFile:
     return pq.ParquetFile(
         path.arrow_file() if isinstance(path, RemotePath) else path,
         metadata=metadata,
         read_dictionary=list(dictionaries),
         page_checksum_verification=True,
-        pre_buffer=isinstance(path, RemotePath),
+        pre_buffer=isinstance(path, RemotePath) and not buffer_size,
+        buffer_size=buffer_size,
     )
+
+
+def _require_sound_chunks(table: pq.ParquetFile, leaves: Sequence[int]) -> None:
+    """Raise if the footer describes one of these columns wrongly in any row group.
+
+    Describing a chunk, `RowGroupMetaData.column` aborts the process for what opening the chunk
+    reports as an error, such as size statistics of another length (pyarrow 26.0.1). No value is
+    read for no rows, which only the reader beneath the file accepts.
+    """
+    for group in range(table.metadata.num_row_groups):
+        for _ in table.reader.iter_batches(0, [group], leaves, use_threads=False):
+            pass
+
+
+def _leaves(metadata: pq.FileMetaData, names: Collection[str]) -> list[int]:
+    """The numbers of the leaf columns of the named ones."""
+    schema = metadata.schema
+    return [
+        number
+        for number in range(metadata.num_columns)
+        if schema.column(number).path.partition(".")[0] in names
+    ]
 
 
 def _open_for_headers(path: AnyPath) -> BinaryIO:
@@ -112,23 +141,18 @@ def _open_for_headers(path: AnyPath) -> BinaryIO:
 def _chunks(
     metadata: pq.FileMetaData, names: Collection[str], groups: Sequence[int] | None = None
 ) -> Iterator[pq.ColumnChunkMetaData]:
+    """The named columns, which were required to be sound: no others are looked at."""
+    leaves = _leaves(metadata, names)
     for number in range(metadata.num_row_groups) if groups is None else groups:
         group = metadata.row_group(number)
-        for chunk in (group.column(i) for i in range(group.num_columns)):
-            if chunk.path_in_schema.partition(".")[0] in names:
-                yield chunk
+        yield from (group.column(leaf) for leaf in leaves)
 
 
 def _nested_texts(metadata: pq.FileMetaData, names: Collection[str]) -> list[str]:
     """The columns of text inside the named ones: those to be read as dictionaries."""
-    leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
-    return [
-        leaf.path
-        for leaf in leaves
-        if leaf.physical_type == "BYTE_ARRAY"
-        and leaf.path not in names
-        and leaf.path.partition(".")[0] in names
-    ]
+    leaves = [metadata.schema.column(number) for number in _leaves(metadata, names)]
+    texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    return [path for path in texts if path not in names]
 
 
 def _decoded_size(metadata: pq.FileMetaData, names: Collection[str]) -> int:
