@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from quire.corpus import pack_corpus, replan
 from quire.errors import (
     CorruptFile,
+    InvalidDocument,
     InvalidOption,
     OutputError,
     OversizedDocument,
@@ -101,6 +102,23 @@ def test_a_row_that_is_not_there_is_an_index_error(planned):
     dataset = PackedDataset(planned)
     with pytest.raises(IndexError, match=f"has no row 99: it has {len(dataset)} rows"):
         dataset.__getitems__([0, 99])
+
+
+@pytest.mark.parametrize("bad", [-1, -(2**31)])
+def test_no_row_with_a_wrong_id_is_given_out_alone_or_with_many_others(bad, tmp_path):
+    tokens = np.arange(40 * 500, dtype="<i4")
+    tokens[7 * 500 + 3] = bad
+    (tmp_path / "a.bin").write_bytes(tokens.tobytes())
+    header = struct.pack("<9sQBQQ", b"MMIDIDX", 1, 4, 40, 41)
+    arrays = (np.full(40, 500, "<i4"), np.arange(40) * 2000, np.arange(41))
+    (tmp_path / "a.idx").write_bytes(header + b"".join(array.tobytes() for array in arrays))
+    pack_corpus([tmp_path / "a.idx"], tmp_path / "out", max_length=1000, index_only=True)
+    dataset = PackedDataset(tmp_path / "out", columns=["input_ids", "document_ids"])
+    message = rf"a\.bin: token 3 of document 7 is {bad}, but ids are from 0"
+    with pytest.raises(InvalidDocument, match=message):
+        dataset.__getitems__(range(len(dataset)))
+    with pytest.raises(InvalidDocument, match=message):
+        [dataset[row] for row in range(len(dataset))]
 
 
 def test_another_plan_is_made_without_a_token(planned):

@@ -6,7 +6,7 @@ which most formats have in an index.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -64,15 +64,15 @@ class TokenBytes:
             return self._mapped[offset : offset + size].view(dtype)
         return np.frombuffer(self._requested(offset, size), dtype)
 
-    def parts(self, ranges: Sequence[tuple[int, int]]) -> list[Part]:
-        """The bytes from one place to another, which the caller has checked to be inside.
+    def parts(self, firsts: Sequence[int], lasts: Sequence[int]) -> list[Part]:
+        """The bytes from some places to others, which the caller has checked to be inside.
 
         Slices of a `memoryview` are faster than arrays, and need not be aligned.
         """
-        if self.view is None:
-            return each(lambda one: self._requested(one[0], one[1] - one[0]), ranges, at_once=True)
-        view = self.view
-        return [view[start:stop] for start, stop in ranges]
+        if self.view is not None:
+            return list(map(self.view.__getitem__, map(slice, firsts, lasts)))
+        ranges = zip(firsts, lasts, strict=True)
+        return each(lambda one: self._requested(one[0], one[1] - one[0]), ranges, at_once=True)
 
     def here(self) -> TokenBytes:
         """The same bytes in memory, for a format that keeps its index among them."""
@@ -107,10 +107,11 @@ class Column:
 
     def __init__(self, data: TokenBytes, dtype: np.dtype[Any], pointers: Ints) -> None:
         self.data, self.dtype, self.pointers = data, dtype, pointers
+        self._place = _number_at(pointers)
 
     def few(self, spans: Iterable[tuple[int, int, int]]) -> list[Part]:
         """The bytes of a few (document, start, stop): as `many`, without numpy's fixed costs."""
-        place, size, view = self.pointers.item, self.dtype.itemsize, self.data.view
+        place, size, view = self._place, self.dtype.itemsize, self.data.view
         if view is None:
             return self.many(*(np.array(values) for values in zip(*spans, strict=True)))
         return [
@@ -122,7 +123,14 @@ class Column:
         """The bytes of tokens ``start:stop`` of documents."""
         places, size = self.pointers[documents], self.dtype.itemsize
         firsts, lasts = (places + edges.astype(np.int64) * size for edges in (starts, stops))
-        return self.data.parts(list(zip(firsts.tolist(), lasts.tolist(), strict=True)))
+        return self.data.parts(firsts.tolist(), lasts.tolist())
+
+
+def _number_at(values: Ints) -> Callable[[int], int]:
+    """A number of an array, as an int: from a memoryview, in half the time if it is not aligned."""
+    if len(values) and values.dtype == np.int64 and values.flags.c_contiguous:
+        return memoryview(values.view(np.uint8)).cast("q").__getitem__  # type: ignore[arg-type]
+    return values.item
 
 
 @dataclass(kw_only=True)

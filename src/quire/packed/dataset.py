@@ -186,18 +186,25 @@ class PackedDataset:
     def __getitem__(self, row: int | slice) -> Row | list[Row]:
         if isinstance(row, slice):
             return self.__getitems__(self._inside[row])
-        return self._rows[self._number(row)]
-
-    def _number(self, row: int) -> int:
         try:
-            return self._inside[row]
+            number = self._inside[row]
         except IndexError:
-            raise IndexError(f"{self.path} has no row {row}: it has {len(self)} rows") from None
+            raise self._no_row(row) from None
+        return self._rows[number]
+
+    def _no_row(self, row: int) -> IndexError:
+        return IndexError(f"{self.path} has no row {row}: it has {len(self)} rows")
 
     def __getitems__(self, rows: Sequence[int]) -> list[Row]:
         """Several rows; torch's DataLoader calls this."""
         if isinstance(self._rows, CorpusRows):
-            return self._rows.many([self._number(row) for row in rows])
+            inside = self._inside
+            try:
+                numbers = [inside[row] for row in rows]
+            except IndexError:
+                size = len(self)
+                raise self._no_row(next(n for n in rows if not -size <= n < size)) from None
+            return self._rows.many(numbers)
         return [self[row] for row in rows]
 
     def __iter__(self) -> Iterator[Row]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,17 +142,17 @@ class CorpusRows:
         first, last = self._offsets[row], self._offsets[row + 1]
         if last - first > FEW:
             return self.many([row])[0]
-        documents, starts, stops = (values[first:last] for values in self._fragments)
-        spans = list(zip(documents, starts, stops, strict=True))
+        documents, starts, stops = self._fragments
+        spans = list(zip(documents[first:last], starts[first:last], stops[first:last], strict=True))
         values: Row = {}
         for name in self.columns:
             if name == STARTS:
-                ends = accumulate([stop - start for _, start, stop in spans], initial=0)
-                values[name] = _read_only(np.array(list(ends)[:-1], np.int32))
+                values[name] = _starts(spans)
             elif name == "document_ids":
-                values[name] = _read_only(self._corpus.document_ids(np.array(documents)))
+                numbers = np.array(documents[first:last])
+                values[name] = _read_only(self._corpus.document_ids(numbers))
             elif name == "document_offsets":
-                values[name] = _read_only(np.array(starts, np.int64))
+                values[name] = _read_only(np.array(starts[first:last], np.int64))
             else:
                 values[name] = self._corpus.gather_few(name, spans)
         return values
@@ -161,8 +160,7 @@ class CorpusRows:
     def many(self, rows: Sequence[int]) -> list[Row]:
         """Several rows, gathered together: views of one array for each column."""
         numbers, plan = np.asarray(rows, dtype=np.int64), self._plan
-        for row in rows:
-            plan.check(row)
+        plan.check_all(rows)
         firsts, lasts = plan.row_offsets[numbers], plan.row_offsets[numbers + 1]
         counts = (lasts - firsts).astype(np.int64)
         cuts = _edges(counts)  # where the fragments of a row begin and end
@@ -170,21 +168,39 @@ class CorpusRows:
         documents = plan.documents[fragments]
         starts, stops = plan.starts[fragments], plan.stops[fragments]
         edges = _edges(stops - starts)
-        columns = []
-        found: npt.NDArray[Any]
+        found: list[Row] = [{} for _ in rows]
+        values: npt.NDArray[Any]
         for name in self.columns:
             if name == STARTS:
-                found = (edges[:-1] - np.repeat(edges[cuts[:-1]], counts)).astype(np.int32)
+                values = (edges[:-1] - np.repeat(edges[cuts[:-1]], counts)).astype(np.int32)
             elif name == "document_ids":
-                found = self._corpus.document_ids(documents)
+                values = self._corpus.document_ids(documents)
             elif name == "document_offsets":
-                found = starts.astype(np.int64)
+                values = starts.astype(np.int64)
             else:
-                found = self._corpus.gather(name, documents, starts, stops)
-            _read_only(found)
-            spans = edges[cuts] if name in self._corpus.columns else cuts
-            columns.append([found[start:stop] for start, stop in pairwise(spans.tolist())])
-        return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+                values = self._corpus.gather(name, documents, starts, stops)
+            _deal(found, name, values, edges[cuts] if name in self._corpus.columns else cuts)
+        return found
+
+
+def _deal(rows: Sequence[Row], name: str, values: npt.NDArray[Any], edges: Ints) -> None:
+    """Give each row its part of the values of a column."""
+    _read_only(values)
+    start = 0
+    for row, stop in zip(rows, edges[1:].tolist(), strict=True):
+        row[name] = values[start:stop]
+        start = stop
+
+
+def _starts(spans: Sequence[tuple[int, int, int]]) -> npt.NDArray[np.int32]:
+    """Where each of these parts begins in its row."""
+    at, starts = 0, []
+    for _, start, stop in spans:
+        starts.append(at)
+        at += stop - start
+    found = np.array(starts, np.int32)
+    found.setflags(write=False)
+    return found
 
 
 def _edges(counts: npt.NDArray[np.integer]) -> Ints:
@@ -196,5 +212,5 @@ def _edges(counts: npt.NDArray[np.integer]) -> Ints:
 
 def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The array, as rows of shards are."""
-    values.flags.writeable = False
+    values.setflags(write=False)
     return values
