@@ -105,6 +105,7 @@ def test_sequences_that_are_not_text_are_refused():
         ({"pointers": [0, 6, 2**63 - 2]}, "at byte 9223372036854775806"),
         ({"pointers": [0, 4, 8]}, "document 1 starts at byte 4, inside document 0.* byte 6"),
         ({"pointers": [6, 0, 4]}, "document 0 starts at byte 6, inside document 2"),
+        ({"pointers": [0, 7, 9], "bin": bytes(14)}, "at byte 54 .* 1 starts at byte 7, inside a"),
         ({"ends": [0, 1, 2, 2]}, "do not rise from 0 to its 3 sequences"),
         ({"ends": [0, 2, 1, 3]}, "do not rise"),
         ({"bin": b"\1\0\2\0\3\0\4\0\5\0\6"}, "has 11 bytes"),
@@ -140,8 +141,17 @@ def test_files_of_two_tokenizers_are_refused(tmp_path):
     write(tmp_path)
     with pytest.raises(InvalidOption, match=r"input_ids of type int32, .* come from one tokenizer"):
         open_corpus([tmp_path, HERE / "int32"])
-    with pytest.raises(InvalidOption, match="named twice"):
-        open_corpus([tmp_path, tmp_path / "c.idx"])
+    (tmp_path / "other").mkdir()
+    for suffix in (".idx", ".bin"):
+        (tmp_path / "other" / f"link{suffix}").symlink_to(tmp_path / f"c{suffix}")
+    again = (
+        tmp_path / "c.idx",
+        tmp_path / "other" / ".." / "c.bin",
+        tmp_path / "other" / "link.idx",
+    )
+    for other in again:
+        with pytest.raises(InvalidOption, match="are the same file; name it once"):
+            open_corpus([tmp_path / "c.idx", other])
 
 
 def test_documents_may_be_empty_or_in_another_order(tmp_path):

@@ -78,6 +78,7 @@ def _open(path: AnyPath, options: Mapping[str, str]) -> TokenFile:
         columns={TOKENS: column},
         total=whole_tokens(data, dtype),
     )
+    _require_between_tokens(path, found)
     if is_plain or _unit(path, ends, num_sequences, options) == "sequences":
         return found
     return _joined(found, ends)
@@ -137,6 +138,21 @@ def _require_ends(path: AnyPath, ends: Ints, num_sequences: int) -> None:
         raise CorruptFile(
             f"{path} has document ends at byte {at} that do not rise from 0 to its {num_sequences} "
             "sequences; it was damaged, or its writer never ended a document: write it again"
+        )
+
+
+def _require_between_tokens(path: AnyPath, file: TokenFile) -> None:
+    """Raise if a sequence starts inside a token, from where its ids would all be wrong."""
+    pointers, size = file.columns[TOKENS].pointers, file.columns[TOKENS].dtype.itemsize
+    if not np.bitwise_or.reduce(pointers) & (size - 1):  # sizes are powers of two
+        return
+    wrong = (pointers % size != 0) & (file.lengths > 0)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        at = _HEADER.size + 4 * len(file) + 8 * first
+        raise CorruptFile(
+            f"{path} says at byte {at} that sequence {first} starts at byte {pointers[first]}, "
+            f"inside a token of {size} bytes; it was damaged: restore it"
         )
 
 

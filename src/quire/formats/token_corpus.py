@@ -184,11 +184,12 @@ class TokenCorpus:
                     f"{_shown(kinds[0])}; files of one corpus come from one tokenizer: pack them "
                     "separately"
                 )
-        seen: dict[str, TokenFile] = {}
-        for file in self.files:
-            if str(file.path) in seen:
-                raise InvalidOption(f"{file.path} is named twice; name it once")
-            seen[str(file.path)] = file
+        seen: dict[AnyPath, AnyPath] = {}
+        for path in (file.path for file in self.files):
+            place = path if isinstance(path, RemotePath) else path.resolve()
+            if place in seen:
+                raise InvalidOption(f"{path} and {seen[place]} are the same file; name it once")
+            seen[place] = path
 
 
 def _fingerprint(path: AnyPath) -> tuple[str, int, int]:
