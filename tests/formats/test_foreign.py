@@ -324,6 +324,14 @@ def test_compressed_or_nested_arrow_is_read_and_hostile_arrow_is_not(tmp_path):
             all_tokens(open_corpus(tmp_path / "b.parquet", "parquet"))
 
 
+@pytest.mark.parametrize("starts", [[[0, None], [0]], [None, [0]], [[0.0, 1.5], [0.0]]])
+def test_starts_of_nemo_are_whole_numbers(starts, tmp_path):
+    rows = {"input_ids": [[1, 2, 3], [4]], "loss_mask": [[1, 1, 1], [1]], "seq_start_id": starts}
+    pq.write_table(pa.table(rows), tmp_path / "a.idx.parquet")
+    with pytest.raises(CorruptFile, match="seq_start_id has nulls or is not integers"):
+        open_corpus(tmp_path / "a.idx.parquet")
+
+
 def test_packed_rows_of_nemo_must_be_covered_by_their_sequences(tmp_path):
     for starts in ([[1, 2]], [[0, 5]], [[]], [[2, 0]]):
         rows = {"input_ids": [[4, 5, 6]], "loss_mask": [[1, 1, 1]], "seq_start_id": starts}

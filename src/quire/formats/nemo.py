@@ -50,6 +50,12 @@ def open_files(
     rows = open_arrow(path, {}, held_in=held_in)
     with pa.memory_map(str(held_in)) as source:
         lists = pa.ipc.open_file(source).read_all()["seq_start_id"].combine_chunks()
+    if (
+        lists.null_count
+        or lists.values.null_count
+        or not pa.types.is_integer(lists.type.value_type)
+    ):
+        raise CorruptFile(f"{path}: seq_start_id has nulls or is not integers; write it again")
     starts = lists.values.to_numpy().astype(np.int64)
     counts = np.diff(lists.offsets.to_numpy().astype(np.int64))
     of_row = np.repeat(np.arange(len(rows)), counts)
