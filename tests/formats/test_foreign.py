@@ -324,6 +324,14 @@ def test_compressed_or_nested_arrow_is_read_and_hostile_arrow_is_not(tmp_path):
             all_tokens(open_corpus(tmp_path / "b.parquet", "parquet"))
 
 
+def test_a_saved_dataset_that_lists_no_files_is_refused(tmp_path):
+    path = copied("hub/int32", tmp_path)
+    state = json.loads((path / "state.json").read_text())
+    (path / "state.json").write_text(json.dumps({**state, "_data_files": []}))
+    with pytest.raises(CorruptFile, match="lists no file of tokens; restore its index"):
+        open_corpus(path, "arrow")
+
+
 @pytest.mark.parametrize("starts", [[[0, None], [0]], [None, [0]], [[0.0, 1.5], [0.0]]])
 def test_starts_of_nemo_are_whole_numbers(starts, tmp_path):
     rows = {"input_ids": [[1, 2, 3], [4]], "loss_mask": [[1, 1, 1], [1]], "seq_start_id": starts}

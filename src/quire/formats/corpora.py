@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import Protocol, cast
 
-from quire.errors import InvalidOption, unknown_name
+from quire.errors import CorruptFile, InvalidOption, unknown_name
 from quire.formats.token_corpus import TokenCorpus
 from quire.formats.token_files import Ints, TokenFile
 from quire.storage import AnyPath, Named, as_path
@@ -88,7 +88,12 @@ def open_corpus(
             "one format"
         )
     opened = [_module(kind).open_files(file, options, known or {}) for kind, file in found]
-    return TokenCorpus(format or kinds[0], [file for files in opened for file in files])
+    files = [file for one in opened for file in one]
+    if not files:
+        raise CorruptFile(
+            f"{', '.join(map(str, named))} lists no file of tokens; restore its index"
+        )
+    return TokenCorpus(format or kinds[0], files)
 
 
 def is_corpus(path: Named) -> bool:
