@@ -65,9 +65,12 @@ def checkpoint(folder):
 
     callback = PackingCallback(TrainingPacks(vision()["known"]))
     arguments = SimpleNamespace(
-        output_dir=str(folder), gradient_accumulation_steps=1, ignore_data_skip=False
+        output_dir=str(folder),
+        gradient_accumulation_steps=1,
+        ignore_data_skip=False,
+        save_total_limit=None,
     )
-    state = SimpleNamespace(global_step=3, is_world_process_zero=True)
+    state = SimpleNamespace(global_step=3, is_world_process_zero=True, best_model_checkpoint=None)
     return callback, arguments, state
 
 
