@@ -424,3 +424,9 @@ class TestRealReaders:
         datasets = pytest.importorskip("datasets")
         theirs = datasets.load_from_disk(str(FOLDER / "hub" / name))
         assert all_tokens(open_corpus(FOLDER / "hub" / name, "arrow")) == theirs["input_ids"][:]
+
+
+@pytest.mark.parametrize("name", ["mds/zstd", "olmo/short.npy"])
+def test_a_corpus_that_is_not_copied_is_planned_in_place(name, tmp_path):
+    with pytest.raises(InvalidOption, match="it is a tokenized corpus, .*: add index_only"):
+        pack_corpus([FOLDER / name], tmp_path / "out", max_length=20)

@@ -193,7 +193,7 @@ def test_a_record_of_another_kind_names_the_option(tmp_path, form, kind, record,
     ("records", "options", "problem"),
     [
         ([made.PAIR], {}, "record_kind='preference' is not for streams"),
-        ([made.TEXT], {"record_kind": "tokens"}, "record_kind='tokens' is not for streams"),
+        ([made.TEXT], {"record_kind": "tokens"}, "record_kind='tokens' is not for these sources"),
         ([made.COMPLETION], {"truncate_to": 3}, "truncate_to cuts text"),
         ([made.MESSAGES], {"tokenizer": "byte"}, "chat template"),
     ],

@@ -6,15 +6,16 @@ and add its name to `CORPORA`.
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Protocol, cast
 
-from quire.errors import CorruptFile, InvalidOption, unknown_name
+from quire.errors import CorruptFile, InvalidOption, StorageError, unknown_name
 from quire.formats.token_corpus import TokenCorpus
 from quire.formats.token_files import Ints, TokenFile
-from quire.storage import AnyPath, Named, as_path
+from quire.storage import AnyPath, Named, as_path, matching
 
 CORPORA = {
     "megatron": "megatron",
@@ -61,8 +62,8 @@ def open_corpus(
 ) -> TokenCorpus:
     """The documents of a tokenized corpus of another system, in place.
 
-    ``path`` is a file, a prefix or a folder, or a list of them; local, or a URI. The ``format`` is
-    recognized from content, and otherwise a name, with options after a colon:
+    ``path`` is a file, a prefix, a folder or a glob, or a list of them; local, or a URI. The
+    ``format`` is recognized from content, and otherwise a name, with options after a colon:
     ``megatron:unit=documents``. ``known`` are the `TokenFile.edges` of an earlier call, by path.
 
     >>> import numpy, struct, tempfile
@@ -76,7 +77,8 @@ def open_corpus(
     ([1, 2], [6, 7], [7])
     """
     is_many = isinstance(path, Iterable) and not isinstance(path, str)
-    named = [as_path(one) for one in cast("Iterable[Named]", path if is_many else [path])]
+    given = cast("Iterable[Named]", path if is_many else [path])
+    named = [found for one in given for found in _matching(as_path(one))]
     if not named:
         raise InvalidOption("no corpus is named; name a file, a prefix or a folder")
     name, options = parse_format(format)
@@ -98,7 +100,20 @@ def open_corpus(
 
 def is_corpus(path: Named) -> bool:
     """Whether this is a tokenized corpus of another system, by its content."""
-    return any(_recognized(as_path(path), _recognizable()))
+    try:
+        found = _matching(as_path(path))
+        return any(pair for one in found for pair in _recognized(one, _recognizable()))
+    except StorageError:
+        raise
+    except OSError:  # a name that no file can have
+        return False
+
+
+def _matching(path: AnyPath) -> Sequence[AnyPath]:
+    """The files that a glob matches; the path itself if it is none, or matches nothing."""
+    if not glob.has_magic(str(path)) or path.exists():
+        return [path]
+    return sorted(matching(path)[1], key=str) or [path]
 
 
 def parse_format(given: str | None) -> tuple[str | None, dict[str, str]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from quire.errors import CorruptFile, InvalidOption, SourceChanged, SourceError, StorageError
 from quire.formats import COMPRESSIONS, format_named, format_of, known_suffixes
 from quire.formats.compression import open_decompressed
+from quire.options.names import option as option_name
 from quire.options.names import setting
 from quire.printable import counted
 from quire.storage import AnyPath, Named, RemotePath, as_path, matching
@@ -197,10 +198,20 @@ def as_list(named: Iterable[Named], option: str = "inputs") -> list[Named]:
 
 
 def _unknown_format(path: AnyPath, option: str) -> InvalidOption:
+    pattern = setting("pattern", "*" + path.suffix)
+    as_text = f"; to read such files as text, name their folder and {pattern}"
     return InvalidOption(
-        f"{option}: {path} has a suffix of no known format; known are {known_suffixes()}; to read "
-        f"such files as text, name their folder and {setting('pattern', '*' + path.suffix)}"
+        f"{option}: {path} has a suffix of no known format; known are {known_suffixes()}"
+        f"{_hint_of_corpus(path) or as_text}"
     )
+
+
+def _hint_of_corpus(path: AnyPath) -> str:
+    from quire.formats.corpora import is_corpus  # whose formats use this module
+
+    if not is_corpus(path):
+        return ""
+    return f"; it is a tokenized corpus, which is read in place: add {option_name('index_only')}"
 
 
 def _identity(path: AnyPath, option: str) -> object:
@@ -306,9 +317,8 @@ def _in_folder(folder: AnyPath, option: str, pattern: str | None) -> Iterator[tu
             for name in visible
             if format_of(name)[0] is not None
         )
-        raise InvalidOption(
-            f"{option}: {folder} holds no file that ends with {suffixes}{next(hints, '')}"
-        )
+        hint = _hint_of_corpus(folder) or next(hints, "")
+        raise InvalidOption(f"{option}: {folder} holds no file that ends with {suffixes}{hint}")
     beside = {_name(one, folder) for name in known for one in _beside(files[name])}
     if others := sorted(set(visible) - set(known) - beside):
         warnings.warn(

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import get_context, parent_process
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -131,12 +131,13 @@ class SourceCoder(Protocol):
 
 
 def _coders(
-    tokenizer: Tokenizer, options: StreamOptions, answers: Sequence[SourceCoder | None]
+    tokenizer: Tokenizer | None, options: StreamOptions, answers: Sequence[SourceCoder | None]
 ) -> list[Coder]:
     """The functions that encode the records of each source."""
 
     def encode_texts(records: Sequence[Any]) -> EncodedTexts:
-        return encode([one if isinstance(one, str) else "" for one in records], tokenizer, options)
+        texts = [one if isinstance(one, str) else "" for one in records]
+        return encode(texts, cast(Tokenizer, tokenizer), options)
 
     return [encode_texts if one is None else one.open() for one in answers]
 
@@ -161,7 +162,7 @@ class InlineEncoder:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None,
         options: StreamOptions,
         answers: Sequence[SourceCoder | None] = (None,),
     ) -> None:
@@ -184,7 +185,7 @@ class ProcessEncoder:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None,
         options: StreamOptions,
         answers: Sequence[SourceCoder | None] = (None,),
     ) -> None:
@@ -264,7 +265,7 @@ _here: list[Coder]
 
 
 def _prepare(
-    tokenizer: Tokenizer, options: StreamOptions, answers: Sequence[SourceCoder | None]
+    tokenizer: Tokenizer | None, options: StreamOptions, answers: Sequence[SourceCoder | None]
 ) -> None:
     global _here  # noqa: PLW0603 - a worker process has one tokenizer
     _here = _coders(tokenizer, options, answers)
@@ -289,13 +290,13 @@ def _samples(records: Sequence[Record]) -> list[Any]:
 
 
 def make_encoder(
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | None,
     options: StreamOptions,
     answers: Sequence[SourceCoder | None] = (None,),
 ) -> Encoder:
     """The encoder for this number of worker processes.
 
-    ``answers`` are the sources, by number; None is one of texts.
+    ``answers`` are the sources, by number; None is one of texts, which needs the tokenizer.
     """
     kind = ProcessEncoder if options.num_workers else InlineEncoder
     return kind(tokenizer, options, answers)

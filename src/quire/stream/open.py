@@ -21,7 +21,7 @@ from quire.stream.chomp import (
     stream_options,
     tokenizer_values,
 )
-from quire.stream.encode import Encoder, make_encoder
+from quire.stream.encode import Encoder, SourceCoder, make_encoder
 from quire.stream.options import StreamOptions
 from quire.stream.pipeline import Pipeline, RankRows
 from quire.stream.reader import RetryingReader, ShardReader, Share
@@ -30,12 +30,16 @@ from quire.stream.row_stream import Mixture, RowStream
 from quire.stream.shuffle import ShuffleWindows, SourceDocuments
 from quire.stream.sources import Shards, open_source, reading_of
 from quire.stream.stream import Saved, Stream, require_config
+from quire.stream.tokens import TokenCoder, reads_corpus
 from quire.text import Tokenizer, TokenizerLike, as_tokenizer
 from quire.text.engine import engine_record, open_tokenizer
 from quire.text.fast_tokenizer import ENOUGH
 from quire.text.fingerprint import tokenizer_digest
 
 ConfigLike: TypeAlias = StreamConfig | Mapping[str, Any] | str | os.PathLike[str]
+_UNFRAMED: Mapping[str, Any] = {"add_bos": False, "add_eos": False}
+_NO_TOKENIZER = "none"
+"""What states record for a stream that needs no tokenizer."""
 
 
 def open_stream(
@@ -95,19 +99,21 @@ class StreamArguments(Options):
         loaded = load_config(config)  # type: ignore[arg-type]
         return cls(options=stream_options(loaded), config=loaded, **given)
 
-    def resolved(self, readings: Sequence[Reading] = ()) -> tuple[StreamOptions, Tokenizer]:
+    def resolved(self, readings: Sequence[Reading] = ()) -> tuple[StreamOptions, Tokenizer | None]:
         """The options with what was left to the records and the tokenizer; and the tokenizer.
 
-        Records that a chat template renders get no BOS and EOS of ours.
+        Records that a chat template renders, and tokens, get no BOS and EOS of ours.
         """
         options = self._with_kinds(readings)
-        is_chat = bool(readings) and all(reading.is_chat for reading in readings)
-        framing: dict[str, Any] = {"add_bos": False, "add_eos": False} if is_chat else {}
+        has_specials = bool(readings) and all(reading.has_specials for reading in readings)
+        framing = _UNFRAMED if has_specials else {}
+        if self.config is None and self.tokenizer is None:  # all sources hold tokens
+            return replace(options, **_UNFRAMED).checked_specials(), None
         if self.config is None:
             tokenizer = as_tokenizer(self.tokenizer)
             return options.with_tokenizer(tokenizer, **framing), tokenizer
         tokenizer = config_tokenizer(self.config, self.tokenizer)
-        values = tokenizer_values(self.config, tokenizer) | framing
+        values = {**tokenizer_values(self.config, tokenizer), **framing}
         return replace(options, **values).checked_specials(), tokenizer
 
     def _with_kinds(self, readings: Sequence[Reading]) -> StreamOptions:
@@ -134,21 +140,32 @@ class StreamArguments(Options):
         _require_one_framing(options, readings)
         # Workers get what was compared here; without them, little text needs no fast engine.
         num_bytes = ENOUGH if options.num_workers else None
-        engine = open_tokenizer(tokenizer, options.tokenizer_engine, num_bytes)
-        answers = [
-            Answers.of(reading, options, engine, self._named_tokenizer(), num_bytes)
-            for reading in readings
-        ]
-        encoder = make_encoder(engine, options, answers)
+        engine = tokenizer and open_tokenizer(tokenizer, options.tokenizer_engine, num_bytes)
+        coders = [self._coder(reading, options, engine, num_bytes) for reading in readings]
+        encoder = make_encoder(engine, options, coders)
         streams = {n: _row_stream(options, sources, encoder, n) for n in rows.streams}
         return Stream(
             options,
             Pipeline(options, rows, streams),
-            tokenizer_digest=tokenizer_digest(tokenizer, self._tokenizer_file()),
+            tokenizer_digest=tokenizer_digest(tokenizer, self._tokenizer_file())
+            if tokenizer
+            else _NO_TOKENIZER,
             engine=partial(engine_record, engine),
             close=encoder.close,
             config=self.config,
         )
+
+    def _coder(
+        self,
+        reading: Reading,
+        options: StreamOptions,
+        engine: Tokenizer | None,
+        num_bytes: int | None,
+    ) -> SourceCoder | None:
+        """What makes documents of a source's records; None for texts."""
+        if engine is None or reading.is_tokens:
+            return TokenCoder(options=options)
+        return Answers.of(reading, options, engine, self._named_tokenizer(), num_bytes)
 
     def _tokenizer_file(self) -> str | None:
         """The file or folder that the tokenizer was loaded from, if it has one."""
@@ -217,15 +234,16 @@ class LoaderDataset:
 
 
 def _from_keywords(keywords: Mapping[str, Any], tokenizer: TokenizerLike | None) -> StreamOptions:
-    if tokenizer is None:
-        raise InvalidOption("tokenizer is missing; give 'byte', a path or a tokenizer object")
     plain = _with_listed_files(keywords)
     if isinstance(sources := plain.get("sources"), list | tuple):
         plain["sources"] = [
             _with_listed_files(source) if isinstance(source, Mapping) else source
             for source in sources
         ]
-    return build_options(StreamOptions, plain)
+    options = build_options(StreamOptions, plain)
+    if tokenizer is None and not all(map(reads_corpus, options.sources or (options,))):
+        raise InvalidOption("tokenizer is missing; give 'byte', a path or a tokenizer object")
+    return options
 
 
 def _with_listed_files(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,15 +257,19 @@ def _with_listed_files(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_one_framing(options: StreamOptions, readings: Sequence[Reading]) -> None:
-    """Raise if BOS and EOS would be added to the texts of a mixture and not to its messages."""
+    """Raise if BOS and EOS would be added to the texts of a mixture and not to other records."""
     if (options.bos, options.eos) == (None, None):
         return
-    of_chat = [number for number, reading in enumerate(readings) if reading.is_chat]
-    if of_chat and len(of_chat) < len(readings):
+    framed = [number for number, reading in enumerate(readings) if reading.has_specials]
+    if framed and len(framed) < len(readings):
+        holds = (
+            "holds tokens, which are read as they are"
+            if readings[framed[0]].is_tokens
+            else "is rendered by a chat template, which writes special tokens itself"
+        )
         raise InvalidOption(
-            f"sources[{of_chat[0]}] is rendered by a chat template, which writes special tokens "
-            "itself, and other sources would get BOS or EOS; set add_bos and add_eos to False for "
-            "all of them, or open two streams"
+            f"sources[{framed[0]}] {holds}, and other sources would get BOS or EOS; set add_bos "
+            "and add_eos to False for all of them, or open two streams"
         )
 
 

@@ -32,7 +32,7 @@ RowLength = Annotated[int, Integer(1, LONGEST_ROW)]
 Weight = Annotated[float, Number(above=0)]
 Seconds = Annotated[float, Number(least=0)]
 _PACKED_ONLY = {
-    **dict.fromkeys(("tokens", "vision", "vision_messages"), ""),
+    **dict.fromkeys(("vision", "vision_messages"), ""),
     "preference": " and would separate the two documents of a pair where a row is full",
 }
 """Kinds of records that streams do not read."""
@@ -47,7 +47,11 @@ class SourceFields(Options):
     """What kind of source is read. None: as the other options suggest, otherwise hf."""
     files: tuple[str, ...] = ()
     """Paths, globs or folders of jsonl, parquet and text files, also compressed (``.gz``,
-    ``.zst``); PATH:COLUMN names the column of the text."""
+    ``.zst``); PATH:COLUMN names the column of the text. Or a tokenized corpus, such as Megatron's
+    ``.idx`` or a folder of MDS, which is read in place."""
+    format: str | None = None
+    """The format of a tokenized corpus (megatron, datatrove, olmo, mds, litdata, llmc, nemo, arrow,
+    parquet) and what its files do not say: ``megatron:unit=documents``. None: recognized."""
     pattern: str | None = None
     """Which files of a folder are read, such as '*.py' or 'docs/**/*.rst'; any suffix without a
     format is read as text. None: those of known formats, without .json, .md and .py."""
@@ -104,9 +108,9 @@ class StreamSource(SourceFields, RecordOptions):
         super().__post_init__()
         if self.record_kind in _PACKED_ONLY:
             raise InvalidOption(
-                f"{setting('record_kind', self.record_kind)} is not for streams, which read text "
-                f"and answers{_PACKED_ONLY[self.record_kind]}; pack such records with pack_dataset "
-                "or quire pack"
+                f"{setting('record_kind', self.record_kind)} is not for streams, which read text, "
+                f"answers and tokens{_PACKED_ONLY[self.record_kind]}; pack such records with "
+                "pack_dataset or quire pack"
             )
 
     def name(self, option: str) -> str:
@@ -205,8 +209,9 @@ class StreamOptions(PipelineFields, RowOptions, EncodeOptions, StreamSource):
 
     @cached_property
     def trains_answers(self) -> bool:
-        """Whether any source has records of which only a part is trained."""
-        return self.has_answers or any(source.has_answers for source in self.sources)
+        """Whether any source may have records of which only a part is trained."""
+        named = self.sources or (self,)
+        return any(source.has_answers or source.record_kind == "tokens" for source in named)
 
     @property
     def window_size(self) -> int:

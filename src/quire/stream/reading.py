@@ -29,6 +29,13 @@ class Reading:
     """With the kind of the records."""
     is_chat: bool = False
     """Whether the tokenizer's chat template renders them."""
+    is_tokens: bool = False
+    """Whether they are tokens already."""
+
+    @property
+    def has_specials(self) -> bool:
+        """Whether documents come with their special tokens, so that BOS and EOS are not added."""
+        return self.is_chat or self.is_tokens
 
     @classmethod
     def of(

@@ -1,11 +1,16 @@
-"""What a source gives: texts, and samples with answers; or why a record is neither."""
+"""What a source gives: texts, samples with answers, or tokens; or why a record is none."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from quire.formats.record_kinds import Pair, Sample, num_characters
+
+Tokens: TypeAlias = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,19 +22,21 @@ class BadRecord:
     """What fits it better, for `record_kinds.remedy`."""
 
 
-Record: TypeAlias = str | Sample | Pair | BadRecord
+Record: TypeAlias = str | Sample | Pair | Tokens | BadRecord
 
 
 def content_of(record: Record) -> str:
     """All of a record as text, for digests: equal for equal records only."""
     if isinstance(record, str):
         return record
+    if isinstance(record, np.ndarray):
+        return record.tobytes().decode("latin-1")
     return record.problem if isinstance(record, BadRecord) else repr(record)
 
 
 def size_of(record: Record) -> int:
-    """About how many characters are tokenized."""
-    if isinstance(record, str):
+    """About how many characters are tokenized, or how many tokens there are."""
+    if isinstance(record, str | np.ndarray):
         return len(record)
     return 0 if isinstance(record, BadRecord) else num_characters(record)
 

@@ -291,7 +291,7 @@ class SourceDocuments:
         for number, (record, tokens, num_cut) in enumerate(rows):
             problem = record if isinstance(record, BadRecord) else None
             if (found := documents.problems.get(number)) is not None:
-                problem = BadRecord(f"a document {found}")
+                problem = BadRecord(f"{self._windows.place(part, number)} {found}")
             reason = ""
             if not len(tokens):
                 reason = "bad_record" if problem else documents.reason_of(number)

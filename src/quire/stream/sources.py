@@ -12,12 +12,14 @@ from quire.errors import InvalidOption
 from quire.formats.files import InputFile, find_files
 from quire.formats.format import BadRecord as BadFileRecord
 from quire.formats.format import Span
+from quire.formats.record_kinds import TOKENS_KIND
 from quire.options.names import setting
 from quire.stream.hub import HubShards, load_hub
 from quire.stream.options import StreamSource
 from quire.stream.reading import Reading
 from quire.stream.records import BadRecord, Record, checked_text
 from quire.stream.state import read_count, read_fields
+from quire.stream.tokens import CorpusShards, Stretch, reads_corpus
 from quire.text import TokenizerLike
 
 
@@ -49,6 +51,8 @@ def open_source(
 
     Whether the ``tokenizer`` has a chat template decides how instructions are read.
     """
+    if given is not None or options.backend != "files":
+        _require_no_tokens(options)
     if given is not None:
         return _as_shards(given, options, tokenizer)
     if options.backend == "files":
@@ -56,6 +60,9 @@ def open_source(
             raise InvalidOption(
                 f"{options.name('files')} is empty but backend files needs at least one pattern"
             )
+        if reads_corpus(options):
+            return CorpusShards(options)
+        _require_no_tokens(options)
         return FileShards(options, tokenizer)
     if options.backend == "local_text":
         if options.local_text is None:
@@ -66,9 +73,21 @@ def open_source(
     return load_hub(options, tokenizer)
 
 
+def _require_no_tokens(options: StreamSource) -> None:
+    """Raise if the options ask for tokens, but files of text or another source are read."""
+    for name in ("record_kind", "format"):
+        value = getattr(options, name)
+        if value == TOKENS_KIND or (value is not None and name == "format"):
+            raise InvalidOption(
+                f"{setting(name, value)} is not for these sources: streams read tokens from files "
+                "of a tokenized corpus, and of Arrow and parquet if format names them; pack other "
+                "records with pack_dataset or quire pack"
+            )
+
+
 def reading_of(shards: Shards, options: StreamSource) -> Reading:
     """How the records of a source are read: those of other sources than ours are texts."""
-    if isinstance(shards, FileShards | HubShards):
+    if isinstance(shards, FileShards | HubShards | CorpusShards):
         return shards.reading
     if options.has_answers:
         raise InvalidOption(
@@ -153,7 +172,7 @@ class _FileShard:
 
 def read_records(shard: Shard, most: int) -> list[Record]:
     """The next records of a shard, at least one; StopIteration after the last."""
-    return shard.read(most) if isinstance(shard, _FileShard) else [shard.next()]
+    return shard.read(most) if isinstance(shard, _FileShard | Stretch) else [shard.next()]
 
 
 def _span_from(file: InputFile, cursor: object | None) -> Span:

@@ -1,0 +1,146 @@
+"""Documents that are tokens already: a corpus of another system as a source, read in place."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from quire.errors import InvalidOption
+from quire.formats.corpora import is_corpus, open_corpus
+from quire.formats.record_kinds import TOKENS_KIND
+from quire.formats.token_corpus import TokenCorpus
+from quire.formats.token_files import TOKENS
+from quire.printable import counted
+from quire.stream.encode import Coder, EncodedTexts, as_documents
+from quire.stream.options import StreamOptions, StreamSource
+from quire.stream.reading import Reading
+from quire.stream.records import Record
+from quire.stream.state import Tokens, read_count
+
+_MASK = "loss_mask"
+_STRETCHES = 256
+_FEWEST, _MOST = 64, 1 << 16
+_TOKENS_AT_ONCE = 1 << 20
+_NONE = np.zeros(0, np.int32)
+
+
+def reads_corpus(source: StreamSource) -> bool:
+    """Whether the files are a tokenized corpus: a format says so, or the content of the first."""
+    if source.record_kind not in (None, TOKENS_KIND):
+        return False
+    return source.format is not None or (bool(source.files) and is_corpus(source.files[0]))
+
+
+class CorpusShards:
+    """A shard is a stretch of consecutive documents of one file."""
+
+    def __init__(self, source: StreamSource) -> None:
+        self._corpus = corpus = open_corpus(source.files, source.format)
+        if others := set(corpus.columns) - {TOKENS, _MASK}:
+            raise InvalidOption(
+                f"{', '.join(source.files)} has the columns {', '.join(sorted(others))}, which "
+                f"streams do not give; they read {TOKENS} and {_MASK}: pack it with quire pack "
+                "--index-only, whose rows have all columns"
+            )
+        if left := corpus.ledger.tokens.num_dropped:
+            warnings.warn(
+                f"{', '.join(source.files)} holds {counted(left, 'token')} that belong to no "
+                "document and are left out of every epoch; tail=keep in format makes those after "
+                "the last end a document",
+                stacklevel=2,
+            )
+        self.reading = Reading(options=replace(source, record_kind="tokens"), is_tokens=True)
+        size = min(max(-(-len(corpus) // _STRETCHES), _FEWEST), _MOST)
+        self._stretches = [
+            (TokenCorpus(corpus.format, [file]), range(at, min(at + size, len(file))))
+            for file in corpus.files
+            for at in range(0, len(file), size)
+        ]
+
+    @property
+    def names(self) -> list[str]:
+        """Places in files, with a fingerprint of the corpus: one that changed is another one."""
+        fingerprint = self._corpus.fingerprint()[:16]
+        return [f"{_name(*stretch)} of {fingerprint}" for stretch in self._stretches]
+
+    def open(self, number: int, cursor: object | None) -> Stretch:
+        """The stretch from its start, or from a number of documents on."""
+        corpus, documents = self._stretches[number]
+        what = f"the cursor in {_name(corpus, documents)}"
+        read = 0 if cursor is None else read_count(what, cursor, most=len(documents))
+        return Stretch(corpus, documents, read)
+
+
+def _name(corpus: TokenCorpus, documents: range) -> str:
+    return f"{corpus.files[0].path.name}[{documents.start}:{documents.stop}]"
+
+
+class Stretch:
+    """Documents one after another."""
+
+    def __init__(self, corpus: TokenCorpus, documents: range, num_read: int) -> None:
+        self._corpus, self._documents, self._num_read = corpus, documents, num_read
+
+    def next(self) -> Record:
+        """The next document."""
+        return self.read(1)[0]
+
+    def read(self, most: int) -> list[Record]:
+        """The next documents, at least one; tokens without loss are marked."""
+        asked = self._documents[self._num_read : self._num_read + most]
+        if not asked:
+            raise StopIteration
+        lengths = self._corpus.files[0].lengths[asked.start : asked.stop].astype(np.int64)
+        ends = np.cumsum(lengths)
+        count = max(1, int(np.searchsorted(ends, _TOKENS_AT_ONCE, side="right")))
+        stops, ends = lengths[:count], ends[: count - 1]
+        places = np.array(asked[:count]), np.zeros_like(stops), stops
+        tokens = self._corpus.gather(TOKENS, *places)
+        if _MASK in self._corpus.columns:
+            tokens = np.where(self._corpus.gather(_MASK, *places) == 0, ~tokens, tokens)
+        self._num_read += len(stops)
+        return list(np.split(tokens, ends))
+
+    def cursor(self) -> int:
+        """Documents that were read."""
+        return self._num_read
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenCoder:
+    """Makes documents of tokens; worker processes receive it."""
+
+    options: StreamOptions
+
+    def __post_init__(self) -> None:
+        options = self.options
+        if options.truncate_at is not None:
+            raise InvalidOption(
+                f"{options.name('truncate_at')} cuts text, but the records hold tokens; leave it "
+                f"out, or set {options.name('truncate_to')}"
+            )
+
+    def open(self) -> Coder:
+        """The function that makes documents."""
+        return partial(_as_given, options=self.options)
+
+
+def _as_given(documents: Sequence[Tokens], options: StreamOptions) -> EncodedTexts:
+    """Documents as they are; one with an id outside of the vocabulary is a bad record."""
+    problems: dict[int, str] = {}
+    kept = []
+    for number, tokens in enumerate(documents):
+        largest = int(np.maximum(tokens, ~tokens).max(initial=0))
+        if options.vocab_size is not None and largest >= options.vocab_size:
+            problems[number] = (
+                f"holds the token {largest}, but the vocabulary has {options.vocab_size} ids; name "
+                "the tokenizer that made the corpus"
+            )
+        kept.append(_NONE if number in problems else tokens)
+    lengths = np.array([len(tokens) for tokens in kept], np.int64)
+    flat = np.concatenate([*kept, _NONE])
+    return as_documents(flat, lengths, options, bos=None, problems=problems)
