@@ -428,5 +428,5 @@ class TestRealReaders:
 
 @pytest.mark.parametrize("name", ["mds/zstd", "olmo/short.npy"])
 def test_a_corpus_that_is_not_copied_is_planned_in_place(name, tmp_path):
-    with pytest.raises(InvalidOption, match="it is a tokenized corpus, .*: add index_only"):
+    with pytest.raises(InvalidOption, match=r"it is a tokenized corpus, .*: add index_only"):
         pack_corpus([FOLDER / name], tmp_path / "out", max_length=20)
