@@ -107,3 +107,20 @@ def test_the_size_of_partitions_follows_from_the_inputs_only(tmp_path, monkeypat
     assert hashes(tmp_path / "out") == hashes(tmp_path / "alone")
     monkeypatch.setattr("quire.corpus.corpus._LEAST", 10**9)
     assert pack(path, tmp_path / "out", resume=True).was_complete, "what was recorded is kept"
+
+
+def test_the_default_size_follows_the_text_not_the_compressed_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("quire.corpus.corpus._LEAST", 1)
+    plain, packed = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"
+    plain.write_text('{"text": "' + "ab" * 800 + '"}\n')
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    table = tmp_path / "c.parquet"
+    pq.write_table(pa.table({"text": [str(n) * 50 for n in range(400)]}), table)
+    options = CorpusOptions(max_length=64)
+    sizes = [
+        Corpus.open([path], "byte", options).options.partition_size
+        for path in (plain, packed, table)
+    ]
+    text = pq.read_metadata(table).row_group(0).column(0).total_uncompressed_size
+    assert sizes == [-(-1613 // 16), -(-packed.stat().st_size * 4 // 16), -(-text // 16)]
+    assert text > 2 * table.stat().st_size

@@ -12,7 +12,7 @@ import pyarrow as pa
 from quire.corpus.columns import resolve_columns, shows_tokens
 from quire.corpus.encoding import Encoder, make_encoder
 from quire.corpus.image_grids import GridRule
-from quire.corpus.inputs import fields_to_read, find_inputs, read_span
+from quire.corpus.inputs import fields_to_read, find_inputs, of_each, read_span
 from quire.corpus.options import MEBIBYTE, CorpusOptions
 from quire.corpus.shards import document_schema, shard_schema
 from quire.corpus.vision_encoding import IMAGE_PAD, VisionEncoder, image_token_of
@@ -97,6 +97,10 @@ class Corpus:
                 rule = GridRule.of_folder(Path(str(tokenizer)))
             options = _with_image_token(options, loaded, rule)
         columns = resolve_columns(files, options)
+        if options.partition_size is None:
+            fields = fields_to_read(options, columns, is_chat=chat)
+            size = known.get("partition_size") or _partition_size(files, options, fields)
+            options = replace(options, partition_size=size)
         return cls(
             files=files,
             options=options,
@@ -218,12 +222,19 @@ def _completed(
         values["add_bos"] = recorded.get("add_bos", by_tokenizer)
     if is_chat and not options.chat_date and asks_for_date(loaded):
         values["chat_date"] = recorded.get("chat_date") or today()
-    if options.partition_size is None:
-        size = default_partition_size(sum(file.size for file in files))
-        if options.embed_images:  # the files are much larger than the records that name them
-            size = MEBIBYTE
-        values["partition_size"] = recorded.get("partition_size") or size
     return values
+
+
+def _partition_size(files: Sequence[InputFile], options: CorpusOptions, fields: Fields) -> int:
+    """The default: by the bytes of text, which may be many times those of compressed files."""
+    if options.embed_images:  # the files are much larger than the records that name them
+        return MEBIBYTE
+    size = sum(file.size for file in files)
+    if size < _PARTITIONS * _MOST:  # the answer is open
+        size = sum(
+            of_each(files, lambda file: file.format.text_size(file, file.own_fields(fields)))
+        )
+    return default_partition_size(size)
 
 
 def _with_image_token(
