@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +14,7 @@ import typer
 from quire.cli.console import warnings_as_lines
 from quire.cli.options import AsJson, CorpusFormat, Inputs, MaxBadRecords, TokenizerName, options_of
 from quire.cli.plan_tables import print_estimate, print_json, print_table
-from quire.corpus.options import CorpusOptions
+from quire.corpus.options import IMAGE_OPTIONS, CorpusOptions
 from quire.errors import InvalidOption, MissingDependency
 from quire.options import known_options
 from quire.progress import stage
@@ -20,6 +22,7 @@ from quire.progress import stage
 if TYPE_CHECKING:
     from quire.corpus.lengths import CorpusLengths
     from quire.plan.comparison import Candidate
+    from quire.plan.planner import Supervised
 
 
 _LEFT_OUT = (
@@ -49,7 +52,7 @@ def plan(
         list[str] | None,
         typer.Option(
             help="What happens to documents longer than a row; may be repeated.",
-            show_default="split",
+            show_default="split; with images drop",
         ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows in a training step.")] = 64,
@@ -120,6 +123,7 @@ def plan(
     cache_dir = _cache_dir() if cache else None
     with warnings_as_lines():
         corpus = _counted(inputs, tokenizer, corpus_options, cache_dir, max_bad_records, format)
+    ways = _possible(corpus, ways, strategy, overlong)
     found, notes = _candidates(corpus, ways, batch_size)
     if not found:
         raise InvalidOption(f"there is nothing to compare: {'; '.join(notes)}")
@@ -129,7 +133,22 @@ def plan(
     if as_json:
         print_json(corpus, found, chosen, [*reasons, *notes])
     else:
-        print_table(corpus, found, chosen, [*reasons, *notes], batch_size)
+        others = _image_options(corpus_options) if corpus.samples is not None else ""
+        print_table(corpus, found, chosen, [*reasons, *notes], batch_size, others)
+
+
+def _image_options(options: CorpusOptions) -> str:
+    """The options about images that were given, as `quire pack` takes them."""
+    given = (
+        (name, getattr(options, name), field.default)
+        for field in fields(options)
+        if (name := field.name) in (*IMAGE_OPTIONS, "record_kind")
+    )
+    return "".join(
+        f" --{name.replace('_', '-')}" + ("" if value is True else f" {shlex.quote(str(value))}")
+        for name, value, default in given
+        if value != default
+    )
 
 
 def _recommended(found: list[Candidate]) -> tuple[Candidate, list[str]]:
@@ -223,22 +242,67 @@ def _ways(
     ]
 
 
+def _possible(
+    corpus: CorpusLengths,
+    ways: Sequence[CorpusOptions],
+    strategies: Sequence[str] | None,
+    policies: Sequence[Any] | None,
+) -> list[CorpusOptions]:
+    """The ways that `quire pack` accepts for these records; one that was asked for must be."""
+    from dataclasses import replace
+
+    if corpus.samples is None:
+        return list(ways)
+    if not policies:
+        ways = [replace(way, overlong="drop") for way in ways]
+    possible = []
+    for way in ways:
+        try:
+            corpus.require_possible(way)
+        except InvalidOption:
+            if strategies:
+                raise
+            corpus.require_possible(replace(way, strategy="exact_fit"))  # raises for the rest
+        else:
+            possible.append(way)
+    return possible
+
+
 def _candidates(
     corpus: CorpusLengths, ways: Sequence[CorpusOptions], batch_size: int
 ) -> tuple[list[Candidate], list[str]]:
-    from quire.plan.comparison import compare
-
     found: list[Candidate] = []
     notes: list[str] = []
     supervised = corpus.supervised()
     with stage("planning", len(ways)) as advance:
         for way in ways:
             try:
-                asked = [corpus.plan_options(way)]
-                found += compare(
-                    corpus.lengths, asked, batch_size=batch_size, supervised=supervised
-                )
+                found.append(_candidate(corpus, way, batch_size, supervised))
             except MissingDependency as missing:
                 notes += [str(missing)] if str(missing) not in notes else []
             advance(1)
     return sorted(found, key=lambda one: (one.max_length, one.overlong, one.strategy)), notes
+
+
+def _candidate(
+    corpus: CorpusLengths, way: CorpusOptions, batch_size: int, supervised: Supervised | None
+) -> Candidate:
+    """The figures of one way to pack these documents."""
+    from dataclasses import replace
+
+    from quire.corpus.vision_plan import plan_with_drops, rows_needed
+    from quire.plan.comparison import candidate_of, compare
+
+    options = corpus.plan_options(way)
+    if corpus.samples is None:
+        return compare(corpus.lengths, [options], batch_size=batch_size, supervised=supervised)[0]
+    plan, places, dropped = plan_with_drops(corpus.samples, options, way, supervised)
+    kept = corpus.samples.take(places)
+    found = candidate_of(
+        plan,
+        kept.lengths,
+        batch_size,
+        dropped=dropped,
+        bound=rows_needed(plan, kept, way),
+    )
+    return replace(found, overlong=way.overlong)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from quire.cli.console import say
@@ -51,8 +52,12 @@ def print_table(
     chosen: Candidate,
     reasons: Sequence[str],
     batch_size: int,
+    others: str = "",
 ) -> None:
-    """Show the table, and below it the recommended options with the reasons."""
+    """Show the table, and below it the recommended options with the reasons.
+
+    ``others`` are options that every one of the candidates needs.
+    """
     import numpy as np
 
     lengths = corpus.lengths
@@ -72,7 +77,7 @@ def print_table(
     )
     say(
         f"[bold green]take[/] --max-length {chosen.max_length} --strategy {chosen.strategy} "
-        f"--overlong {chosen.overlong}",
+        f"--overlong {chosen.overlong}{escape(others)}",
         markup=True,
     )
     ledger = corpus.ledger + chosen.ledger

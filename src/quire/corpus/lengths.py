@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from quire.corpus.inputs import manifest_entry
 from quire.corpus.job import Progress, encode_batch, with_bad_records
 from quire.corpus.options import ROW_OPTIONS, CorpusOptions
 from quire.corpus.partitions import make_partitions
+from quire.corpus.vision_plan import SampleSizes
 from quire.dataset.pairs import whole_pairs
 from quire.dataset.supervision import TrainedRuns
 from quire.documents import Documents
@@ -28,12 +30,16 @@ from quire.formats.format import Batch
 from quire.ledger import Ledger
 from quire.options import PackOptions
 from quire.plan import PlanOptions, plan_options
+from quire.plan.lengths import IntArray
 from quire.plan.planner import Supervised
 from quire.seals import FORMAT_VERSION
 from quire.text import TokenizerLike
 from quire.text.fingerprint import tokenizer_fingerprint
 
-_NOT_ABOUT_DOCUMENTS = (*ROW_OPTIONS, "keep_sources", "partition_size")
+_NOT_ABOUT_DOCUMENTS = (
+    *(*ROW_OPTIONS, "keep_sources", "partition_size"),
+    *("max_images", "max_patches", "embed_images"),
+)
 """Options that change rows, but no documents."""
 
 
@@ -50,6 +56,10 @@ class CorpusLengths:
     """What was dropped before planning."""
     trained: TrainedRuns | None = None
     """Which tokens are trained, over all documents end to end; None without labels."""
+    samples: SampleSizes | None = None
+    """What samples with images are limited in; None for other documents."""
+    record_kind: Any = None
+    """What the records were recognized as, if they have images."""
     was_cached: bool = False
 
     @property
@@ -64,6 +74,11 @@ class CorpusLengths:
     def plan_options(self, options: PackOptions) -> PlanOptions:
         """The options as `quire pack` completes them for these documents."""
         return plan_options(options, int(self.has_prefix), self.ends_with_eos)
+
+    def require_possible(self, options: CorpusOptions) -> None:
+        """Raise for options with which `quire pack` refuses these records."""
+        if self.samples is not None:
+            replace(options, record_kind=self.record_kind).require_possible()
 
 
 def corpus_lengths(
@@ -94,7 +109,7 @@ def corpus_lengths(
         )
     corpus = Corpus.open(inputs, tokenizer, options)
     file = cache_dir and cache_dir / f"{_key(corpus, tokenizer)}.arrow"
-    cached = _read(file) if file else None
+    cached = _read(file, has_images=corpus.options.has_images) if file else None
     if cached is not None and cached.num_bad <= max_bad_records:
         return cached
     partitions = make_partitions(corpus)
@@ -117,6 +132,7 @@ class _Count:
         self._encoder = corpus.encoder()
         self._parts: list[npt.NDArray[np.int64]] = []
         self._trained: list[TrainedRuns] = []
+        self._samples: list[SampleSizes] = []
         self._ledger = Ledger()
         self._last: Documents = self._encoder.documents()
 
@@ -127,16 +143,21 @@ class _Count:
             documents = self._last = whole_pairs(documents)
         self._parts.append(_lengths(documents))
         self._trained.append(TrainedRuns.of(documents))
+        if documents.media is not None:
+            self._samples.append(SampleSizes.of(documents))
         self._ledger += documents.ledger
         return progress
 
     def lengths(self) -> CorpusLengths:
+        has_images = self._corpus.options.has_images
         return CorpusLengths(
             lengths=np.concatenate([np.zeros(0, np.int64), *self._parts]),
             has_prefix=self._last.prefix_at is not None,
             ends_with_eos=self._last.ends_with_eos,
             ledger=with_bad_records(self._ledger, len(self._encoder.bad)),
             trained=self._runs(),
+            samples=SampleSizes.joined(self._samples) if has_images else None,
+            record_kind=self._corpus.options.record_kind if has_images else None,
         )
 
     def _runs(self) -> TrainedRuns | None:
@@ -164,13 +185,19 @@ def _key(corpus: Corpus, named: TokenizerLike | None) -> str:
 
 
 def _write(file: Path, found: CorpusLengths) -> None:
-    about = {
+    about: dict[str, object] = {
         "has_prefix": found.has_prefix,
         "ends_with_eos": found.ends_with_eos,
         "ledger": found.ledger.to_dict(),
     }
     runs = None if found.trained is None else found.trained.edges
-    columns = {"lengths": [found.lengths], "trained": [runs]}
+    columns: dict[str, list[IntArray | None]] = {
+        "lengths": [found.lengths],
+        "trained": [runs],
+    }
+    if found.samples is not None:
+        about["record_kind"] = found.record_kind
+        columns |= {"images": [found.samples.images], "patches": [found.samples.patches]}
     schema = pa.schema({name: pa.large_list(pa.int64()) for name in columns})
     table = pa.table(columns, schema=schema.with_metadata({"quire": json.dumps(about)}))
     try:
@@ -186,15 +213,22 @@ def _write(file: Path, found: CorpusLengths) -> None:
         return  # without the cache it only takes longer
 
 
-def _read(file: Path) -> CorpusLengths | None:
+def _read(file: Path, *, has_images: bool) -> CorpusLengths | None:
     """The cached lengths; None if there are none or they cannot be read."""
     try:
         with pa.OSFile(str(file), "rb") as source, pa.ipc.open_file(source) as reader:
             table = reader.read_all()
         about = json.loads(table.schema.metadata[b"quire"])
-        lengths, runs = (table.column(name)[0].values for name in ("lengths", "trained"))
+        columns = {name: table.column(name)[0].values for name in table.column_names}
+        lengths, runs = columns["lengths"].to_numpy(), columns["trained"]
+        samples = None
+        if has_images:  # lengths of an earlier version lack the rest, and are counted again
+            images, patches = (columns[name].to_numpy() for name in ("images", "patches"))
+            samples = SampleSizes(lengths=lengths, images=images, patches=patches)
         return CorpusLengths(
-            lengths=lengths.to_numpy(),
+            lengths=lengths,
+            samples=samples,
+            record_kind=about["record_kind"] if has_images else None,
             trained=None if runs is None else TrainedRuns(edges=runs.to_numpy()),
             has_prefix=bool(about["has_prefix"]),
             ends_with_eos=bool(about["ends_with_eos"]),

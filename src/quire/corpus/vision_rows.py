@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,19 @@ import pyarrow as pa
 
 from quire.corpus.encoding import FILE_SHIFT
 from quire.corpus.options import CorpusOptions
+from quire.corpus.vision_plan import (
+    SampleSizes,
+    dropped_for,
+    media_of,
+    plan_samples,
+    require_droppable,
+)
 from quire.dataset.documents import without
 from quire.dataset.supervision import supervised_by_labels
 from quire.documents import Documents, Media, StoredImage
-from quire.errors import OversizedDocument, SourceChanged, SourceError
-from quire.gather import IntArray, gather
-from quire.options.names import option, setting
-from quire.plan import Plan, PlanOptions, plan_documents
-from quire.plan.budgets import plan_within_budgets
+from quire.errors import SourceChanged, SourceError
+from quire.gather import gather
+from quire.plan import Plan, PlanOptions
 
 IMAGE = pa.struct({"path": pa.string(), "bytes": pa.binary(), "sha256": pa.string()})
 MEDIA = {
@@ -37,13 +41,8 @@ def vision_rows(
 ) -> tuple[pa.Table, Plan, Documents]:
     """The rows of these samples, without the bytes of files that are to be embedded."""
     documents = _fitting(documents, options, corpus, files)
-    media = _media_of(documents)
-    measures, budgets = _measures(documents, media, corpus)
-    whole, supervised = replace(options, overlong="error"), supervised_by_labels(documents)
-    if budgets:
-        plan = plan_within_budgets(documents.lengths, measures, budgets, whole, supervised)
-    else:
-        plan = plan_documents(documents.lengths, whole, supervised)
+    media = media_of(documents)
+    plan = plan_samples(SampleSizes.of(documents), options, corpus, supervised_by_labels(documents))
     rows = gather(documents, plan, keep_sources=corpus.keep_sources)
     for name, column in _media_columns(documents, media, plan).items():
         rows = rows.append_column(name, column)
@@ -64,63 +63,27 @@ def embed_images(rows: pa.Table, sources: dict[str, str]) -> pa.Table:
 
 def tokens_per_row(documents: Documents, num_rows: int, max_length: int, embeds: bool) -> int:
     """What a row counts as when row groups are made: tokens, or bytes of its images."""
-    images = _media_of(documents).images
+    images = media_of(documents).images
     held = sum(image.num_bytes for image in images if embeds or image.data is not None)
     return max(max_length, held // (_BYTES_PER_TOKEN * max(1, num_rows)))
-
-
-def _media_of(documents: Documents) -> Media:
-    if documents.media is None:
-        raise TypeError("these documents have no images")
-    return documents.media
-
-
-def _measures(
-    documents: Documents, media: Media, corpus: CorpusOptions
-) -> tuple[IntArray, list[int]]:
-    """Images and patches of every document, as far as they are limited, and their limits."""
-    limited = (
-        (corpus.max_images, media.counts_of(documents.numbers)),
-        (corpus.max_patches, media.patches_of(documents.numbers)),
-    )
-    kept = [(limit, values) for limit, values in limited if limit is not None]
-    columns = [values for _, values in kept]
-    sizes = np.column_stack(columns) if kept else np.zeros((len(documents), 0), np.int64)
-    return sizes, [limit for limit, _ in kept]
 
 
 def _fitting(
     documents: Documents, options: PlanOptions, corpus: CorpusOptions, files: Sequence[str]
 ) -> Documents:
     """The samples that fit into a row, as they are never cut; the others are dropped, or raise."""
-    media = _media_of(documents)
-    checks = (
-        ("tokens", "max_length", options.row_space, documents.lengths, "too_long"),
-        *(
-            (name.removeprefix("max_"), name, limit, counts, "skipped_oversized")
-            for name, limit, counts in (
-                ("max_images", corpus.max_images, media.counts_of(documents.numbers)),
-                ("max_patches", corpus.max_patches, media.patches_of(documents.numbers)),
-            )
-            if limit is not None
-        ),
-    )
-    over = {reason: np.zeros(len(documents), dtype=bool) for *_, reason in checks}
-    for unit, name, limit, values, reason in checks:
-        if corpus.overlong != "drop" and (values > limit).any():
-            first = int(np.argmax(values > limit))
-            file, record = divmod(int(documents.numbers[first]), 1 << FILE_SHIFT)
-            raise OversizedDocument(
-                f"{files[file]}: record {record} has {values[first]} {unit} but a row holds "
-                f"{limit}, and a sample with images is never cut; drop such samples "
-                f"({setting('overlong', 'drop')}) or raise {option(name)}"
-            )
-        over[reason] |= values > limit
-    too_long = over.pop("too_long")
-    for reason, which in over.items():
-        documents = without(documents, which & ~too_long, reason)
-        too_long = too_long[~(which & ~too_long)]
-    return without(documents, too_long, "too_long")
+    limits = SampleSizes.of(documents).limits(options, corpus)
+
+    def name(sample: int) -> str:
+        file, record = divmod(int(documents.numbers[sample]), 1 << FILE_SHIFT)
+        return f"{files[file]}: record {record}"
+
+    require_droppable(limits, corpus, name)
+    left = np.ones(len(documents), dtype=bool)
+    for reason, which in reversed(dropped_for(limits)):
+        documents = without(documents, which[left], reason)
+        left &= ~which
+    return documents
 
 
 def _media_columns(documents: Documents, media: Media, plan: Plan) -> dict[str, pa.Array]:
@@ -147,7 +110,7 @@ def _stored(image: StoredImage) -> dict[str, object]:
 
 def sources_of(documents: Documents) -> dict[str, str]:
     """The files of images by SHA-256."""
-    return {image.sha256: image.source for image in _media_of(documents).images}
+    return {image.sha256: image.source for image in media_of(documents).images}
 
 
 def _embedded(image: dict[str, object], sources: dict[str, str]) -> dict[str, object]:

@@ -75,31 +75,44 @@ class Candidate:
         return {**plain, "ledger": self.ledger.to_dict(), "gap": self.gap, "padding": padding}
 
 
-def candidate_of(plan: Plan, lengths: IntArray, batch_size: int) -> Candidate:
-    """The figures of a plan for these lengths."""
+def candidate_of(
+    plan: Plan,
+    lengths: IntArray,
+    batch_size: int,
+    *,
+    dropped: Ledger | None = None,
+    bound: int | None = None,
+) -> Candidate:
+    """The figures of a plan for these lengths.
+
+    ``dropped`` counts documents that were dropped before planning because no row holds them;
+    ``bound`` is the bound on rows if they are limited in more than tokens.
+    """
+    before = Ledger() if dropped is None else dropped
+    ledger = before + plan.ledger
     cut = np.bincount(plan.documents, minlength=len(lengths)) > 1
     truncated = _truncated(plan, lengths)
-    dropped = plan.ledger.documents.num_dropped
+    num_dropped = ledger.documents.num_dropped
     in_rows = plan.stops - plan.starts + plan.options.prefix
     total = int(in_rows.sum())
-    tokens = int(lengths.sum(dtype=np.int64))
+    tokens = int(lengths.sum(dtype=np.int64)) + before.tokens.input
     return Candidate(
         max_length=plan.max_length,
         strategy=plan.options.strategy,
         overlong=plan.options.overlong,
         rows=plan.num_rows,
-        bound=plan.lower_bound,
+        bound=plan.lower_bound if bound is None else bound,
         utilization=plan.utilization,
-        documents=plan.ledger.documents.input,
+        documents=ledger.documents.input,
         documents_cut=int(cut.sum()),
         documents_truncated=int(truncated.sum()),
-        documents_dropped=dropped,
-        documents_broken=int((cut | truncated).sum()) + dropped,
+        documents_dropped=num_dropped,
+        documents_broken=int((cut | truncated).sum()) + num_dropped,
         tokens=tokens,
         tokens_lost=tokens - plan.ledger.tokens.emitted - plan.num_eos,
         attention=float((in_rows * (in_rows + 1.0) / 2).sum() / total) if total else 0.0,
         steps=-(-plan.num_rows // batch_size),
-        ledger=plan.ledger,
+        ledger=ledger,
         padding=compare_with_padding(plan, batch_size),
     )
 
