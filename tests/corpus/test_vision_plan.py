@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 
+import numpy as np
 import pytest
 
 from quire.corpus import pack_corpus
+from quire.corpus.options import CorpusOptions
+from quire.corpus.vision_plan import SampleSizes, plan_samples
+from quire.plan import PlanOptions
 from tests.commands import run
 from tests.corpus.vision_samples import IMAGE, sample, samples, write
 
@@ -102,3 +106,21 @@ def test_the_recommended_options_work_as_printed(corpus, limits):
     assert packed.returncode == 0, packed.stderr
     rows = packed.stdout.partition(" row")[0].split()[-1]
     assert f" in {rows} row" in done.stdout
+
+
+@pytest.mark.parametrize("seed", [0, 6, 10, 57])
+@pytest.mark.parametrize("limits", [{"max_images": 100}, {"max_patches": 2000}, {"max_images": 5}])
+def test_a_limit_that_never_binds_costs_no_rows(seed, limits):
+    chance = np.random.default_rng(seed)
+    images = chance.integers(0, 4, 120)
+    lengths = chance.integers(30, 480, 120)
+    sizes = SampleSizes(lengths=lengths, images=images, patches=16 * images)
+    options = PlanOptions(max_length=1024, strategy="exact_fit")
+    free = plan_samples(sizes, options, CorpusOptions(max_length=1024), None)
+    limited = plan_samples(sizes, options, CorpusOptions(max_length=1024, **limits), None)
+    values, most = {"max_images": images, "max_patches": 16 * images}, next(iter(limits.items()))
+    sums = np.add.reduceat(values[most[0]][limited.documents], limited.row_offsets[:-1])
+    assert sums.max() <= most[1]
+    assert sorted(limited.documents.tolist()) == list(range(120))
+    if most[1] > 5:
+        assert limited.num_rows == free.num_rows

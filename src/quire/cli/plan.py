@@ -305,4 +305,4 @@ def _candidate(
         dropped=dropped,
         bound=rows_needed(plan, kept, way),
     )
-    return replace(found, overlong=way.overlong)
+    return replace(found, strategy=way.strategy, overlong=way.overlong)

@@ -109,13 +109,35 @@ def media_of(documents: Documents) -> Media:
 def plan_samples(
     sizes: SampleSizes, options: PlanOptions, corpus: CorpusOptions, supervised: Supervised | None
 ) -> Plan:
-    """The plan of samples that all fit into a row."""
+    """The plan of samples that all fit into a row.
+
+    Budgets often bind in no row. A plan by tokens alone is then within them, too, and is taken if
+    it needs fewer rows.
+    """
     budgets, whole = list(sizes.budgets(corpus)), replace(options, overlong="error")
     if not budgets:
         return plan_documents(sizes.lengths, whole, supervised)
     measures = np.column_stack([budget.values for budget in budgets])
     most = [budget.most for budget in budgets]
-    return plan_within_budgets(sizes.lengths, measures, most, whole, supervised)
+    within = plan_within_budgets(sizes.lengths, measures, most, whole, supervised)
+    # The usual strategy tells cheaply whether the slow one is worth trying.
+    for strategy in dict.fromkeys(("exact_fit", options.strategy)):
+        if within.num_rows <= rows_needed(within, sizes, corpus):
+            break
+        plain = plan_documents(sizes.lengths, replace(whole, strategy=strategy), supervised)
+        if not all(_holds(plain, budget) for budget in budgets):
+            break
+        if plain.num_rows < within.num_rows and plain.content >= within.content:
+            within = plain
+    return within
+
+
+def _holds(plan: Plan, budget: Limit) -> bool:
+    """Whether every row is within a budget that the plan may not have known."""
+    values = budget.values[plan.documents]
+    return not plan.num_rows or bool(
+        (np.add.reduceat(values, plan.row_offsets[:-1]) <= budget.most).all()
+    )
 
 
 def dropped_for(limits: list[Limit]) -> list[tuple[str, BoolArray]]:
