@@ -129,3 +129,23 @@ def test_an_output_begun_with_best_fit_is_resumed_with_it_unless_another_strateg
     other = run(*arguments(corpus, tmp_path / "out", *more, *named))
     assert other.returncode == 2
     assert "strategy" in other.stderr
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_too_many_bad_records_tell_how_to_continue_what_is_there(tmp_path, corpus, workers):
+    out, more = tmp_path / "out", ["--partition-size", "1K", "--workers", workers]
+    stopped = run(*arguments(corpus, out, *more))
+    assert stopped.returncode == 2
+    advice = f"what is committed stays in {out}: with a higher limit, continue with --resume"
+    assert advice in stopped.stderr
+    done = run(*arguments(corpus, out, *more, "--max-bad-records", 1, "--resume"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_too_many_bad_records_before_the_first_shard_leave_nothing_to_continue(tmp_path, corpus):
+    stopped = run(*arguments(corpus, tmp_path / "out"))
+    assert stopped.returncode == 2
+    assert "raise --max-bad-records" in stopped.stderr
+    assert "--resume" not in stopped.stderr
+    done = run(*arguments(corpus, tmp_path / "out", "--max-bad-records", 1))
+    assert done.returncode == 0, done.stderr

@@ -39,10 +39,11 @@ from quire.corpus.output import (
     write_errors,
 )
 from quire.corpus.partitions import make_partitions
-from quire.errors import InvalidOption, WorkerError
+from quire.errors import InvalidDocument, InvalidOption, WorkerError
 from quire.formats.files import as_list
 from quire.ledger import Ledger
 from quire.options import known_options, require_flag, require_integer
+from quire.options.names import option
 from quire.packed.manifest import MANIFEST, read_header, read_manifest
 from quire.plan.strategies import registered_strategy
 from quire.seals import checksum
@@ -197,15 +198,29 @@ class _Run:
                 with write_errors(self._job.out):
                     self._begin()
                 self._pack(engine, on_start)
-        except BaseException:
+        except BaseException as error:
             if self._has_begun:  # by now its workers have ended
                 discard_empty_run(self._job.out)
+                self._offer_resume(error)
             raise
         return self._complete()
 
+    def _offer_resume(self, error: BaseException) -> None:
+        """Say that a run with another limit continues what is there, if the error is about it."""
+        words = (f"raise {name}" for name in ("max_bad_records", option("max_bad_records")))
+        is_about_limit = any(text in str(error) for text in words)
+        if isinstance(error, InvalidDocument) and is_about_limit and self._is_there():
+            raise InvalidDocument(
+                f"{error}; what is committed stays in {self._job.out}: with a higher limit, "
+                f"continue with {option('resume')}"
+            ) from error.__cause__
+
+    def _is_there(self) -> bool:
+        return (self._job.work / RUN).exists()
+
     def _begin(self) -> None:
         job = self._job
-        if (job.work / RUN).exists():
+        if self._is_there():
             require_same(job.out, read_header(job.work / RUN), self._header)
             found = read_commits(job.work, job.out, job.run, len(job.corpus.files))
             self._commits = {(commit.partition, commit.piece): commit for commit in found}
