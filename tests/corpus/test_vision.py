@@ -653,3 +653,15 @@ def test_photos_of_a_camera_that_was_held_upright_are_turned_as_datasets_turns_t
     facts = image_facts(data, 1 << 20)
     assert (facts.width, facts.height) == expected.size
     assert np.array_equal(np.asarray(decode_image(data)), np.asarray(expected))
+
+
+def test_a_wrong_folder_of_images_is_told_with_the_number_of_all_problems(tmp_path):
+    pack(tmp_path, [sample(tmp_path, f"s{number}", 2, (1, 1)) for number in range(25)])
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    done = run("verify", tmp_path / "packed", "--image-root", wrong)
+    assert done.returncode == 1
+    assert done.stdout.count("cannot be read: ") == 20
+    assert "and 5 more problems\n" in done.stdout
+    assert f"25 images cannot be read; relative paths start at {wrong}: if" in done.stdout
+    assert "name the right one (--image-root)" in done.stdout

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,14 @@ from quire.errors import CorruptFile, QuireError, StorageError
 from quire.printable import counted
 from quire.progress import Advance, stage
 from quire.storage import AnyPath, Named, as_path
-from quire.verify.output.images import COLUMNS, KINDS, image_problems, read_images, unchecked
+from quire.verify.output.images import (
+    COLUMNS,
+    KINDS,
+    UNREADABLE,
+    image_problems,
+    read_images,
+    unchecked,
+)
 from quire.verify.output.in_place import recount_corpus
 from quire.verify.output.manifest import (
     bad_record_problems,
@@ -103,16 +109,17 @@ def _recount_samples(
     report: OutputReport, manifest: Mapping[str, Any], folder: Path | None
 ) -> None:
     """Every shard of samples with images, as rows, and their images."""
-    options, num_unchecked = manifest["options"], 0
+    options, num_unchecked, num_unread = manifest["options"], 0, 0
 
     def recount(shard: Mapping[str, Any], table: pa.Table) -> Recount:
-        nonlocal num_unchecked
+        nonlocal num_unchecked, num_unread
         name, tokens = shard["file"], table.drop_columns(COLUMNS)
         found = recount_rows(tokens, options, shard)
         _, fragments = read_fragments(name, tokens, has_sources=bool(options["keep_sources"]))
         images = read_images(name, table, fragments.per_row)
-        problems = image_problems(name, table, fragments, images, options, folder)
-        found.problems += islice(problems, _MOST_PROBLEMS)
+        problems = [*image_problems(name, table, fragments, images, options, folder)]
+        found.problems += problems
+        num_unread += sum(UNREADABLE in problem for problem in problems)
         num_unchecked += unchecked(images.files, folder)
         return found
 
@@ -121,6 +128,11 @@ def _recount_samples(
         report.notes.append(
             f"{counted(num_unchecked, 'image')} with relative paths not compared with the files; "
             "name the folder that the paths start at (--image-root)"
+        )
+    if num_unread and folder is not None:
+        report.notes.append(
+            f"{counted(num_unread, 'image')} cannot be read; relative paths start at {folder}: if "
+            "that is the wrong folder, name the right one (--image-root)"
         )
 
 
@@ -197,7 +209,7 @@ def _recount_plans(report: OutputReport, manifest: Mapping[str, Any], every: Int
             report.problems.append(str(error))
             continue
         report.plans += 1
-        report.problems += [f"{entry['file']}: {p}" for p in found.problems[:_MOST_PROBLEMS]]
+        report.problems += _of_file(entry["file"], found.problems)
         if number == 0:
             report.rows, report.tokens = found.rows, found.tokens
             report.documents = found.documents
@@ -239,9 +251,16 @@ def _recounted(
         if found.first_document is not None and found.first_document <= last_document:
             found.problems.append("holds documents that an earlier shard holds, too")
         last_document = max(last_document, found.last_document or 0)
-        report.problems += [f"{shard['file']}: {p}" for p in found.problems[:_MOST_PROBLEMS]]
+        report.problems += _of_file(shard["file"], found.problems)
         advance(found.rows)
         yield found
+
+
+def _of_file(name: str, problems: Sequence[str]) -> Iterator[str]:
+    """The first problems of a file, and how many more there are."""
+    yield from (f"{name}: {problem}" for problem in problems[:_MOST_PROBLEMS])
+    if (more := len(problems) - _MOST_PROBLEMS) > 0:
+        yield f"{name}: and {counted(more, 'more problem')}"
 
 
 def _read_shard(folder: AnyPath, shard: Mapping[str, Any]) -> pa.Table:

@@ -19,6 +19,8 @@ COLUMNS = ("num_images", "image_grid_thw", "images")
 KINDS = ("vision", "vision_messages")
 """The kinds of records whose rows have these columns."""
 _TYPES = "mm_token_type_ids"
+UNREADABLE = "cannot be read:"
+"""What is said of an image whose file is not there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +117,7 @@ def _file_problems(images: Sequence[Mapping[str, Any]], folder: Path | None) -> 
         try:
             content = data if data is not None or path is None else path.read_bytes()
         except OSError as error:
-            yield f"the image {path} cannot be read: {error.strerror or error}"
+            yield f"the image {path} {UNREADABLE} {error.strerror or error}"
             continue
         if hashlib.sha256(content).hexdigest() != image["sha256"]:
             shown = "an embedded image" if data is not None else f"the image {path}"
