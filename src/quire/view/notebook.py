@@ -11,6 +11,7 @@ from rich.console import Console
 
 from quire.errors import InvalidOption
 from quire.markup import block, color, escaped, figures, row_bar
+from quire.printable import counted
 from quire.storage import as_path
 from quire.text import TokenizerLike
 from quire.view.batches import batch_views
@@ -51,8 +52,11 @@ class Shown:
         return block([*map(self._row_html, self.views), f"<i>{escaped(self._summary())}</i>"])
 
     def _summary(self) -> str:
-        total = "" if self.num_rows is None else f" of {self.num_rows:,}"
-        text = f"{len(self.views):,}{total} rows of this {self.kind}; trained tokens are marked"
+        shown = len(self.views)
+        rows = counted(shown, "row")
+        if self.num_rows is not None:
+            rows = f"{shown:,} of {counted(self.num_rows, 'row')}"
+        text = f"{rows} of this {self.kind}; trained tokens are marked"
         return text if self.decode else f"{text}; name the tokenizer to see text"
 
     def _row_html(self, row: RowView) -> str:
@@ -105,7 +109,7 @@ document_starts -------------
     a⟦b⟧
     ├─ 1 · starts at 3 · 2 tokens · 1 trained
     c⟦⟧
-    1 of 1 rows of this list of rows; trained tokens are marked
+    1 of 1 row of this list of rows; trained tokens are marked
     """
     rows = _rows_of(what, None if tokenizer is None else decoder(tokenizer))
     views = tuple(rows.views(start, num_rows))
