@@ -12,6 +12,7 @@ from quire.corpus import pack_corpus
 from quire.corpus.options import CorpusOptions
 from quire.corpus.vision_plan import SampleSizes, plan_samples
 from quire.plan import PlanOptions
+from quire.report import write_report
 from tests.commands import run
 from tests.corpus.vision_samples import IMAGE, sample, samples, write
 
@@ -124,3 +125,12 @@ def test_a_limit_that_never_binds_costs_no_rows(seed, limits):
     assert sorted(limited.documents.tolist()) == list(range(120))
     if most[1] > 5:
         assert limited.num_rows == free.num_rows
+
+
+@pytest.mark.parametrize(("overlong", "said"), [("split", None), ("drop", "drop")])
+def test_a_report_does_not_say_that_samples_are_split(tmp_path, overlong, said):
+    corpus = write(tmp_path, samples(tmp_path, 6))
+    options = {"max_length": 64, "overlong": overlong, "image_token_id": IMAGE}
+    pack_corpus([corpus], tmp_path / "packed", **options)
+    headline = write_report(tmp_path / "packed", tmp_path / "page.html")["headline"]
+    assert headline["overlong"] == said

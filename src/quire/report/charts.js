@@ -42,7 +42,8 @@ function showHeadline() {
   say("name", plain(figures.name));
   document.title = `${plain(figures.name)} – quire report`;
   const cut = h.documents_cut ? ` (${whole(h.documents_cut)} of them cut)` : "";
-  const how = isVision ? "" : `; strategy ${h.strategy}, overlong ${h.overlong}`;
+  const policy = h.overlong === null ? "samples never cut" : `overlong ${h.overlong}`;
+  const how = isVision ? "" : `; strategy ${h.strategy}, ${policy}`;
   const alone = h.single_long ? ` ${counted(h.single_long, "sample")} as long as a pack or longer ${h.single_long === 1 ? "has a pack" : "have packs"} to ${h.single_long === 1 ? "itself" : "themselves"}.` : "";
   say("verdict", `${counted(h.documents, words.document)}${cut} packed into ${counted(h.rows, words.row)} of up to ` +
     `${counted(h.max_length, "token")}${how}. No plan for these ${words.fragment}s has fewer than ` +

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from quire.corpus.encoding import FILE_SHIFT, record_of
 from quire.errors import CorruptFile
+from quire.formats.record_kinds import WITH_IMAGES
 from quire.ledger import Ledger
 from quire.packed import PackedDataset
 from quire.packed.manifest import content_of
@@ -80,8 +81,14 @@ def _headline(manifest: dict[str, Any], fragments: Fragments, max_length: int) -
         "dropped_documents": ledger.documents.num_dropped,
         "dropped_tokens": ledger.tokens.num_dropped,
         "strategy": manifest["options"]["strategy"],
-        "overlong": manifest["options"]["overlong"],
+        "overlong": _overlong(manifest["options"]),
     }
+
+
+def _overlong(options: dict[str, Any]) -> str | None:
+    """What happened to documents longer than a row; None if nothing was cut or dropped for it."""
+    policy = str(options["overlong"])
+    return None if options.get("record_kind") in WITH_IMAGES and policy == "split" else policy
 
 
 def _trained(fragments: Fragments) -> dict[str, Any] | None:
