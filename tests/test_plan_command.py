@@ -349,3 +349,13 @@ def test_an_empty_corpus_is_an_error(tmp_path):
     done = run(tmp_path, tmp_path / "a.jsonl", "--tokenizer", "byte")
     assert done.returncode == 2
     assert "the corpus has no tokens" in done.stderr
+
+
+def test_rows_that_lack_a_token_are_not_shown_as_full(tmp_path):
+    lines = [json.dumps({"input_ids": [1] * length}) for length in (100_000, 99_998)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    words = ("--pretokenized", "--max-length", 100_000, "--strategy", "exact_fit")
+    done = run(tmp_path, tmp_path / "a.jsonl", *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("99.99%") == 2  # in the table, and in the reason
+    assert "100.00%" not in done.stdout

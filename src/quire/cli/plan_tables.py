@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from quire.cli.console import say
-from quire.printable import counted
+from quire.printable import counted, share_full
 from quire.progress import stage
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _cells(one: Candidate) -> list[str]:
     return [
         f"  {one.strategy}",
         f"{one.rows:,}",
-        f"{one.utilization:.2%}",
+        share_full(one.utilization),
         f"{one.gap:.2%}",
         f"{one.documents_cut:,}",
         f"{one.documents_truncated:,}",
@@ -200,7 +200,7 @@ def _estimates(found: Sequence[Estimate]) -> Table:
             f"{one.workers:,}",
             f"{one.partitions:,}",
             f"{one.rows:,}",
-            f"{one.utilization:.2%}",
+            share_full(one.utilization),
             *(_memory(one, times) for times in (1, one.busy_workers)),
             _time(one.hours),
         )

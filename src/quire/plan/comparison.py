@@ -15,7 +15,7 @@ from quire.plan.padding import PaddingComparison, compare_with_padding
 from quire.plan.plan import Plan
 from quire.plan.planner import Supervised, plan_documents
 from quire.plan.strategies import keeps_order
-from quire.printable import counted
+from quire.printable import counted, share_full
 
 _FEW_CUTS = 0.05
 """The share of broken documents that a recommended length may have."""
@@ -221,7 +221,7 @@ def _recommended_length(candidates: Sequence[Candidate]) -> tuple[int, list[str]
 
 
 def _why(chosen: Candidate, best: Candidate, in_order: bool) -> str:
-    full = f"{chosen.strategy} fills rows to {chosen.utilization:.2%}"
+    full = f"{chosen.strategy} fills rows to {share_full(chosen.utilization)}"
     if in_order:
         return f"{full}, within {_SIMILAR:.0%} of the best, and keeps the order of the documents."
     over = f"{counted(chosen.rows - chosen.bound, 'row')} over the proven bound"
