@@ -231,6 +231,9 @@ def test_the_commands_read_it_in_place(prefix, tmp_path):
     assert commands.run("report", out, "-o", page).returncode == 0
     assert "corpus.bin" in page.read_text()
     tables = commands.run("plan", prefix, "--max-length", 16)
+    refused = commands.run("plan", prefix, "--max-length", 16, "--max-images", 2)
+    assert refused.returncode == 2
+    assert "--max-images" in refused.stderr
     assert tables.returncode == 0
     assert "10 documents, 87 tokens" in tables.stdout
 

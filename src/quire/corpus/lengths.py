@@ -100,6 +100,7 @@ def corpus_lengths(
     name the record.
     """
     if reads_in_place(inputs, replace(options, index_only=True), format):
+        options.require_possible()  # its records are tokens, without images
         found_in_place = open_corpus(inputs, format)
         return CorpusLengths(
             lengths=found_in_place.lengths().astype(np.int64),
