@@ -134,3 +134,13 @@ def test_a_report_does_not_say_that_samples_are_split(tmp_path, overlong, said):
     pack_corpus([corpus], tmp_path / "packed", **options)
     headline = write_report(tmp_path / "packed", tmp_path / "page.html")["headline"]
     assert headline["overlong"] == said
+
+
+def test_images_of_another_folder_are_found(tmp_path):
+    (tmp_path / "lists").mkdir()
+    corpus = write(tmp_path / "lists", samples(tmp_path, 6))
+    assert "does not exist" in failed(corpus, "--max-length", 64)
+    words = ("--max-length", 64, "--image-root", tmp_path)
+    assert planned(corpus, *words)["recommended"]["documents"] == 6
+    done = run("plan", corpus, *ID, *words, "--no-cache")
+    assert f" --image-root {tmp_path} --image-token-id {IMAGE}" in done.stdout

@@ -89,6 +89,14 @@ MaxBadRecords = Annotated[
         rich_help_panel="Input",
     ),
 ]
+ImageRoot = Annotated[
+    str | None,
+    typer.Option(
+        help="The folder that relative paths of images start at.",
+        show_default="that of the input that names them",
+        rich_help_panel="Input",
+    ),
+]
 PackedPath = Annotated[str, typer.Argument(help="A folder written by quire pack, or its URI.")]
 PlanName = Annotated[
     str | None,

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli.console import say, warnings_as_lines
-from quire.cli.options import AsJson, CorpusFormat, Inputs, MaxBadRecords, TokenizerName, options_of
+from quire.cli.options import (
+    AsJson,
+    CorpusFormat,
+    ImageRoot,
+    Inputs,
+    MaxBadRecords,
+    TokenizerName,
+    options_of,
+)
 from quire.corpus.options import CorpusOptions
 from quire.errors import InvalidOption
 from quire.options import PackOptions, parse_size
@@ -41,14 +49,7 @@ def pack(
     ] = False,
     format: CorpusFormat = None,  # noqa: A002
     max_bad_records: MaxBadRecords = 0,
-    image_root: Annotated[
-        str | None,
-        typer.Option(
-            help="The folder that relative paths of images start at.",
-            show_default="that of the input that names them",
-            rich_help_panel="Input",
-        ),
-    ] = None,
+    image_root: ImageRoot = None,
     as_json: AsJson = False,
     options: dict[str, Any],
     engine: Annotated[

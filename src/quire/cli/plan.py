@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli.console import warnings_as_lines
-from quire.cli.options import AsJson, CorpusFormat, Inputs, MaxBadRecords, TokenizerName, options_of
+from quire.cli.options import (
+    AsJson,
+    CorpusFormat,
+    ImageRoot,
+    Inputs,
+    MaxBadRecords,
+    TokenizerName,
+    options_of,
+)
 from quire.cli.plan_tables import print_estimate, print_json, print_table
 from quire.corpus.options import IMAGE_OPTIONS, CorpusOptions
 from quire.errors import InvalidOption, MissingDependency
@@ -58,6 +66,7 @@ def plan(
     batch_size: Annotated[int, typer.Option(min=1, help="Rows in a training step.")] = 64,
     format: CorpusFormat = None,  # noqa: A002
     max_bad_records: MaxBadRecords = 0,
+    image_root: ImageRoot = None,
     cache: Annotated[bool, typer.Option(help="Keep the lengths for the next call.")] = True,
     as_json: AsJson = False,
     options: dict[str, Any],
@@ -105,6 +114,10 @@ def plan(
     given = {**options, "max_length": lengths_asked[0], "partition_size": partition_size}
     corpus_options = CorpusOptions(**known_options(CorpusOptions, given))
     if estimate:
+        if image_root is not None:
+            raise InvalidOption(
+                "an estimate finds images beside the inputs only; leave --image-root out"
+            )
         with warnings_as_lines():
             print_estimate(
                 inputs,
@@ -122,7 +135,9 @@ def plan(
     ways = _ways(corpus_options, lengths_asked, strategy, overlong or ["split"])
     cache_dir = _cache_dir() if cache else None
     with warnings_as_lines():
-        corpus = _counted(inputs, tokenizer, corpus_options, cache_dir, max_bad_records, format)
+        corpus = _counted(
+            inputs, tokenizer, corpus_options, cache_dir, max_bad_records, format, image_root
+        )
     ways = _possible(corpus, ways, strategy, overlong)
     found, notes = _candidates(corpus, ways, batch_size)
     if not found:
@@ -133,18 +148,21 @@ def plan(
     if as_json:
         print_json(corpus, found, chosen, [*reasons, *notes])
     else:
-        others = _image_options(corpus_options) if corpus.samples is not None else ""
+        others = ""
+        if corpus.samples is not None:
+            others = _image_options(corpus_options, image_root)
         print_table(corpus, found, chosen, [*reasons, *notes], batch_size, others)
 
 
-def _image_options(options: CorpusOptions) -> str:
+def _image_options(options: CorpusOptions, image_root: str | None) -> str:
     """The options about images that were given, as `quire pack` takes them."""
     given = (
         (name, getattr(options, name), field.default)
         for field in fields(options)
         if (name := field.name) in (*IMAGE_OPTIONS, "record_kind")
     )
-    return "".join(
+    root = "" if image_root is None else f" --image-root {shlex.quote(image_root)}"
+    return root + "".join(
         f" --{name.replace('_', '-')}" + ("" if value is True else f" {shlex.quote(str(value))}")
         for name, value, default in given
         if value != default
@@ -206,6 +224,7 @@ def _counted(
     cache_dir: Path | None,
     budget: int,
     form: str | None,
+    image_root: str | None,
 ) -> CorpusLengths:
     from quire.cli.progress import PackProgress
     from quire.corpus.lengths import corpus_lengths
@@ -218,6 +237,7 @@ def _counted(
             cache_dir=cache_dir,
             format=form,
             max_bad_records=budget,
+            image_root=None if image_root is None else Path(image_root),
             on_start=display.start_bytes,
             on_progress=display.advance,
         )

@@ -89,6 +89,7 @@ def corpus_lengths(
     cache_dir: Path | None = None,
     format: str | None = None,  # noqa: A002
     max_bad_records: int = 0,
+    image_root: Path | None = None,
     on_start: Callable[[int], None] = lambda num_bytes: None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> CorpusLengths:
@@ -108,7 +109,7 @@ def corpus_lengths(
             ends_with_eos=False,
             ledger=found_in_place.ledger,
         )
-    corpus = Corpus.open(inputs, tokenizer, options)
+    corpus = Corpus.open(inputs, tokenizer, options, image_root=image_root)
     file = cache_dir and cache_dir / f"{_key(corpus, tokenizer)}.arrow"
     cached = _read(file, has_images=corpus.options.has_images) if file else None
     if cached is not None and cached.num_bad <= max_bad_records:
@@ -182,6 +183,8 @@ def _key(corpus: Corpus, named: TokenizerLike | None) -> str:
         "options": {name: value for name, value in options if name not in _NOT_ABOUT_DOCUMENTS},
         "tokenizer": tokenizer_fingerprint(named, corpus.tokenizer),
     }
+    if corpus.image_root is not None:
+        content["image_root"] = str(corpus.image_root.resolve())
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
