@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from quire.cli.app import app
 from quire.errors import InvalidDocument, InvalidOption, InvalidState, SourceChanged
+from quire.formats.token_corpus import TokenCorpus
 from quire.stream import open_stream
 from tests.formats.foreign_documents import DOCUMENTS, EOS, FOLDER, loss_of
 from tests.formats.test_foreign import CASES
@@ -159,6 +160,21 @@ def test_a_tokenizer_decides_what_ids_mean():
         pytest.raises(InvalidDocument, match=r"document 1 .*uint16.bin.*has 259 ids"),
     ):
         list(stream)
+
+
+def test_the_fingerprint_of_a_corpus_is_made_once(monkeypatch):
+    made, fingerprint = [], TokenCorpus.fingerprint
+
+    def counted(corpus: TokenCorpus) -> str:
+        made.append(corpus)
+        return fingerprint(corpus)
+
+    monkeypatch.setattr(TokenCorpus, "fingerprint", counted)
+    with open_stream(files=MEGATRON, **PLAIN, vocab_size=2000, max_bad_records=10) as stream:
+        list(stream)
+        # The message of each names a shard.
+        assert stream.ledger.documents.dropped["bad_record"] > 3
+    assert len(made) == 1
 
 
 def test_documents_are_cut_and_dropped_with_a_count():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class CorpusShards:
             for at in range(0, len(file), size)
         ]
 
-    @property
+    @cached_property  # messages name shards, too, and the fingerprint reads every file
     def names(self) -> list[str]:
         """Places in files, with a fingerprint of the corpus: one that changed is another one."""
         fingerprint = self._corpus.fingerprint()[:16]
