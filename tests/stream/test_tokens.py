@@ -214,6 +214,27 @@ def test_tokens_that_belong_to_no_document_are_named(tmp_path):
         open_stream(files=str(path), format=f"{form},tail=keep", **PLAIN).close()
 
 
+def test_a_corpus_without_documents_is_an_empty_source(tmp_path):
+    (tmp_path / "empty.ds").touch()
+    (tmp_path / "empty.ds.index").touch()
+    (tmp_path / "empty.ds.metadata").write_text("tokenizer|2\n0\n")
+    files = str(tmp_path / "empty.ds")
+    with (
+        open_stream(files=files, **PLAIN) as stream,
+        pytest.warns(UserWarning, match="ended without a batch: of 0 documents"),
+    ):
+        assert list(stream) == []
+    with (
+        open_stream(files=files, **PLAIN | {"repeat": True}) as stream,
+        pytest.raises(InvalidOption, match=r"every shard is empty \(empty.ds\[0:0\]"),
+    ):
+        next(stream)
+    sources = [{"files": [files]}, {"files": [MEGATRON]}]
+    with open_stream(sources=sources, **PLAIN) as stream:
+        list(stream)
+        assert stream.ledger.tokens.emitted == sum(map(len, DOCUMENTS))
+
+
 def test_a_corpus_that_changed_is_refused(tmp_path):
     for kind in ("bin", "idx"):
         shutil.copy(FOLDER / "megatron" / f"uint16.{kind}", tmp_path)

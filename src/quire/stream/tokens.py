@@ -59,7 +59,7 @@ class CorpusShards:
             (TokenCorpus(corpus.format, [file]), range(at, min(at + size, len(file))))
             for file in corpus.files
             for at in range(0, len(file), size)
-        ]
+        ] or [(corpus, range(0))]
 
     @cached_property  # messages name shards, too, and the fingerprint reads every file
     def names(self) -> list[str]:
