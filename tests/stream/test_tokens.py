@@ -214,6 +214,15 @@ def test_tokens_that_belong_to_no_document_are_named(tmp_path):
         open_stream(files=str(path), format=f"{form},tail=keep", **PLAIN).close()
 
 
+def test_tokens_of_bad_records_are_counted():
+    with open_stream(files=MEGATRON, **PLAIN, vocab_size=2000, max_bad_records=10) as stream:
+        list(stream)
+        tokens = stream.ledger.check().tokens
+    bad = [document for document in DOCUMENTS if max(document, default=0) >= 2000]
+    assert tokens.input == sum(map(len, DOCUMENTS))
+    assert tokens.dropped == {"bad_record": sum(map(len, bad))}
+
+
 def test_a_corpus_without_documents_is_an_empty_source(tmp_path):
     (tmp_path / "empty.ds").touch()
     (tmp_path / "empty.ds.index").touch()

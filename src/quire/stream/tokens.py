@@ -132,7 +132,6 @@ class TokenCoder:
 def _as_given(documents: Sequence[Tokens], options: StreamOptions) -> EncodedTexts:
     """Documents as they are; one with an id outside of the vocabulary is a bad record."""
     problems: dict[int, str] = {}
-    kept = []
     for number, tokens in enumerate(documents):
         largest = int(np.maximum(tokens, ~tokens).max(initial=0))
         if options.vocab_size is not None and largest >= options.vocab_size:
@@ -140,7 +139,7 @@ def _as_given(documents: Sequence[Tokens], options: StreamOptions) -> EncodedTex
                 f"holds the token {largest}, but the vocabulary has {options.vocab_size} ids; name "
                 "the tokenizer that made the corpus"
             )
-        kept.append(_NONE if number in problems else tokens)
-    lengths = np.array([len(tokens) for tokens in kept], np.int64)
-    flat = np.concatenate([*kept, _NONE])
-    return as_documents(flat, lengths, options, bos=None, problems=problems)
+    lengths = np.array([len(tokens) for tokens in documents], np.int64)
+    flat = np.concatenate([*documents, _NONE])
+    bad = np.isin(np.arange(len(documents)), list(problems))
+    return as_documents(flat, lengths, options, bos=None, problems=problems, silent=bad)
