@@ -56,9 +56,9 @@ class CorpusShards:
         self.reading = Reading(options=replace(source, record_kind="tokens"), is_tokens=True)
         size = min(max(-(-len(corpus) // _STRETCHES), _FEWEST), _MOST)
         self._stretches = [
-            (TokenCorpus(corpus.format, [file]), range(at, min(at + size, len(file))))
+            (TokenCorpus(corpus.format, [file]), documents)
             for file in corpus.files
-            for at in range(0, len(file), size)
+            for documents in _even(len(file), size)
         ] or [(corpus, range(0))]
 
     @cached_property  # messages name shards, too, and the fingerprint reads every file
@@ -73,6 +73,16 @@ class CorpusShards:
         what = f"the cursor in {_name(corpus, documents)}"
         read = 0 if cursor is None else read_count(what, cursor, most=len(documents))
         return Stretch(corpus, documents, read)
+
+
+def _even(count: int, most: int) -> list[range]:
+    """Stretches of up to ``most`` documents that differ by one at most, as streams share them.
+
+    >>> _even(7, 3)
+    [range(0, 2), range(2, 4), range(4, 7)]
+    """
+    parts = -(-count // most)
+    return [range(count * n // parts, count * (n + 1) // parts) for n in range(parts)]
 
 
 def _name(corpus: TokenCorpus, documents: range) -> str:
