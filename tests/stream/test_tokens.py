@@ -268,6 +268,28 @@ def test_a_corpus_that_changed_is_refused(tmp_path):
         stream.load_state_dict(state)
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_corpus_that_changes_while_it_is_streamed_is_an_error(shuffle, tmp_path):
+    for kind in ("bin", "idx"):
+        shutil.copy(FOLDER / "megatron" / f"uint16.{kind}", tmp_path)
+    path, data = tmp_path / "uint16.idx", tmp_path / "uint16.bin"
+    options = {**PLAIN, "repeat": True, "shuffle": shuffle, "batch_size": 1}
+    whole = data.read_bytes()
+    with open_stream(files=str(path), **options) as stream:
+        next(stream)
+        data.write_bytes(whole[:10])  # reading what was cut off would end the process
+        with pytest.raises(SourceChanged, match=r"uint16.bin changed during the run: it had 174"):
+            [next(stream) for _ in range(50)]
+        state = stream.state_dict()
+        data.unlink()
+        with pytest.raises(SourceChanged, match="can no longer be read"):
+            next(stream)
+    data.write_bytes(whole)
+    with open_stream(files=str(path), **options) as stream:
+        stream.load_state_dict(state)
+        next(stream)
+
+
 def test_states_of_other_formats_and_tokenizers_are_refused():
     with open_stream(
         files=str(FOLDER / "megatron" / "sentences"), **PLAIN | _unit("documents")

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from quire.errors import CorruptFile, InvalidDocument, StorageError
+from quire.errors import CorruptFile, InvalidDocument, SourceChanged, StorageError
 from quire.ledger import Ledger, TokenTally
 from quire.storage import AnyPath, RemotePath, each
 
@@ -37,7 +37,7 @@ class TokenBytes:
         self._mapped: Array | None = None
         self.view: memoryview | None = None
         """All bytes, unless they are in a store."""
-        file = held_in or path
+        self._file = file = held_in or path
         try:
             self.size = file.stat().st_size
             if not isinstance(file, RemotePath):
@@ -73,6 +73,20 @@ class TokenBytes:
             return list(map(self.view.__getitem__, map(slice, firsts, lasts)))
         ranges = zip(firsts, lasts, strict=True)
         return each(lambda one: self._requested(one[0], one[1] - one[0]), ranges, at_once=True)
+
+    def require_unchanged(self) -> None:
+        """Raise if a mapped file has another size now: reading beyond its end ends the process."""
+        if isinstance(self._file, RemotePath):
+            return
+        try:
+            size = self._file.stat().st_size
+        except OSError as error:
+            raise SourceChanged(f"{self.path} can no longer be read: {error.strerror}") from error
+        if size != self.size:
+            raise SourceChanged(
+                f"{self.path} changed during the run: it had {self.size} bytes and now has {size}; "
+                "restore it, or start over with files that do not change"
+            )
 
     def here(self) -> TokenBytes:
         """The same bytes in memory, for a format that keeps its index among them."""

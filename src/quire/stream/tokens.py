@@ -104,7 +104,10 @@ class Stretch:
         asked = self._documents[self._num_read : self._num_read + most]
         if not asked:
             raise StopIteration
-        lengths = self._corpus.files[0].lengths[asked.start : asked.stop].astype(np.int64)
+        file = self._corpus.files[0]
+        for column in file.columns.values():
+            column.data.require_unchanged()
+        lengths = file.lengths[asked.start : asked.stop].astype(np.int64)
         ends = np.cumsum(lengths)
         count = max(1, int(np.searchsorted(ends, _TOKENS_AT_ONCE, side="right")))
         stops, ends = lengths[:count], ends[: count - 1]
