@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
+from pathlib import Path
 
 import fsspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from quire.cli.app import app
 from quire.errors import InvalidDocument, InvalidOption, InvalidState, SourceChanged
+from quire.formats import nemo
 from quire.formats.token_corpus import TokenCorpus
 from quire.stream import open_stream
 from tests.formats.foreign_documents import DOCUMENTS, EOS, FOLDER, loss_of
@@ -119,6 +123,21 @@ def test_large_files_are_several_shards(monkeypatch):
         with open_stream(files=MEGATRON, **ranks) as stream:
             parts += fragments(stream)
     assert sorted(parts) == sorted(DOCUMENTS)
+
+
+@pytest.mark.parametrize("named", ["", "*.parquet"])
+def test_a_folder_of_tables_is_listed_once_and_one_of_them_is_opened(named, tmp_path, monkeypatch):
+    for number in range(20):
+        pq.write_table(pa.table({"text": ["abc"]}), tmp_path / f"{number}.parquet")
+    opened, listed = [], []
+    schema_of, rglob = nemo.schema_of, Path.rglob
+    monkeypatch.setattr(nemo, "schema_of", lambda path: (opened.append(path), schema_of(path))[1])
+    monkeypatch.setattr(Path, "rglob", lambda *given: (listed.append(given), rglob(*given))[1])
+    with open_stream(files=str(tmp_path / named), tokenizer="byte", **PLAIN) as stream:
+        list(stream)
+        assert stream.ledger.documents.emitted == 20
+    assert len(opened) == 1
+    assert len(listed) <= 2  # to recognize, and to read
 
 
 def test_streams_share_the_documents_of_a_file_evenly(tmp_path):

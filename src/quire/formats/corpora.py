@@ -15,7 +15,7 @@ from typing import Protocol, cast
 from quire.errors import CorruptFile, InvalidOption, StorageError, unknown_name
 from quire.formats.token_corpus import TokenCorpus
 from quire.formats.token_files import Ints, TokenFile
-from quire.storage import AnyPath, Named, as_path, matching
+from quire.storage import AnyPath, Named, RemotePath, as_path, matching
 
 CORPORA = {
     "megatron": "megatron",
@@ -99,10 +99,18 @@ def open_corpus(
 
 
 def is_corpus(path: Named) -> bool:
-    """Whether this is a tokenized corpus of another system, by its content."""
+    """Whether this is a tokenized corpus of another system, by its content.
+
+    Of a folder's parquet files only the first is opened: there may be many, and all are of a kind.
+    """
     try:
         found = _matching(as_path(path))
-        return any(pair for one in found for pair in _recognized(one, _recognizable()))
+        if len(found) == 1 and not found[0].is_dir():
+            return any(_recognized(found[0], _recognizable()))
+        files = found if len(found) > 1 else _files_below(found[0])
+        tables = [file for file in files if file.suffix == ".parquet"]
+        few = [*(file for file in files if file.suffix != ".parquet"), *tables[:1]]
+        return any(_module(name).recognizes(file) for file in few for name in _recognizable())
     except StorageError:
         raise
     except OSError:  # a name that no file can have
@@ -157,14 +165,21 @@ def _found(path: AnyPath, name: str | None) -> list[tuple[str, AnyPath]]:
 
 
 def _recognized(path: AnyPath, names: Sequence[str]) -> Iterator[tuple[str, AnyPath]]:
+    files = _files_below(path) if path.is_dir() else None
     for name in names:
         module = _module(name)
-        if path.is_dir():
-            files = sorted((one for one in path.rglob("*") if one.is_file()), key=str)
+        if files is not None:
             found = {module.main_file(one): None for one in files if module.recognizes(one)}
             yield from ((name, one) for one in found if one is not None)
         elif (file := module.main_file(path)) is not None and module.recognizes(file):
             yield name, file
+
+
+def _files_below(folder: AnyPath) -> list[AnyPath]:
+    """The files of a folder, at any depth, in order."""
+    if isinstance(folder, RemotePath):
+        return sorted(folder.files_below(), key=str)
+    return sorted((path for path in folder.rglob("*") if path.is_file()), key=str)
 
 
 def _recognizable() -> list[str]:
