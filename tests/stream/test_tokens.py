@@ -140,6 +140,20 @@ def test_a_folder_of_tables_is_listed_once_and_one_of_them_is_opened(named, tmp_
     assert len(listed) <= 2  # to recognize, and to read
 
 
+def test_hidden_files_are_not_part_of_a_corpus(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n')
+    shutil.copytree(FOLDER / "mds" / "ndarray", tmp_path / ".cache")
+    (tmp_path / "._part.npy").write_bytes(b"\0\5\26\7")  # as macOS writes on other disks
+    with open_stream(files=str(tmp_path), tokenizer="byte", **PLAIN) as stream:
+        assert stream.options.record_kind == "text"
+    for kind in ("bin", "idx"):
+        shutil.copy(FOLDER / "megatron" / f"uint16.{kind}", tmp_path)
+    (tmp_path / "a.jsonl").unlink()
+    options = {**PLAIN, "max_length": 60, "strategy": "first_fit", "buffer_size": 1}
+    with open_stream(files=str(tmp_path), **options) as stream:
+        assert fragments(stream) == DOCUMENTS
+
+
 def test_streams_share_the_documents_of_a_file_evenly(tmp_path):
     np.arange(1, 66, dtype="<u2").tofile(tmp_path / "a.ds")  # one more than in a stretch
     np.arange(1, 66, dtype="<u8").tofile(tmp_path / "a.ds.index")

@@ -176,10 +176,16 @@ def _recognized(path: AnyPath, names: Sequence[str]) -> Iterator[tuple[str, AnyP
 
 
 def _files_below(folder: AnyPath) -> list[AnyPath]:
-    """The files of a folder, at any depth, in order."""
+    """The files of a folder, at any depth, in order; without those that a dot hides."""
     if isinstance(folder, RemotePath):
-        return sorted(folder.files_below(), key=str)
-    return sorted((path for path in folder.rglob("*") if path.is_file()), key=str)
+        return sorted((one for one in folder.files_below() if _is_seen(one, folder)), key=str)
+    below = (one for one in folder.rglob("*") if one.is_file() and _is_seen(one, folder))
+    return sorted(below, key=str)
+
+
+def _is_seen(path: AnyPath, folder: AnyPath) -> bool:
+    parts = path.relative_to(folder).parts  # type: ignore[arg-type] # of the same kind
+    return not any(part.startswith(".") for part in parts)
 
 
 def _recognizable() -> list[str]:
