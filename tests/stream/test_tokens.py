@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import warnings
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quire.cli.app import app
-from quire.errors import InvalidDocument, InvalidOption, InvalidState, SourceChanged
+from quire.errors import CorruptFile, InvalidDocument, InvalidOption, InvalidState, SourceChanged
 from quire.formats import nemo
 from quire.formats.token_corpus import TokenCorpus
 from quire.stream import open_stream
@@ -152,6 +153,39 @@ def test_hidden_files_are_not_part_of_a_corpus(tmp_path):
     options = {**PLAIN, "max_length": 60, "strategy": "first_fit", "buffer_size": 1}
     with open_stream(files=str(tmp_path), **options) as stream:
         assert fragments(stream) == DOCUMENTS
+
+
+def test_a_folder_of_text_and_a_corpus_is_ambiguous(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n')
+    (tmp_path / "make.py").write_text("abc")
+    shutil.copytree(FOLDER / "mds" / "ndarray", tmp_path / "mds")
+    text, tokens = {"tokenizer": "byte"}, {"vocab_size": 60_000}
+    with pytest.raises(InvalidOption, match=r"a tokenized corpus and 1 file of text \(a.jsonl\)"):
+        open_stream(files=str(tmp_path), **PLAIN, **text)
+    for given, kind in (
+        ({"files": f"{tmp_path}/*.jsonl", **text}, "text"),
+        ({"files": str(tmp_path), "pattern": "*.py", **text}, "text"),
+        ({"files": str(tmp_path), "record_kind": "tokens", **tokens}, "tokens"),
+        ({"files": str(tmp_path), "format": "mds", **tokens}, "tokens"),
+    ):
+        with open_stream(**PLAIN, **given) as stream:
+            list(stream)
+            assert stream.options.record_kind == kind
+            assert stream.ledger.documents.emitted == (1 if kind == "text" else len(DOCUMENTS))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), [("index.json", b"{"), ("a.bin", struct.pack("<2i", 20240520, 9))]
+)
+@pytest.mark.filterwarnings("ignore:.*1 of 2 files left unread")
+def test_what_looks_like_a_damaged_corpus_does_not_stop_text_beside_it(name, data, tmp_path):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(CorruptFile, match=name):
+        open_stream(files=str(tmp_path), tokenizer="byte", **PLAIN)
+    (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n')
+    with open_stream(files=str(tmp_path), tokenizer="byte", **PLAIN) as stream:
+        list(stream)
+        assert stream.ledger.documents.emitted == 1
 
 
 def test_streams_share_the_documents_of_a_file_evenly(tmp_path):

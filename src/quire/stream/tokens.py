@@ -6,15 +6,19 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import PurePosixPath
 
 import numpy as np
 
-from quire.errors import InvalidOption
+from quire.errors import CorruptFile, InvalidOption
 from quire.formats.corpora import is_corpus, open_corpus
+from quire.formats.files import find_paths
 from quire.formats.record_kinds import TOKENS_KIND
 from quire.formats.token_corpus import TokenCorpus
 from quire.formats.token_files import TOKENS
+from quire.options.names import setting
 from quire.printable import counted
+from quire.storage import AnyPath, as_path
 from quire.stream.encode import Coder, EncodedTexts, as_documents
 from quire.stream.options import StreamOptions, StreamSource
 from quire.stream.reading import Reading
@@ -29,10 +33,51 @@ _NONE = np.zeros(0, np.int32)
 
 
 def reads_corpus(source: StreamSource) -> bool:
-    """Whether the files are a tokenized corpus: a format says so, or the content of the first."""
+    """Whether the files are a tokenized corpus: a format says so, or the content of the first.
+
+    A folder in which there is text as well is ambiguous, and only text beside a damaged corpus.
+    """
     if source.record_kind not in (None, TOKENS_KIND):
         return False
-    return source.format is not None or (bool(source.files) and is_corpus(source.files[0]))
+    if source.format is not None:
+        return True
+    if not source.files or source.pattern is not None:
+        return False
+    named = source.files[0]
+    try:
+        found = is_corpus(named)
+    except CorruptFile:
+        if _texts_in(named):
+            return False
+        raise
+    if found and source.record_kind is None and (texts := _texts_in(named)):
+        raise InvalidOption(
+            f"{named} holds a tokenized corpus and {counted(len(texts), 'file')} of text "
+            f"({', '.join(texts[:3])}), so the choice is ambiguous; name the files of one of them, "
+            f"such as '{named}/*{PurePosixPath(texts[0]).suffix}', or use "
+            f"{setting('record_kind', TOKENS_KIND)} for the corpus"
+        )
+    return found
+
+
+def _texts_in(named: str) -> list[str]:
+    """The files of a folder that would be read as text without the corpus in it."""
+    if not as_path(named).is_dir():
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of files that are not read
+        try:
+            found = find_paths([named])
+        except InvalidOption:  # there are none
+            return []
+    return [file.name for file in found if not _is_of_corpus(file.path)]
+
+
+def _is_of_corpus(path: AnyPath) -> bool:
+    try:
+        return is_corpus(path)
+    except CorruptFile:
+        return True
 
 
 class CorpusShards:
