@@ -156,10 +156,11 @@ def _found(path: AnyPath, name: str | None) -> list[tuple[str, AnyPath]]:
     if not found and name is not None and (file := _module(name).main_file(path)) is not None:
         return [(name, file)]
     if not found:
-        there = "holds no corpus" if path.exists() else "does not exist"
+        known = name or f"a known format ({', '.join(CORPORA)})"
+        there = f"holds no corpus of {known}" if path.exists() else "does not exist"
         raise InvalidOption(
-            f"{path} {there} of a known format ({', '.join(CORPORA)}); name a file, a prefix or a "
-            "folder of one, and the format if it cannot be recognized"
+            f"{path} {there}; name a file, a prefix or a folder of one, and the format if it "
+            "cannot be recognized"
         )
     return found
 

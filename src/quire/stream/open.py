@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 
 from quire.errors import InvalidOption
 from quire.formats.bad_records import BadRecordBudget
+from quire.formats.files import find_paths
 from quire.options import Count, Options, Positive
 from quire.options.nested import build_options
 from quire.stream.answers import Answers
@@ -241,8 +242,15 @@ def _from_keywords(keywords: Mapping[str, Any], tokenizer: TokenizerLike | None)
             for source in sources
         ]
     options = build_options(StreamOptions, plain)
-    if tokenizer is None and not all(map(reads_corpus, options.sources or (options,))):
-        raise InvalidOption("tokenizer is missing; give 'byte', a path or a tokenizer object")
+    named = options.sources or (options,)
+    if tokenizer is None and (texts := [one for one in named if not reads_corpus(one)]):
+        for source in texts:
+            if source.files:
+                find_paths(source.files, option="files", pattern=source.pattern)  # are they there?
+        raise InvalidOption(
+            "tokenizer is missing; give 'byte', a path or a tokenizer object (only a tokenized "
+            "corpus needs none: give the format if it is Arrow or parquet)"
+        )
     return options
 
 
