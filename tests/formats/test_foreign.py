@@ -20,6 +20,7 @@ from quire.formats import open_corpus, token_scan
 from quire.formats.token_corpus import TokenCorpus
 from quire.packed import PackedDataset
 from quire.plan import Plan
+from quire.verify.inputs import verify_inputs
 from quire.verify.output import verify_output
 from tests.formats.foreign_documents import DOCUMENTS, EOS, FOLDER, SENTENCES, loss_of
 
@@ -426,7 +427,35 @@ class TestRealReaders:
         assert all_tokens(open_corpus(FOLDER / "hub" / name, "arrow")) == theirs["input_ids"][:]
 
 
-@pytest.mark.parametrize("name", ["mds/zstd", "olmo/short.npy"])
-def test_a_corpus_that_is_not_copied_is_planned_in_place(name, tmp_path):
-    with pytest.raises(InvalidOption, match=r"it is a tokenized corpus, .*: add index_only"):
-        pack_corpus([FOLDER / name], tmp_path / "out", max_length=20)
+@pytest.mark.parametrize("name", CASES)
+def test_its_tokens_are_copied_without_index_only(name, tmp_path):
+    form, documents = CASES[name]
+    out = tmp_path / "out"
+    packed = pack_corpus([FOLDER / name], out, max_length=20, format=form, partition_size=100)
+    rows = PackedDataset(out)
+    found = sorted(token for row in rows for token in row["input_ids"].tolist())
+    assert found == sorted(token for document in documents for token in document)
+    assert packed.ledger.check().tokens.emitted == len(found)
+    inputs = [FOLDER / name if (FOLDER / name).exists() else FOLDER / "megatron"]
+    report = verify_inputs(verify_output(out), inputs, None)
+    assert report.problems == []
+    again = pack_corpus([FOLDER / name], out, max_length=20, format=form, resume=True)
+    assert again.was_complete
+
+
+@pytest.mark.parametrize("name", ["mds/zstd", "olmo/short.npy", "litdata/int32"])
+def test_a_corpus_to_copy_is_recognized(name, tmp_path):
+    packed = pack_corpus([FOLDER / name], tmp_path / "out", max_length=20)
+    (entry, *_) = packed.manifest["inputs"]
+    assert entry["kind"] == name.partition("/")[0]
+    assert "loss_mask" not in packed.manifest["columns"]
+
+
+def test_tokens_that_belong_to_no_document_are_not_copied_silently(tmp_path):
+    path = tmp_path / "part.npy"
+    np.array([5, 6, 0, 7, 8, 9, 0, 10, 11], "<u2").tofile(path)
+    form = "olmo:dtype=uint16,eos=0"
+    with pytest.raises(InvalidOption, match=r"part.npy holds 2 tokens that belong to no document"):
+        pack_corpus([path], tmp_path / "out", max_length=5, format=form)
+    packed = pack_corpus([path], tmp_path / "out", max_length=5, format=f"{form},tail=keep")
+    assert packed.ledger.tokens.emitted == 9

@@ -70,13 +70,14 @@ class Corpus:
         out: AnyPath | None = None,
         recorded: object = None,
         image_root: Path | None = None,
+        format: str | None = None,  # noqa: A002
     ) -> Corpus:
-        """The corpus of these inputs.
+        """The corpus of these inputs; ``format`` is that of a tokenized corpus.
 
         ``recorded`` are the options of the output that is being resumed, if there is one.
         """
         known = recorded if isinstance(recorded, Mapping) else {}
-        files = find_inputs(inputs, out, options.pattern)
+        files = find_inputs(inputs, out, options.pattern, format)
         first = first_records(files, fields_to_read(options, {}))
         seen = replace(options, **recognized(options, first))
         if not seen.has_images and tokenizer is None and shows_tokens(files, options):

@@ -65,11 +65,6 @@ def reads_in_place(
     format: str | None,  # noqa: A002
 ) -> bool:
     """Whether these inputs are a corpus of another system, whose files a plan can refer to."""
-    if format is not None and not options.index_only:
-        raise InvalidOption(
-            f"{setting('format', format)} is for a corpus that is read in place; add "
-            f"{option('index_only')}"
-        )
     return options.index_only and (format is not None or any(map(is_corpus, named)))
 
 

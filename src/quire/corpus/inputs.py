@@ -9,7 +9,6 @@ from typing import TypeVar
 from quire.corpus.options import CorpusOptions
 from quire.corpus.output import is_inside
 from quire.errors import InvalidOption, SourceError, StorageError
-from quire.formats import format_of
 from quire.formats.fields import Fields
 from quire.formats.files import FoundFile, InputFile, find_paths
 from quire.formats.fingerprints import fingerprint_of_file
@@ -21,15 +20,21 @@ Result = TypeVar("Result")
 
 
 def find_inputs(
-    named: Iterable[Named], out: AnyPath | None = None, pattern: str | None = None
+    named: Iterable[Named],
+    out: AnyPath | None = None,
+    pattern: str | None = None,
+    format: str | None = None,  # noqa: A002
 ) -> tuple[InputFile, ...]:
     """All files that are named, with fingerprints.
 
     Files that a glob finds inside the output ``out`` were written by an earlier run and are not
-    inputs. A ``pattern`` selects files of folders.
+    inputs. A ``pattern`` selects files of folders; a ``format`` is that of a tokenized corpus.
     """
     found = find_paths(
-        named, exclude=lambda path: out is not None and is_inside(path, out), pattern=pattern
+        named,
+        exclude=lambda path: out is not None and is_inside(path, out),
+        pattern=pattern,
+        format=format,
     )
     in_stores = any(isinstance(file.path, RemotePath) for file in found)
     numbered = enumerate(found)
@@ -105,8 +110,8 @@ def _input_file(number: int, file: FoundFile) -> InputFile:
     path = file.path
     try:
         fingerprint, size, changed_at = fingerprint_of_file(path)
-        found, _ = format_of(path.name)
-        others = [] if found is None else found.beside(path)
+        known = InputFile(number=number, size=size, **file._asdict())
+        others = known.format.beside(path)
         beside = tuple((one.name, fingerprint_of_file(one)[0]) for one in others)
     except StorageError:
         raise

@@ -131,6 +131,7 @@ def pack_corpus(
             out=out,
             recorded=recorded.get("options"),
             image_root=None if image_root is None else Path(str(image_root)),
+            format=format,
         )
         header = make_header(corpus, tokenizer_fingerprint(tokenizer, corpus.tokenizer))
         if recorded:  # continue under this header: commits and the manifest refer to it

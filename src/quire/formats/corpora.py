@@ -10,12 +10,15 @@ import glob
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from quire.errors import CorruptFile, InvalidOption, StorageError, unknown_name
 from quire.formats.token_corpus import TokenCorpus
 from quire.formats.token_files import Ints, TokenFile
 from quire.storage import AnyPath, Named, RemotePath, as_path, matching
+
+if TYPE_CHECKING:
+    from quire.formats.token_tables import TokenFormat
 
 CORPORA = {
     "megatron": "megatron",
@@ -122,6 +125,22 @@ def _matching(path: AnyPath) -> Sequence[AnyPath]:
     if not glob.has_magic(str(path)) or path.exists():
         return [path]
     return sorted(matching(path)[1], key=str) or [path]
+
+
+def files_of_corpus(path: Named, format: str | None) -> list[tuple[AnyPath, str]]:  # noqa: A002
+    """(file, format) of every file to open of a corpus."""
+    name, _ = parse_format(format)
+    found = (pair for one in _matching(as_path(path)) for pair in _found(one, name))
+    return [(file, format or kind) for kind, file in found]
+
+
+@cache
+def record_format(format: str) -> TokenFormat:  # noqa: A002
+    """How documents of such files are read one after another, to be copied."""
+    from quire.formats.token_tables import TokenFormat
+
+    name, options = parse_format(format)
+    return TokenFormat(format, _module(str(name)).open_files, options=options)
 
 
 def parse_format(given: str | None) -> tuple[str | None, dict[str, str]]:

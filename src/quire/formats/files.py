@@ -9,14 +9,15 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 from quire.errors import CorruptFile, InvalidOption, SourceChanged, SourceError, StorageError
 from quire.formats import COMPRESSIONS, format_named, format_of, known_suffixes
 from quire.formats.compression import open_decompressed
-from quire.options.names import option as option_name
 from quire.options.names import setting
 from quire.printable import counted
 from quire.storage import AnyPath, Named, RemotePath, as_path, matching
@@ -51,10 +52,14 @@ class InputFile:
     """The column of its text, if its input names one."""
     is_text: bool = False
     """Whether a pattern chose it although its suffix is of no format, so it is read as text."""
+    corpus: str | None = None
+    """The format of a tokenized corpus, if it is of one that its suffix does not show."""
 
     @property
     def format(self) -> Format:
         """How it is read."""
+        if self.corpus is not None:
+            return cast("Format", _corpora().record_format(self.corpus))
         found, _ = format_of(self.path.name)
         if self.is_text:
             return format_named("text")
@@ -65,7 +70,7 @@ class InputFile:
     @property
     def compression(self) -> str | None:
         """``gzip``, ``zstd`` or None."""
-        return format_of(self.path.name)[1]
+        return None if self.corpus is not None else format_of(self.path.name)[1]
 
     @property
     def kind(self) -> str:
@@ -110,6 +115,7 @@ class FoundFile(NamedTuple):
     name: str
     text_column: str | None = None
     is_text: bool = False
+    corpus: str | None = None
 
 
 def find_files(
@@ -143,17 +149,24 @@ def find_paths(
     option: str = "inputs",
     exclude: Callable[[AnyPath], bool] = lambda path: False,
     pattern: str | None = None,
+    format: str | None = None,  # noqa: A002
 ) -> list[FoundFile]:
     """Every file that is named, in that order; in globs and folders by name.
 
     A file that is named twice is an error. Globs ignore files that ``exclude`` selects. A
-    ``pattern`` selects files of folders, which are text if their suffix is of no format.
+    ``pattern`` selects files of folders, which are text if their suffix is of no format. The
+    ``format`` is that of a tokenized corpus.
     """
     found: list[tuple[AnyPath, str]] = []
     columns: dict[AnyPath, str | None] = {}
+    corpora: dict[AnyPath, str] = {}
     for one in as_list(named, option):
         path_named, column = split_column(one)
-        here = _find(path_named, option, exclude, pattern)
+        tokens = _of_corpus(path_named, format) if pattern is None else {}
+        corpora |= tokens
+        root = as_path(path_named)
+        here = [(file, _name(file, root) if root.is_dir() else file.name) for file in tokens]
+        here = here or _find(path_named, option, exclude, pattern)
         found += here
         columns |= {path: column for path, _ in here}
     if not found:
@@ -161,7 +174,7 @@ def find_paths(
     seen: dict[object, AnyPath] = {}
     for path, _ in found:
         known = format_of(path.name)[0]
-        if known is None and not _is_text(path, pattern):
+        if known is None and path not in corpora and not _is_text(path, pattern):
             raise _unknown_format(path, option)
         if columns[path] is not None and (known is None or known.is_plain_text):
             raise InvalidOption(
@@ -176,7 +189,13 @@ def find_paths(
             )
         seen[identity] = path
     return [
-        FoundFile(path, name, columns[path], format_of(path.name)[0] is None)
+        FoundFile(
+            path,
+            name,
+            columns[path],
+            is_text=format_of(path.name)[0] is None and path not in corpora,
+            corpus=corpora.get(path),
+        )
         for path, name in _with_distinct_names(found)
     ]
 
@@ -201,17 +220,33 @@ def _unknown_format(path: AnyPath, option: str) -> InvalidOption:
     pattern = setting("pattern", "*" + path.suffix)
     as_text = f"; to read such files as text, name their folder and {pattern}"
     return InvalidOption(
-        f"{option}: {path} has a suffix of no known format; known are {known_suffixes()}"
-        f"{_hint_of_corpus(path) or as_text}"
+        f"{option}: {path} has a suffix of no known format; known are {known_suffixes()}{as_text}"
     )
 
 
-def _hint_of_corpus(path: AnyPath) -> str:
-    from quire.formats.corpora import is_corpus  # whose formats use this module
+def _of_corpus(named: Named, format: str | None) -> dict[AnyPath, str]:  # noqa: A002
+    """The files and formats of a tokenized corpus, where suffixes show no other format."""
+    if format in ("arrow", "parquet"):
+        return {}  # tables are copied as what they are
+    if format is None:
+        try:
+            if _has_known_suffix(as_path(named)) or not _corpora().is_corpus(named):
+                return {}
+        except OSError:  # reported when the file is looked for
+            return {}
+    return dict(_corpora().files_of_corpus(named, format))
 
-    if not is_corpus(path):
-        return ""
-    return f"; it is a tokenized corpus, which is read in place: add {option_name('index_only')}"
+
+def _has_known_suffix(path: AnyPath) -> bool:
+    """Of a folder: whether any file has that is read from folders."""
+    if not path.is_dir():
+        return format_of(path.name)[0] is not None
+    names = (_name(one, path) for one in _files_below(path, "inputs"))
+    return any(not _is_hidden(name) and _is_read_from_folders(name) for name in names)
+
+
+def _corpora() -> ModuleType:
+    return import_module("quire.formats.corpora")  # whose formats use this module
 
 
 def _identity(path: AnyPath, option: str) -> object:
@@ -317,7 +352,7 @@ def _in_folder(folder: AnyPath, option: str, pattern: str | None) -> Iterator[tu
             for name in visible
             if format_of(name)[0] is not None
         )
-        hint = _hint_of_corpus(folder) or next(hints, "")
+        hint = next(hints, "")
         raise InvalidOption(f"{option}: {folder} holds no file that ends with {suffixes}{hint}")
     beside = {_name(one, folder) for name in known for one in _beside(files[name])}
     if others := sorted(set(visible) - set(known) - beside):

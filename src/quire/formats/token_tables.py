@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
+from quire.errors import InvalidOption
 from quire.formats.fields import Fields
 from quire.formats.files import InputFile
 from quire.formats.format import Batch, Record, Span, batched, require_reached
 from quire.formats.tables import PIECE_BYTES, Table, TableFormat
 from quire.formats.token_corpus import TokenCorpus
 from quire.formats.token_files import TOKENS, Ints, TokenFile
+from quire.options.names import option
+from quire.printable import counted
 from quire.storage import AnyPath
 
 Opener = Callable[[InputFile, Sequence[str]], AbstractContextManager[Table]]
@@ -21,13 +25,27 @@ OpenFiles = Callable[[AnyPath, Mapping[str, str], Mapping[str, Ints]], list[Toke
 
 
 class TokenFormat(TableFormat):
-    """Rows are documents, whose tokens are in one of several files."""
+    """Rows are documents, whose tokens are in one of several files.
+
+    The name may have the options of a corpus, such as ``megatron:unit=documents``.
+    """
 
     def __init__(
-        self, name: str, open_files: OpenFiles, beside: Callable[[AnyPath], list[AnyPath]]
+        self,
+        name: str,
+        open_files: OpenFiles,
+        beside: Callable[[AnyPath], list[AnyPath]] | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(name, _opener(name, open_files))
-        self._beside = beside
+        @lru_cache(2)  # a scan reads all tokens
+        def opened(path: AnyPath, size: int) -> TokenCorpus:
+            del size  # another size is another file
+            found = TokenCorpus(name, open_files(path, options or {}, {}))
+            _require_all_in_documents(path, found)
+            return found
+
+        super().__init__(name, _opener(opened))
+        self._beside = beside or (lambda path: _others(path, open_files(path, options or {}, {})))
 
     def read(self, file: InputFile, span: Span, fields: Fields) -> Iterator[Batch]:
         """The documents of a span: as columns, or one by one if no columns are asked for."""
@@ -50,21 +68,36 @@ class TokenFormat(TableFormat):
         return self._beside(path)
 
 
-def _opener(name: str, open_files: OpenFiles) -> Opener:
+def _others(path: AnyPath, files: Sequence[TokenFile]) -> list[AnyPath]:
+    read = dict.fromkeys(one for file in files for one in file.files)
+    return [one for one in read if one != path]
+
+
+def _require_all_in_documents(path: AnyPath, corpus: TokenCorpus) -> None:
+    """Raise if tokens belong to no document: rows that are copied have no place to count them."""
+    if left := corpus.ledger.tokens.num_dropped:
+        raise InvalidOption(
+            f"{path} holds {counted(left, 'token')} that belong to no document; plan it in place "
+            f"with {option('index_only')}, which counts them, or make those after the last end a "
+            "document with tail=keep in the format"
+        )
+
+
+def _opener(open_corpus: Callable[[AnyPath, int], TokenCorpus]) -> Opener:
 
     @contextmanager
     def opened(file: InputFile, names: Sequence[str]) -> Iterator[Table]:
-        yield _TokenTable(name, file, open_files(file.path, {}, {})[0], names)
+        yield _TokenTable(file, open_corpus(file.path, file.size), names)
 
     return opened
 
 
 class _TokenTable:
-    """The documents of one file of tokens."""
+    """The documents of one file of tokens, or of those that it lists."""
 
-    def __init__(self, name: str, file: InputFile, found: TokenFile, names: Sequence[str]) -> None:
-        self._corpus = TokenCorpus(name, [found])
-        self._file, self._lengths = file, found.lengths
+    def __init__(self, file: InputFile, corpus: TokenCorpus, names: Sequence[str]) -> None:
+        self._corpus = corpus
+        self._file, self._lengths = file, corpus.lengths()
         self._names = list(names) or list(self._corpus.columns)
 
     @property

@@ -7,11 +7,13 @@ twice and not found, so the report says which inputs were read this way.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from quire.errors import InvalidOption
 from quire.formats import format_of
+from quire.formats.corpora import CORPORA
 from quire.formats.fields import Fields
 from quire.formats.files import InputFile
 from quire.formats.format import BadRecord, Span
@@ -30,7 +32,9 @@ def read_packed_format(
 ) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """(number, values) of every record; None for a bad one."""
     file = InputFile(number=0, path=path, name=path.name, size=path.stat().st_size)
-    if format_of(path.name)[0] is None or file.kind != kind:
+    if kind.partition(":")[0] in CORPORA:
+        file = replace(file, corpus=kind)
+    elif format_of(path.name)[0] is None or file.kind != kind:
         raise InvalidOption(
             f"{path} was packed as {kind!r}, a format that is not registered here; register it "
             "in quire.formats, or verify the output without --inputs"
