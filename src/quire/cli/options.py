@@ -76,8 +76,7 @@ CorpusFormat = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help="The format of a tokenized corpus that --index-only reads in place, with its options: "
-        "olmo:dtype=uint32,eos=100257.",
+        help="The format of a tokenized corpus, with its options: olmo:dtype=uint32,eos=100257.",
         show_default="recognized from content",
     ),
 ]

@@ -162,11 +162,8 @@ def find_paths(
     corpora: dict[AnyPath, str] = {}
     for one in as_list(named, option):
         path_named, column = split_column(one)
-        tokens = _of_corpus(path_named, format) if pattern is None else {}
+        here, tokens = _found(path_named, option, exclude, pattern, format)
         corpora |= tokens
-        root = as_path(path_named)
-        here = [(file, _name(file, root) if root.is_dir() else file.name) for file in tokens]
-        here = here or _find(path_named, option, exclude, pattern)
         found += here
         columns |= {path: column for path, _ in here}
     if not found:
@@ -224,25 +221,8 @@ def _unknown_format(path: AnyPath, option: str) -> InvalidOption:
     )
 
 
-def _of_corpus(named: Named, format: str | None) -> dict[AnyPath, str]:  # noqa: A002
-    """The files and formats of a tokenized corpus, where suffixes show no other format."""
-    if format in ("arrow", "parquet"):
-        return {}  # tables are copied as what they are
-    if format is None:
-        try:
-            if _has_known_suffix(as_path(named)) or not _corpora().is_corpus(named):
-                return {}
-        except OSError:  # reported when the file is looked for
-            return {}
-    return dict(_corpora().files_of_corpus(named, format))
-
-
-def _has_known_suffix(path: AnyPath) -> bool:
-    """Of a folder: whether any file has that is read from folders."""
-    if not path.is_dir():
-        return format_of(path.name)[0] is not None
-    names = (_name(one, path) for one in _files_below(path, "inputs"))
-    return any(not _is_hidden(name) and _is_read_from_folders(name) for name in names)
+class _NothingKnown(InvalidOption):
+    """No file of a known suffix is named."""
 
 
 def _corpora() -> ModuleType:
@@ -283,6 +263,34 @@ def _common_start(paths: Sequence[list[str]]) -> list[str]:
     return [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
 
 
+def _found(
+    named: Named,
+    option: str,
+    exclude: Callable[[AnyPath], bool],
+    pattern: str | None,
+    format: str | None,  # noqa: A002
+) -> tuple[list[tuple[AnyPath, str]], dict[AnyPath, str]]:
+    """(path, name) of every file that one argument names; and the formats of those of a corpus.
+
+    Suffixes come first: a corpus is recognized where they show nothing, or ``format`` names it.
+    """
+    if format in (None, "arrow", "parquet"):  # tables are copied as what they are
+        here, problem = [], None
+        try:
+            here = _find(named, option, exclude, pattern)
+        except _NothingKnown as error:
+            problem = error
+        is_known = pattern is not None or any(format_of(path.name)[0] for path, _ in here)
+        if is_known or not _corpora().is_corpus(named):
+            if problem is not None:
+                raise problem
+            return here, {}
+        format = None  # noqa: A001
+    tokens, root = dict(_corpora().files_of_corpus(named, format)), as_path(named)
+    is_folder = root.is_dir()
+    return [(file, _name(file, root) if is_folder else file.name) for file in tokens], tokens
+
+
 def _find(
     named: Named, option: str, exclude: Callable[[AnyPath], bool], pattern: str | None
 ) -> list[tuple[AnyPath, str]]:
@@ -307,7 +315,7 @@ def _find(
         path.require_bucket()
     if (dataset := hub_dataset(named)) is not None:
         return _of_hub(named, dataset, option, pattern)
-    raise InvalidOption(f"{option}: there is no file or folder {path}")
+    raise _NothingKnown(f"{option}: there is no file or folder {path}")
 
 
 def _of_hub(named: Named, uri: str, option: str, pattern: str | None) -> list[tuple[AnyPath, str]]:
@@ -353,7 +361,7 @@ def _in_folder(folder: AnyPath, option: str, pattern: str | None) -> Iterator[tu
             if format_of(name)[0] is not None
         )
         hint = next(hints, "")
-        raise InvalidOption(f"{option}: {folder} holds no file that ends with {suffixes}{hint}")
+        raise _NothingKnown(f"{option}: {folder} holds no file that ends with {suffixes}{hint}")
     beside = {_name(one, folder) for name in known for one in _beside(files[name])}
     if others := sorted(set(visible) - set(known) - beside):
         warnings.warn(
