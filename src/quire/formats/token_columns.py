@@ -35,7 +35,8 @@ PER_TOKEN = (
 _POSITIONS = "position_ids"
 _FIRST = {MASK: 0, _POSITIONS: 1}
 """The first position at which a zero shows that a record must not be packed."""
-_OF_PACKED_ROWS = ("document_starts", "seq_lengths")
+_OF_PACKED_ROWS = ("document_starts", "seq_lengths", "seq_start_id")
+_OF_NEMO = {"seq_start_id": ", or name the format nemo, which finds them in its rows"}
 WATCHED = (*_FIRST, *_OF_PACKED_ROWS)
 
 
@@ -175,7 +176,7 @@ def require_unpacked(names: Collection[str], what: str = "the dataset") -> None:
         if name in names:
             raise InvalidOption(
                 f"{what} is packed already: it has {name!r}, and packing its rows again would join "
-                "their documents; pack the original documents"
+                f"their documents; pack the original documents{_OF_NEMO.get(name, '')}"
             )
 
 
