@@ -61,4 +61,4 @@ with tempfile.TemporaryDirectory() as folder:
     loss = trainer.train().training_loss
     logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     print(f"curve {curve([float(one) for one in logged] or [loss])}")
-    print(f"loss {loss:.3f}")
+    print(f"mean loss {loss:.3f}")
