@@ -381,6 +381,7 @@ def _unit(name: str) -> dict[str, str]:
     [
         ({"files": str(FOLDER / "megatron" / "sentences")}, "give the format megatron:unit"),
         ({"files": MEGATRON, "truncate_at": "x"}, "truncate_at cuts text"),
+        ({"files": MEGATRON, "add_bos": True}, "add_bos=True changes documents"),
         ({"files": MEGATRON, "format": "megatrn"}, "megatron"),
         ({"files": MEGATRON, "format": "mds"}, "holds no corpus of mds; name"),
         ({"files": "nothing.idx", "format": "megatron"}, "nothing.idx does not exist; name"),

@@ -13,6 +13,7 @@ from quire.errors import InvalidOption
 from quire.formats.bad_records import BadRecordBudget
 from quire.formats.files import find_paths
 from quire.options import Count, Options, Positive
+from quire.options.names import option, setting
 from quire.options.nested import build_options
 from quire.stream.answers import Answers
 from quire.stream.chomp import (
@@ -138,7 +139,7 @@ class StreamArguments(Options):
         named = self.options.sources or (self.options,)
         readings = [reading_of(one, given) for one, given in zip(sources, named, strict=True)]
         options, tokenizer = self.resolved(readings)
-        _require_one_framing(options, readings)
+        _require_one_framing(options, readings, given_bos=bool(self.options.add_bos))
         # Workers get what was compared here; without them, little text needs no fast engine.
         num_bytes = ENOUGH if options.num_workers else None
         engine = tokenizer and open_tokenizer(tokenizer, options.tokenizer_engine, num_bytes)
@@ -264,8 +265,15 @@ def _with_listed_files(plain: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def _require_one_framing(options: StreamOptions, readings: Sequence[Reading]) -> None:
+def _require_one_framing(
+    options: StreamOptions, readings: Sequence[Reading], *, given_bos: bool
+) -> None:
     """Raise if BOS and EOS would be added to the texts of a mixture and not to other records."""
+    if given_bos and any(reading.is_tokens for reading in readings):
+        raise InvalidOption(
+            f"{setting('add_bos', True)} changes documents, but those of a tokenized corpus are "
+            f"read as they are; leave {option('add_bos')} out"
+        )
     if (options.bos, options.eos) == (None, None):
         return
     framed = [number for number, reading in enumerate(readings) if reading.has_specials]
