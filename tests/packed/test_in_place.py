@@ -204,8 +204,6 @@ def test_options_that_change_documents_are_refused(prefix, tmp_path):
             pack_corpus([prefix], tmp_path / "o", max_length=8, index_only=True, **{option: value})
     with pytest.raises(InvalidOption, match="no tokenizer is needed"):
         pack_corpus([prefix], tmp_path / "o", "byte", max_length=8, index_only=True)
-    with pytest.raises(InvalidOption, match="add index_only"):
-        pack_corpus([prefix], tmp_path / "o", max_length=8, format="megatron")
     with pytest.raises(InvalidOption, match="inside the input"):
         pack_corpus([tmp_path], tmp_path / "o", max_length=8, index_only=True)
     assert not (tmp_path / "o").exists()
