@@ -468,3 +468,23 @@ def test_tokens_that_belong_to_no_document_are_not_copied_silently(tmp_path):
 def test_rows_of_nemo_are_not_taken_for_documents(tmp_path):
     with pytest.raises(InvalidOption, match=r"packed already: it has 'seq_start_id'.*format nemo"):
         pack_corpus([FOLDER / "nemo"], tmp_path / "out", max_length=20)
+
+
+@pytest.mark.parametrize("name", ["olmo/long.npy", "olmo/no_metadata.npy"])
+def test_a_file_that_was_written_again_is_read_again(name, tmp_path):
+    form, documents = CASES[name]
+    for file in (FOLDER / name).parent.glob(f"{Path(name).stem}*"):
+        shutil.copy(file, tmp_path)
+    path = tmp_path / Path(name).name
+    options = {"max_length": 60, "format": form}
+    pack_corpus([path], tmp_path / "one", **options)
+    data = np.fromfile(path, np.uint32 if "long" in name else np.uint16)
+    data[0], data[len(documents[0])] = (data[0], 7) if form is None else (EOS, 7)
+    data.tofile(path)
+    pack_corpus([path], tmp_path / "two", **options)
+    rows = PackedDataset(tmp_path / "two")
+    found = sorted(t for row in rows for t in row["input_ids"].tolist())
+    assert found == sorted(data.tolist())
+    if form is not None:  # the first token ends a document now
+        starts = sum(len(row["document_starts"]) for row in rows)
+        assert starts == len(documents) + 1

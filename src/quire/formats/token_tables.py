@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -37,11 +36,17 @@ class TokenFormat(TableFormat):
         beside: Callable[[AnyPath], list[AnyPath]] | None = None,
         options: Mapping[str, str] | None = None,
     ) -> None:
-        @lru_cache(2)  # a scan reads all tokens
-        def opened(path: AnyPath, size: int) -> TokenCorpus:
-            del size  # another size is another file
+        scanned: list[tuple[object, TokenCorpus]] = []
+
+        def opened(path: AnyPath) -> TokenCorpus:
+            stat = path.stat()
+            version = (path, stat.st_size, stat.st_mtime_ns)
+            if scanned and scanned[0][0] == version:
+                return scanned[0][1]
             found = TokenCorpus(name, open_files(path, options or {}, {}))
             _require_all_in_documents(path, found)
+            if any(file.edges is not None for file in found.files):  # which took reading all tokens
+                scanned[:] = [(version, found)]
             return found
 
         super().__init__(name, _opener(opened))
@@ -83,11 +88,11 @@ def _require_all_in_documents(path: AnyPath, corpus: TokenCorpus) -> None:
         )
 
 
-def _opener(open_corpus: Callable[[AnyPath, int], TokenCorpus]) -> Opener:
+def _opener(open_corpus: Callable[[AnyPath], TokenCorpus]) -> Opener:
 
     @contextmanager
     def opened(file: InputFile, names: Sequence[str]) -> Iterator[Table]:
-        yield _TokenTable(file, open_corpus(file.path, file.size), names)
+        yield _TokenTable(file, open_corpus(file.path), names)
 
     return opened
 
