@@ -488,3 +488,10 @@ def test_a_file_that_was_written_again_is_read_again(name, tmp_path):
     if form is not None:  # the first token ends a document now
         starts = sum(len(row["document_starts"]) for row in rows)
         assert starts == len(documents) + 1
+
+
+@pytest.mark.parametrize("name", ["arrow", "parquet"])
+def test_a_format_of_tables_is_not_ignored_for_other_files(name, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "abc"}\n')
+    with pytest.raises(InvalidOption, match=f"a.jsonl is not of format='{name}'; leave it out"):
+        pack_corpus([tmp_path / "a.jsonl"], tmp_path / "o", "byte", max_length=8, format=name)

@@ -284,6 +284,12 @@ def _found(
         if is_known or not _corpora().is_corpus(named):
             if problem is not None:
                 raise problem
+            for path, _ in here:
+                known = format_of(path.name)[0]
+                if format is not None and (known is None or known.name != format):
+                    raise InvalidOption(
+                        f"{option}: {path} is not of {setting('format', format)}; leave it out"
+                    )
             return here, {}
         format = None  # noqa: A001
     tokens, root = dict(_corpora().files_of_corpus(named, format)), as_path(named)
